@@ -1,8 +1,8 @@
-//! Bytes of anybody against what Yesquel reads from the network and from its
-//! disk: the targets of `yesquel/fuzz`, by cargo-fuzz.
+//! Fuzzes what Yesquel reads from the network and from its disk: builds the
+//! targets of `yesquel/fuzz` with libFuzzer and runs them.
 //!
-//! They are built by the stable compiler, for they go without a sanitizer:
-//! our code has nothing unsafe, and with one they are four times slower.
+//! The stable compiler is enough because the targets run without a sanitizer:
+//! our code has nothing unsafe, and a sanitizer makes them four times slower.
 
 use std::env;
 use std::fs::{self, File};
@@ -16,13 +16,17 @@ use crate::Result;
 use crate::children::Children;
 use crate::setup::{self, Missing, Purpose};
 
-/// The version that is installed where there is none.
-const CARGO_FUZZ: &str = "0.13.2";
-
-/// Where the targets are, from the workspace's root.
+/// The crate of the targets, from the workspace's root.
 const FOLDER: &str = "yesquel/fuzz";
 
-/// A target, and how long its inputs are at most: long enough for a frame and
+/// What makes a build a fuzzed one: LLVM's coverage counters, which libFuzzer
+/// reads, and our own assertions (the flags that cargo-fuzz gives).
+const RUSTFLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Clink-dead-code";
+
+/// A target, and the longest of its inputs: long enough for a frame and
 /// some more, or for some hundred steps.
 struct Target {
     name: &'static str,
@@ -52,6 +56,7 @@ pub(crate) struct Arguments {
 /// Whether nothing was found.
 pub(crate) fn fuzz(arguments: &Arguments, children: &Children) -> Result<bool> {
     provide(children, Missing::Install)?;
+    let targets = Targets::build(children)?;
     let is_meant = |target: &&Target| {
         arguments.target.is_empty() || arguments.target.iter().any(|name| name == target.name)
     };
@@ -60,92 +65,141 @@ pub(crate) fn fuzz(arguments: &Arguments, children: &Children) -> Result<bool> {
         // The targets run in the root, and we may not.
         let input = fs::canonicalize(input).map_err(|error| format!("{}: {error}", input.display()))?;
         for target in meant {
-            let mut command = run(target);
-            command.arg(&input).args(["--", "-timeout=10"]).env("YESQUEL_FUZZ_SHOW", "1");
+            let mut command = targets.command(target);
+            command.arg(&input).arg("-timeout=10").env("YESQUEL_FUZZ_SHOW", "1");
             children.check(&mut command)?;
         }
         return Ok(true);
     }
-    each(&meant, arguments.seconds, children).map(|_summary| true)
+    targets.each(&meant, arguments.seconds, children).map(|_summary| true)
 }
 
 /// Runs every target for some seconds; says how many inputs each was given.
 pub(crate) fn all(seconds: u64, children: &Children) -> Result<String> {
-    each(&TARGETS.iter().collect::<Vec<_>>(), seconds, children)
+    Targets::build(children)?.each(&TARGETS.iter().collect::<Vec<_>>(), seconds, children)
 }
 
-/// As many side by side as there are processors. What one finds does not keep the
-/// others from running.
-fn each(targets: &[&Target], seconds: u64, children: &Children) -> Result<String> {
-    children.check(&mut cargo_fuzz("build"))?;
-    let (mut counts, mut problems) = (Vec::new(), Vec::new());
-    let beside = thread::available_parallelism().map_or(1, usize::from);
-    let outcomes = targets.chunks(beside).flat_map(|targets| {
-        thread::scope(|scope| {
-            let run = |target| scope.spawn(move || one(target, seconds, children));
-            let running: Vec<_> = targets.iter().map(|target| (*target, run(*target))).collect();
-            let ended = running.into_iter().map(|(target, running)| {
-                let died = || Err(format!("{}: the thread that ran it died", target.name));
-                (target, running.join().unwrap_or_else(|_| died()))
-            });
-            ended.collect::<Vec<_>>()
-        })
-    });
-    for (target, outcome) in outcomes {
-        match outcome {
-            Ok(count) => {
-                let rate = count / seconds.max(1);
-                println!("    {}: {count} inputs, {rate} a second", target.name);
-                counts.push(format!("{} {count} inputs", target.name));
-            }
-            Err(reason) if children.interrupted().is_some() => return Err(reason),
-            Err(reason) => {
-                println!("    {reason}");
-                problems.push(reason);
+/// How many batches `all` runs: its time is that many times `seconds`.
+pub(crate) fn batches() -> u64 {
+    TARGETS.len().div_ceil(beside()) as u64
+}
+
+/// Targets that run side by side.
+fn beside() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The built targets.
+struct Targets {
+    /// The folder of their programs.
+    programs: PathBuf,
+}
+
+impl Targets {
+    fn build(children: &Children) -> Result<Targets> {
+        // Named, so that build scripts and macros are compiled without the flags.
+        let host = host(children)?;
+        let mut command = crate::cargo();
+        command.args(["build", "--release", "--package", "yesquel-fuzz", "--features", "fuzzer", "--bins"]);
+        command.args([
+            "--config",
+            "profile.release.lto='off'",
+            "--config",
+            "profile.release.codegen-units=16",
+        ]);
+        command.args(["--target", &host, "--target-dir"]).arg(folder()).env("RUSTFLAGS", RUSTFLAGS);
+        children.check(&mut command)?;
+        Ok(Targets { programs: folder().join(host).join("release") })
+    }
+
+    /// Runs as many side by side as there are processors. What one finds does not
+    /// keep the others from running.
+    fn each(&self, targets: &[&Target], seconds: u64, children: &Children) -> Result<String> {
+        let (mut counts, mut problems) = (Vec::new(), Vec::new());
+        let outcomes = targets.chunks(beside()).flat_map(|targets| {
+            thread::scope(|scope| {
+                let run = |target| scope.spawn(move || self.one(target, seconds, children));
+                let running: Vec<_> = targets.iter().map(|target| (*target, run(*target))).collect();
+                let ended = running.into_iter().map(|(target, running)| {
+                    let died = || Err(format!("{}: the thread that ran it died", target.name));
+                    (target, running.join().unwrap_or_else(|_| died()))
+                });
+                ended.collect::<Vec<_>>()
+            })
+        });
+        for (target, outcome) in outcomes {
+            match outcome {
+                Ok(count) => {
+                    let rate = count / seconds.max(1);
+                    println!("    {}: {count} inputs, {rate} a second", target.name);
+                    counts.push(format!("{} {count} inputs", target.name));
+                }
+                Err(reason) if children.interrupted().is_some() => return Err(reason),
+                Err(reason) => {
+                    println!("    {reason}");
+                    problems.push(reason);
+                }
             }
         }
+        if problems.is_empty() { Ok(counts.join(", ")) } else { Err(problems.join("; ")) }
     }
-    if problems.is_empty() { Ok(counts.join(", ")) } else { Err(problems.join("; ")) }
+
+    /// The number of inputs, none of which broke anything.
+    fn one(&self, target: &Target, seconds: u64, children: &Children) -> Result<u64> {
+        let failed = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: std::io::Error| format!("{path}: {error}")
+        };
+        let corpus = folder().join("corpus").join(target.name);
+        fs::create_dir_all(&corpus).map_err(failed(&corpus))?;
+        let artifacts = crate::root().join(FOLDER).join("artifacts").join(target.name);
+        fs::create_dir_all(&artifacts).map_err(failed(&artifacts))?;
+        let told = folder().join(format!("{}.log", target.name));
+        let file = File::create(&told).map_err(failed(&told))?;
+        let mut command = self.command(target);
+        // libFuzzer keeps the inputs that reach new code in the first folder.
+        command.arg(&corpus).arg(format!("{FOLDER}/seeds/{}", target.name)).args([
+            "-rss_limit_mb=2048",
+            "-timeout=10",
+            "-print_final_stats=1",
+        ]);
+        command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={}", target.bytes_max));
+        // It tells of every step.
+        command.stderr(Stdio::from(file));
+        let status = children.run(&mut command)?;
+        let text = fs::read(&told).map_err(failed(&told))?;
+        let text = String::from_utf8_lossy(&text);
+        if status.success() {
+            return executions(&text)
+                .ok_or_else(|| format!("{}: it does not say what it did", told.display()));
+        }
+        if children.interrupted().is_some() {
+            return Err("interrupted".to_owned());
+        }
+        println!("{}", failure(&text));
+        Err(match input(&text) {
+            Some(input) => format!(
+                "{} found {input}: see it again with `cargo xtask fuzz --target {} --replay {input}`",
+                target.name, target.name
+            ),
+            None => format!("{} failed: {status}; {} has all that it said", target.name, told.display()),
+        })
+    }
+
+    /// A target's program; what it finds goes to the folder of artifacts.
+    fn command(&self, target: &Target) -> Command {
+        let mut command = Command::new(self.programs.join(target.name));
+        let artifacts = format!("{FOLDER}/artifacts/{}/", target.name);
+        command.current_dir(crate::root()).arg(format!("-artifact_prefix={artifacts}"));
+        command
+    }
 }
 
-/// The number of inputs, none of which broke anything.
-fn one(target: &Target, seconds: u64, children: &Children) -> Result<u64> {
-    let failed = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: std::io::Error| format!("{path}: {error}")
-    };
-    let corpus = folder().join("corpus").join(target.name);
-    fs::create_dir_all(&corpus).map_err(failed(&corpus))?;
-    let told = folder().join(format!("{}.log", target.name));
-    let file = File::create(&told).map_err(failed(&told))?;
-    let mut command = run(target);
-    // What it finds on its way is kept in the first folder.
-    command.arg(&corpus).arg(format!("{FOLDER}/seeds/{}", target.name)).args([
-        "--",
-        "-rss_limit_mb=2048",
-        "-timeout=10",
-        "-print_final_stats=1",
-    ]);
-    command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={}", target.bytes_max));
-    // It tells of every step.
-    command.stderr(Stdio::from(file));
-    let status = children.run(&mut command)?;
-    let text = fs::read(&told).map_err(failed(&told))?;
-    let text = String::from_utf8_lossy(&text);
-    if status.success() {
-        return executions(&text).ok_or_else(|| format!("{}: it does not say what it did", told.display()));
-    }
-    if children.interrupted().is_some() {
-        return Err("interrupted".to_owned());
-    }
-    println!("{}", failure(&text));
-    Err(match input(&text) {
-        Some(input) => format!(
-            "{} found {input}: see it again with `cargo xtask fuzz --target {} --replay {input}`",
-            target.name, target.name
-        ),
-        None => format!("{} failed: {status}; {} has all that it said", target.name, told.display()),
-    })
+/// The triple of this machine, by the compiler.
+fn host(children: &Children) -> Result<String> {
+    let told = children.printed(Command::new("rustc").arg("-vV"))?;
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "`rustc -vV` names no host".to_owned())
 }
 
 /// How many inputs there were.
@@ -171,73 +225,13 @@ fn failure(text: &str) -> String {
     lines[start..end].join("\n")
 }
 
-fn run(target: &Target) -> Command {
-    let mut command = cargo_fuzz("run");
-    command.arg(target.name);
-    command
-}
-
-fn cargo_fuzz(task: &str) -> Command {
-    let mut command = crate::cargo();
-    command.args(["fuzz", task, "--fuzz-dir", FOLDER, "--sanitizer", "none", "--target-dir"]).arg(folder());
-    command
-}
-
 /// Where it is built, and where what it has found out is kept.
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     crate::root().join(target).join("fuzz")
 }
 
-/// What Clippy and the tests do with the crate of the targets, for which there
-/// need be no C++ compiler: libFuzzer is left out.
-pub(crate) fn cargo_without_fuzzer(task: &str) -> Command {
-    let mut command = crate::cargo();
-    command.arg(task).args(["--manifest-path", &format!("{FOLDER}/Cargo.toml"), "--no-default-features"]);
-    command.arg("--target-dir").arg(folder());
-    command
-}
-
-/// `cargo fmt --check` of the crate of the targets.
-pub(crate) fn format_check() -> Command {
-    let mut command = crate::cargo();
-    command.args(["fmt", "--manifest-path", &format!("{FOLDER}/Cargo.toml"), "--check"]);
-    command
-}
-
-/// Sees to it that there is cargo-fuzz, and what it builds libFuzzer with.
+/// Sees to it that there is a compiler for libFuzzer's sources.
 pub(crate) fn provide(children: &Children, missing: Missing) -> Result<()> {
-    setup::provide(children, Purpose::Fuzz, missing)?;
-    let is_there = || {
-        let mut command = crate::cargo();
-        command.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-        children.run(&mut command).map(|status| status.success())
-    };
-    if is_there()? {
-        return Ok(());
-    }
-    let install = ["install", "cargo-fuzz", "--locked", "--version", CARGO_FUZZ];
-    match missing {
-        Missing::Report => return Err(format!("no cargo-fuzz (cargo {})", install.join(" "))),
-        Missing::Install => children
-            .check(crate::cargo().args(install))
-            .map_err(|error| format!("no cargo-fuzz, and {error}"))?,
-    }
-    if is_there()? { Ok(()) } else { Err("no cargo-fuzz, although it is installed".to_owned()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_it_says_is_understood() {
-        let text = "#99 NEW cov: 5\nstat::number_of_executed_units: 816035\nstat::peak_rss_mb: 30\n";
-        assert_eq!((executions(text), input(text)), (Some(816_035), None));
-        let text = "#7 NEW cov: 5\n\nthread '<unnamed>' panicked at src/wire.rs:186:9:\n24 held of 22\n\
-                    artifact_prefix='/somewhere/yesquel/fuzz/artifacts/wire/'; Test unit written to \
-                    /somewhere/yesquel/fuzz/artifacts/wire/crash-1\n";
-        assert_eq!(input(text), Some("yesquel/fuzz/artifacts/wire/crash-1"));
-        assert!(failure(text).starts_with("thread '<unnamed>' panicked at"), "{}", failure(text));
-    }
+    setup::provide(children, Purpose::Fuzz, missing).map(|_where| ())
 }

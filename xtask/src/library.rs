@@ -45,7 +45,7 @@ pub(crate) fn library(arguments: &Arguments, children: &Children) -> Result<()> 
     let prefix = arguments.prefix.clone().unwrap_or_else(|| crate::root().join("target/library"));
     fs::create_dir_all(&prefix).map_err(failed(&prefix))?;
     let prefix = fs::canonicalize(&prefix).map_err(failed(&prefix))?;
-    let library = install(children, &prefix, &arguments.soname)?;
+    let library = install(children, &prefix, &arguments.soname, RELEASED)?;
     println!(
         "{} ({} KiB)",
         library.display(),
@@ -59,9 +59,18 @@ pub(crate) fn library(arguments: &Arguments, children: &Children) -> Result<()> 
     Ok(())
 }
 
-/// Builds the library and puts it below `prefix`; where it is.
-pub(crate) fn install(children: &Children, prefix: &Path, soname: &str) -> Result<PathBuf> {
-    let built = build(children, soname)?;
+/// Cargo's arguments for the library as users have it.
+const RELEASED: &[&str] = &["--release", "--package", "libyesquel"];
+
+/// Builds the library with these arguments of Cargo's, installs it below
+/// `prefix`, and returns its path.
+pub(crate) fn install(
+    children: &Children,
+    prefix: &Path,
+    soname: &str,
+    arguments: &[&str],
+) -> Result<PathBuf> {
+    let built = build(children, soname, arguments)?;
     let (lib, include) = (prefix.join("lib"), prefix.join("include/yesquel"));
     let pkgconfig = lib.join("pkgconfig");
     for folder in [&include, &pkgconfig] {
@@ -124,15 +133,9 @@ struct Built {
     headers: PathBuf,
 }
 
-fn build(children: &Children, soname: &str) -> Result<Built> {
+fn build(children: &Children, soname: &str, arguments: &[&str]) -> Result<Built> {
     let mut command = crate::cargo();
-    command.args([
-        "build",
-        "--release",
-        "--package",
-        "libyesquel",
-        "--message-format=json-render-diagnostics",
-    ]);
+    command.args(["build", "--message-format=json-render-diagnostics"]).args(arguments);
     command.env("YESQUEL_SONAME", soname);
     println!("    {}", line(&command));
     let output = children.printed(&mut command)?;
@@ -144,8 +147,8 @@ fn build(children: &Children, soname: &str) -> Result<Built> {
 fn made(messages: &[Value]) -> Option<Built> {
     let ours = |message: &&Value| message["package_id"].as_str().is_some_and(|id| id.contains("libyesquel"));
     let ours: Vec<&Value> = messages.iter().filter(ours).collect();
-    let library =
-        ours.iter().filter_map(|message| message["filenames"][0].as_str()).find(|file| file.ends_with(".so"));
+    let files = ours.iter().filter_map(|message| message["filenames"].as_array()).flatten();
+    let library = files.filter_map(Value::as_str).find(|file| file.ends_with(".so"));
     let out = ours.iter().find_map(|message| message["out_dir"].as_str());
     Some(Built { library: library?.into(), headers: Path::new(out?).join("include") })
 }
@@ -175,7 +178,7 @@ mod tests {
             json!({"reason": "compiler-artifact", "package_id": "path+x/libyesquel#0.1.0",
                    "filenames": ["/target/libyesquel/build-script"]}),
             json!({"reason": "compiler-artifact", "package_id": "path+x/libyesquel#0.1.0",
-                   "filenames": ["/target/libyesquel_c.so"]}),
+                   "filenames": ["/target/libyesquel_c.a", "/target/libyesquel_c.so"]}),
         ];
         let built = made(&messages).expect("both are there");
         assert_eq!(built.library, Path::new("/target/libyesquel_c.so"));

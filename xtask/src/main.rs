@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz`, `soak` and `tcl`.
+//! What a developer runs: `cargo xtask test`, `docs`, `house`, `library`, `serve`,
+//! `bench`, `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,10 @@ use crate::servers::Options;
 mod bench;
 mod children;
 mod debian;
+mod docs;
+mod features;
 mod fuzz;
+mod house;
 mod library;
 mod maven;
 mod programs;
@@ -24,6 +27,7 @@ mod simulate;
 mod soak;
 mod steps;
 mod tcl;
+mod test_programs;
 mod ycsb;
 
 /// A failure of a developer's tool is read by a developer and never matched
@@ -38,12 +42,14 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
+        cargo xtask docs                  the reference pages and the book, in target/book\n  \
+        cargo xtask house                 lines by crate, cycles of files, long functions\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
-        cargo xtask fuzz --seconds N      Yesquel against bytes of anybody\n  \
-        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds\n  \
+        cargo xtask fuzz --seconds N      random bytes against what Yesquel reads\n  \
+        cargo xtask soak --minutes N      what takes too long for each change: the rest of the above\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
 struct Arguments {
@@ -55,6 +61,10 @@ struct Arguments {
 enum Task {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
+    /// Write the reference pages and build the book
+    Docs(docs::Arguments),
+    /// Print lines by crate, cycles of files, long functions, and type names used twice
+    House(house::HouseArguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
     Library(library::Arguments),
     /// Start a real server on loopback and keep it until Ctrl-C
@@ -81,9 +91,9 @@ enum Task {
     Bench(bench::Arguments),
     /// Give Yesquel's seeded tests any number of seeds
     Simulate(simulate::Arguments),
-    /// Give what Yesquel reads bytes of anybody, for as long as you like
+    /// Fuzz what Yesquel reads from the network and from its disk
     Fuzz(fuzz::Arguments),
-    /// Kill Yesquel's server again and again, and give its seeded tests many seeds
+    /// Run for an hour what takes too long for each change: SQLite's tests, fuzzing, kills, seeds
     Soak(soak::Arguments),
     /// SQLite's own tests on Yesquel's trees, and which of them differ
     Tcl(tcl::Arguments),
@@ -110,8 +120,10 @@ fn run(task: Task, children: &Children) -> Result<bool> {
     match task {
         Task::Test(arguments) => steps::test(&arguments, children),
         Task::Serve { server, port, password } => {
-            serve(&server, &Options { port, password }, children).map(|()| true)
+            serve(&server, &Options { port, password, short_lived: false }, children).map(|()| true)
         }
+        Task::Docs(arguments) => docs::docs(&arguments, children),
+        Task::House(arguments) => house::house(&arguments),
         Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),

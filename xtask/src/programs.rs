@@ -30,13 +30,14 @@ const NEEDED: &[(&[&str], &[&str])] = &[
     (&[PYTHON, "-c", "import pip, pytest, sqlite3"], &["python3", "python3-pip", "python3-pytest"]),
 ];
 
-/// Builds the library, both ways.
-pub(crate) fn build(children: &Children) -> Result<(PathBuf, PathBuf)> {
+/// Builds the library under its own name and as SQLite's, with these arguments
+/// of Cargo's.
+pub(crate) fn build(children: &Children, arguments: &[&str]) -> Result<(PathBuf, PathBuf)> {
     let root =
         fs::canonicalize(crate::root()).map_err(|error| format!("{}: {error}", crate::root().display()))?;
     let (own, stand_in) = (root.join("target/library"), root.join("target/library/stand-in"));
-    library::install(children, &own, library::SONAME)?;
-    library::install(children, &stand_in, library::STAND_IN)?;
+    library::install(children, &own, library::SONAME, arguments)?;
+    library::install(children, &stand_in, library::STAND_IN, arguments)?;
     Ok((own, stand_in))
 }
 

@@ -94,7 +94,7 @@ const PROGRAMS: &[Program] = &[
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
-    // libFuzzer comes as a source; cargo-fuzz itself is no package of Debian's.
+    // libFuzzer comes as C++ sources.
     Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
     Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
     Program { name: "chromium", packages: &["chromium"], purpose: Purpose::Browser },

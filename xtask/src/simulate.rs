@@ -2,8 +2,8 @@
 //! disks and bad networks, which `cargo xtask test` runs with some thousand.
 
 use std::io::Read as _;
-use std::process::Stdio;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -44,22 +44,73 @@ const TESTS: &[Test] = &[
     Test { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
 ];
 
-/// Parts in which the seeds go, so that it can be said how far it is.
+/// Parts in which a number of seeds is run, each followed by a line of progress.
 const PARTS: u64 = 20;
 
-/// Whether all seeds passed. A test prints the seed that fails and the fewest
-/// steps that fail; how to run it again is said below it.
+/// Seeds of the first part where a time limits them.
+const FIRST_PART: u64 = 100;
+
+/// A part that takes less time than this is followed by one of twice as many
+/// seeds.
+const PART_MIN: Duration = Duration::from_secs(10);
+
+/// Runs the seeds. Whether all passed: a test prints the seed that fails and the
+/// fewest steps that fail, and a line below it says how to run it again.
 pub(crate) fn simulate(arguments: &Arguments, children: &Children) -> Result<bool> {
-    let first = arguments.seed.unwrap_or(0);
     let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000_000 });
-    let end = first.saturating_add(count);
-    let part = count.div_ceil(PARTS);
-    let meant = |test: &&Test| arguments.only.as_ref().is_none_or(|only| only == test.name);
-    for test in TESTS.iter().filter(meant) {
+    let first = arguments.seed.unwrap_or(0);
+    let plan = Plan { first, end: first.saturating_add(count), part: count.div_ceil(PARTS), limit: None };
+    arguments.run(&plan, children)
+}
+
+/// Runs seeds for so long, the tests in equal parts of the time; whether all
+/// passed. A number of seeds that is asked for ends it earlier. The first seed
+/// is drawn by the clock, so that each soak runs others.
+pub(crate) fn simulate_for(arguments: &Arguments, limit: Duration, children: &Children) -> Result<bool> {
+    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() << 20);
+    let first = arguments.seed.unwrap_or_else(by_clock);
+    let end = arguments.seeds.map_or(u64::MAX, |count| first.saturating_add(count));
+    let tests = u32::try_from(arguments.meant().count()).unwrap_or(u32::MAX).max(1);
+    println!("    seeds from {first} (--seed {first} begins there again)");
+    arguments.run(&Plan { first, end, part: FIRST_PART, limit: Some(limit / tests) }, children)
+}
+
+/// The seeds of each test.
+struct Plan {
+    first: u64,
+    end: u64,
+    /// Seeds of the first part.
+    part: u64,
+    /// After this time no part begins.
+    limit: Option<Duration>,
+}
+
+impl Arguments {
+    fn meant(&self) -> impl Iterator<Item = &'static Test> {
+        let only = self.only.as_deref();
+        TESTS.iter().filter(move |test| only.is_none_or(|only| only == test.name))
+    }
+
+    fn run(&self, plan: &Plan, children: &Children) -> Result<bool> {
+        for test in self.meant() {
+            if !plan.run(test, children)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Plan {
+    fn run(&self, test: &Test, children: &Children) -> Result<bool> {
+        // Outside of the time.
+        test.build(children)?;
         let start = Instant::now();
-        let mut from = first;
-        while from < end {
-            let to = from.saturating_add(part).min(end);
+        let is_over = || self.limit.is_some_and(|limit| start.elapsed() >= limit);
+        let (mut from, mut part) = (self.first, self.part);
+        while from < self.end && (from == self.first || !is_over()) {
+            let began = Instant::now();
+            let to = from.saturating_add(part).min(self.end);
             if let Some(output) = failure(test, from..to, children)? {
                 print!("{output}");
                 if let Some(seed) = failing_seed(&output) {
@@ -68,19 +119,42 @@ pub(crate) fn simulate(arguments: &Arguments, children: &Children) -> Result<boo
                 return Ok(false);
             }
             from = to;
-            let done = from - first;
+            let done = from - self.first;
             let passed = start.elapsed().as_secs_f64();
-            let left = passed / done as f64 * (count - done) as f64;
-            println!("{}: {done} of {count} seeds, {passed:.0} s, {left:.0} s to go", test.name);
+            match self.limit {
+                Some(limit) => {
+                    let left = (limit.as_secs_f64() - passed).max(0.0);
+                    println!("{}: {done} seeds, {passed:.0} s, {left:.0} s to go", test.name);
+                    if began.elapsed() < PART_MIN {
+                        part = part.saturating_mul(2);
+                    }
+                }
+                None => {
+                    let count = self.end - self.first;
+                    let left = passed / done as f64 * (count - done) as f64;
+                    println!("{}: {done} of {count} seeds, {passed:.0} s, {left:.0} s to go", test.name);
+                }
+            }
         }
+        Ok(true)
     }
-    Ok(true)
+}
+
+impl Test {
+    fn command(&self) -> Command {
+        let mut command = crate::cargo();
+        command.args(["test", "--quiet", "--release", "--package", self.package, "--test", self.test]);
+        command
+    }
+
+    fn build(&self, children: &Children) -> Result<()> {
+        children.check(self.command().arg("--no-run"))
+    }
 }
 
 /// What a test says of some seeds, if one of them fails.
 fn failure(test: &Test, seeds: std::ops::Range<u64>, children: &Children) -> Result<Option<String>> {
-    let mut command = crate::cargo();
-    command.args(["test", "--quiet", "--release", "--package", test.package, "--test", test.test]);
+    let mut command = test.command();
     command.env("SEEDS", format!("{}..{}", seeds.start, seeds.end)).stdout(Stdio::piped());
     let mut running = children.start(&mut command)?;
     let mut output = String::new();

@@ -1,32 +1,131 @@
-//! What takes too long for each change: Yesquel's server killed a thousand
-//! times, and its seeded tests by the million.
+//! `cargo xtask soak`: what takes too long for each change, within a time.
+//!
+//! | part | share of the time | what `cargo xtask test` has of it |
+//! |---|---|---|
+//! | lints of the default build | as long as they take | those of the full build |
+//! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
+//! | SQLite's own tests on Yesquel's trees | 35 % | two minutes of those that test SQL |
+//! | fuzzing of what Yesquel reads | 20 % | 30 s a target |
+//! | Yesquel's server, killed | 10 % | 100 kills |
+//! | seeded tests | the rest | the first seeds |
+
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::fuzz;
+use crate::setup::Missing;
 use crate::simulate;
+use crate::tcl;
 
-// Without a group of its own, which would be called like that of the seeds.
+/// Kills of one test program: after each so many the time is looked at.
+const KILLS_A_RUN: u64 = 100;
+
+// Without a group of its own, whose name would clash with that of the seeds.
 #[derive(Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
-    /// How often the server is killed
+    /// How long all of it may take; a part that runs is not cut off
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = minutes)]
+    minutes: f64,
+    /// How often the server is killed, if its share of the time allows that
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     kills: u64,
     #[command(flatten)]
     seeds: simulate::Arguments,
 }
 
-/// Whether all of it passed. A test that fails prints what it takes to run it
-/// again.
+fn minutes(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 100_000.0 => Ok(minutes),
+        _ => Err("a number of minutes above 0".to_owned()),
+    }
+}
+
+/// Whether all of it passed. One part that fails does not keep the others from
+/// running.
 pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
-    let mut kill = crate::cargo();
-    kill.args(["test", "--release", "--package", "yesquel-cli", "--test", "kill", "--", "--nocapture"]);
-    kill.env("KILLS", arguments.kills.to_string());
-    println!("    KILLS={} {}", arguments.kills, line(&kill));
-    // The seeds also tell of what kills have not met, and the other way round.
-    let survives = children.run(&mut kill)?.success();
-    let passes = simulate::simulate(&arguments.seeds, children)?;
-    Ok(survives && passes)
+    let started = Instant::now();
+    let whole = Duration::from_secs_f64(arguments.minutes * 60.0);
+    let mut failed = Vec::new();
+    let mut part = |name: &str, run: &mut dyn FnMut() -> Result<bool>| -> Result<()> {
+        println!("\n==> {name}");
+        let began = Instant::now();
+        let outcome = run();
+        if children.interrupted().is_some() {
+            return Err("interrupted".to_owned());
+        }
+        let passed = match outcome {
+            Ok(passed) => passed,
+            Err(reason) => {
+                println!("    {reason}");
+                false
+            }
+        };
+        let word = if passed { "passed" } else { "failed" };
+        println!("<== {name} {word} in {:.0} s", began.elapsed().as_secs_f64());
+        if !passed {
+            failed.push(name.to_owned());
+        }
+        Ok(())
+    };
+    part("lints", &mut || {
+        // What only the stores of the full build use is unused in this one.
+        let mut lints = crate::cargo();
+        lints.args(["clippy", "--workspace", "--", "-D", "warnings"]);
+        println!("    {}", line(&lints));
+        Ok(children.run(&mut lints)?.success())
+    })?;
+    part("pairs", &mut || {
+        let mut pairs = crate::cargo();
+        pairs.args(["test", "--release", "--package", "serval", "--test", "compare_aa", "--", "--nocapture"]);
+        println!("    PAIRS=50 {}", line(&pairs));
+        Ok(children.run(pairs.env("PAIRS", "50"))?.success())
+    })?;
+    part("tcl", &mut || {
+        let sources = tcl::provide(children, Missing::Install)?;
+        let limit = tcl::Arguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
+        let (passed, summary) = tcl::told(&limit, &sources, children)?;
+        println!("    {summary}");
+        Ok(passed)
+    })?;
+    part("fuzz", &mut || {
+        fuzz::provide(children, Missing::Install)?;
+        let seconds = whole.mul_f64(0.2).as_secs() / fuzz::batches();
+        fuzz::all(seconds.max(1), children).map(|_counts| true)
+    })?;
+    part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;
+    part("seeds", &mut || {
+        let rest = whole.saturating_sub(started.elapsed());
+        simulate::simulate_for(&arguments.seeds, rest, children)
+    })?;
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    if failed.is_empty() {
+        println!("\nsoak passed in {minutes:.1} min");
+    } else {
+        println!("\nsoak failed in {minutes:.1} min: {}", failed.join(", "));
+    }
+    Ok(failed.is_empty())
+}
+
+/// Kills Yesquel's server so often, or until the time is over. A test that fails
+/// prints how to run it again.
+fn kills(count: u64, limit: Duration, children: &Children) -> Result<bool> {
+    let started = Instant::now();
+    let mut done = 0;
+    while done < count && (done == 0 || started.elapsed() < limit) {
+        let now = KILLS_A_RUN.min(count - done);
+        let mut kill = crate::cargo();
+        kill.args(["test", "--release", "--package", "yesquel-cli", "--test", "kill", "--", "--nocapture"]);
+        kill.env("KILLS", now.to_string());
+        println!("    KILLS={now} {}", line(&kill));
+        if !children.run(&mut kill)?.success() {
+            return Ok(false);
+        }
+        done += now;
+    }
+    println!("    {done} kills");
+    Ok(true)
 }

@@ -3,54 +3,36 @@
 //! A failed step does not keep the others from running: one run tells all
 //! there is to mend. What could not run is listed as skipped, with the reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::docs;
+use crate::features::{PROTOC, features, libraries};
 use crate::fuzz;
+use crate::house;
 use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::tcl;
+use crate::test_programs::{self, TestProgram};
 use crate::ycsb;
-
-/// All stores, also those that the default build leaves out.
-const FULL: &str = "serval/full";
 
 /// What benchmarks compare with, and nothing else needs.
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
 
-/// How long each target of the fuzzer is run.
-const FUZZ_SECONDS: u64 = 45;
+/// How long each target of the fuzzer is run; `cargo xtask soak` goes on.
+const FUZZ_SECONDS: u64 = 30;
 
 /// How long SQLite's own tests are run: those that test SQL come first.
-const TCL_MINUTES: f64 = 5.0;
-
-/// The program without which one store cannot be built, and the store.
-const PROTOC: (&str, &str) = ("protoc", "etcd");
-
-/// The features of all stores that can be built here; the one that cannot is
-/// named.
-fn features() -> (String, Option<&'static str>) {
-    let (program, without) = PROTOC;
-    if setup::find(program).is_some() {
-        return (FULL.to_owned(), None);
-    }
-    let manifest = include_str!("../../bench/serval/Cargo.toml");
-    (all_but(without, manifest), Some(without))
-}
-
-/// The features of `full` in a manifest but one.
-fn all_but(without: &str, manifest: &str) -> String {
-    let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
-    let names = full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'));
-    names.filter(|name| *name != without).map(|name| format!("serval/{name}")).collect::<Vec<_>>().join(",")
-}
+/// `cargo xtask soak` runs the rest.
+const TCL_MINUTES: f64 = 2.0;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -75,21 +57,27 @@ enum Step {
     Java,
     /// Set-up: strace, which sees when Yesquel's server answers and when it syncs
     Trace,
-    /// Set-up: the shared library, and real programs that are run on it
+    /// Set-up: real programs that are run on the shared library
     Programs,
     /// Set-up: Chromium, in which reports are opened
     Browser,
     /// cargo fmt --check
     Fmt,
-    /// cargo clippy with all stores and with the default ones, warnings denied
+    /// cargo xtask house --check
+    House,
+    /// cargo clippy with all stores, warnings denied
     Clippy,
-    /// cargo test, with the servers up
+    /// cargo test --no-run with all stores
+    Build,
+    /// The tests, with the servers up
     Test,
-    /// SQLite's own tests on Yesquel's trees, as many as five minutes allow
+    /// The examples in the documentation of the crates
+    Examples,
+    /// SQLite's own tests on Yesquel's trees, as many as two minutes allow
     Tcl,
-    /// Bytes of anybody against what Yesquel reads, 45 seconds for each target
+    /// Random bytes against what Yesquel reads, 30 seconds for each target
     Fuzz,
-    /// cargo doc, warnings denied
+    /// cargo doc, warnings denied; docs/reference against the tables
     Doc,
 }
 
@@ -117,7 +105,8 @@ impl Step {
             Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Programs => "; the shared library is not tested under real programs",
             Step::Browser => "; reports are not opened in a browser",
-            Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
+            Step::Build => "; no test is run",
+            Step::Fmt | Step::House | Step::Clippy | Step::Test | Step::Examples | Step::Doc => "",
         }
     }
 }
@@ -129,14 +118,6 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// What comes next, if this passed.
-    fn then(self, next: impl FnOnce() -> Outcome) -> Outcome {
-        match self {
-            Outcome::Passed(_) => next(),
-            outcome => outcome,
-        }
-    }
-
     fn words(&self) -> (&'static str, &str) {
         match self {
             Outcome::Passed(note) => ("passed", note),
@@ -150,6 +131,8 @@ struct Row {
     name: String,
     outcome: Outcome,
     seconds: f64,
+    /// Processor time of the step's processes, s.
+    cpu: f64,
 }
 
 /// What earlier steps found, for later ones.
@@ -163,6 +146,52 @@ struct Found {
     libraries: Option<(PathBuf, PathBuf)>,
     programs: Option<PathBuf>,
     browser: Option<PathBuf>,
+    /// The built test programs.
+    tests: Vec<TestProgram>,
+    /// The servers that start.
+    starting: Option<JoinHandle<Fixtures>>,
+}
+
+/// The servers that run, and what went wrong with others.
+///
+/// A server that is installed and does not start is a failure, but no reason to
+/// leave all other tests out.
+#[derive(Default)]
+struct Fixtures {
+    running: Vec<(&'static Kind, Fixture)>,
+    problems: Vec<String>,
+}
+
+impl Fixtures {
+    /// Starts servers on a thread of their own: until all are ready takes minutes, in
+    /// which the tests are built.
+    fn start(kinds: Vec<&'static Kind>, children: &Children) -> JoinHandle<Fixtures> {
+        let children = children.clone();
+        thread::spawn(move || {
+            let mut fixtures = Fixtures::default();
+            for kind in kinds {
+                match (kind.fixture)(&children) {
+                    Ok(fixture) => fixtures.running.push((kind, fixture)),
+                    Err(reason) => fixtures.problems.push(not_run(kind, &reason)),
+                }
+            }
+            fixtures
+        })
+    }
+
+    /// Waits until all are ready, and drops those that fail.
+    fn ready(mut self) -> Fixtures {
+        let problems = &mut self.problems;
+        self.running.retain(|(kind, fixture)| {
+            let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
+            ready.map_err(|reason| problems.push(not_run(kind, &reason))).is_ok()
+        });
+        self
+    }
+}
+
+fn not_run(kind: &Kind, reason: &str) -> String {
+    format!("{reason}; tests against {} were not run", kind.name)
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -171,7 +200,7 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     let mut rows = Vec::new();
     for &step in Step::value_variants() {
         println!("\n==> {}: {}", step.name(), step.help());
-        let started = Instant::now();
+        let started = Started::now();
         let outcome = if children.interrupted().is_some() {
             Outcome::Skipped("interrupted".to_owned())
         } else if arguments.skip.contains(&step) {
@@ -191,17 +220,40 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     Ok(children.interrupted().is_none() && !rows.iter().any(failed))
 }
 
-/// Tells how a step ended.
-fn row(name: String, outcome: Outcome, started: Instant) -> Row {
-    let seconds = started.elapsed().as_secs_f64();
+/// When a step began.
+struct Started {
+    at: Instant,
+    /// Processor time of the children that had ended, s.
+    cpu: f64,
+}
+
+impl Started {
+    fn now() -> Started {
+        Started { at: Instant::now(), cpu: cpu_of_children() }
+    }
+}
+
+/// Processor time of all children that have been waited for, and of theirs, s.
+fn cpu_of_children() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // `cutime` and `cstime` of proc(5), counted from behind the name, which may
+    // hold spaces.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Prints how a step ended.
+fn row(name: String, outcome: Outcome, started: Started) -> Row {
+    let (seconds, cpu) = (started.at.elapsed().as_secs_f64(), cpu_of_children() - started.cpu);
     let (result, note) = outcome.words();
-    println!("<== {name} {result} in {seconds:.1} s{}", after_colon(note));
-    Row { name, outcome, seconds }
+    println!("<== {name} {result} in {seconds:.1} s, {cpu:.1} s of processors{}", after_colon(note));
+    Row { name, outcome, seconds, cpu }
 }
 
 /// Sees to it that a server can be started.
 fn provide(kind: &'static Kind, arguments: &Arguments, found: &mut Found, children: &Children) -> Row {
-    let started = Instant::now();
+    let started = Started::now();
     let missing = if arguments.quick { Missing::Report } else { Missing::Install };
     let leaves_out = format!("; tests against {} are not run", kind.name);
     let outcome = if arguments.without.iter().any(|name| name == kind.name) {
@@ -223,15 +275,17 @@ fn after_colon(note: &str) -> String {
 }
 
 fn summary(rows: &[Row]) -> String {
-    let mut text = format!("{:<10} {:<8} {:>8}\n", "step", "result", "seconds");
+    let mut text = format!("{:<18} {:<8} {:>8} {:>8}\n", "step", "result", "seconds", "CPU");
     let mut counts = BTreeMap::from([("passed", 0), ("failed", 0), ("skipped", 0)]);
     for row in rows {
         let (result, note) = row.outcome.words();
         *counts.entry(result).or_default() += 1;
-        let cells = format!("{:<10} {result:<8} {:>8.1}  {note}", row.name, row.seconds);
+        let cells = format!("{:<18} {result:<8} {:>8.1} {:>8.1}  {note}", row.name, row.seconds, row.cpu);
         text += cells.trim_end();
         text.push('\n');
     }
+    let (seconds, cpu) = rows.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.seconds, sum.1 + row.cpu));
+    text += &format!("{:<18} {:<8} {seconds:>8.1} {cpu:>8.1}\n", "all", "");
     text += &format!(
         "steps: {} passed, {} failed, {} skipped\n",
         counts["passed"], counts["failed"], counts["skipped"]
@@ -272,19 +326,12 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             }
             Err(reason) => skipped(step, &reason),
         },
-        // It belongs to the workspace: that it cannot be built is a failure.
-        Step::Programs => match programs::build(children) {
-            Ok(libraries) => {
-                found.libraries = Some(libraries);
-                match programs::provide(children, missing) {
-                    Ok(folder) => {
-                        found.programs = Some(folder);
-                        Outcome::Passed(String::new())
-                    }
-                    Err(reason) => skipped(step, &reason),
-                }
+        Step::Programs => match programs::provide(children, missing) {
+            Ok(folder) => {
+                found.programs = Some(folder);
+                Outcome::Passed(String::new())
             }
-            Err(reason) => Outcome::Failed(reason),
+            Err(reason) => skipped(step, &reason),
         },
         Step::Browser => {
             let there = setup::provide(children, Purpose::Browser, missing);
@@ -299,53 +346,85 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
                 Err(reason) => skipped(step, &reason),
             }
         }
-        Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
-            .then(|| finish(children, &mut fuzz::format_check())),
+        Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
+        Step::House => match house::check() {
+            Ok(0) => Outcome::Passed(String::new()),
+            Ok(problems) => Outcome::Failed(format!("{problems} problems, listed above")),
+            Err(reason) => Outcome::Failed(reason),
+        },
         Step::Clippy => {
-            let lint = |more: &[&str]| {
-                let arguments = [&["clippy", "--workspace"], more, &["--", "-D", "warnings"]].concat();
-                cargo_step(children, &arguments, &[])
-            };
             let (features, without) = features();
-            // What is only measured nobody else compiles.
+            // No other step compiles what only benchmarks use.
             let features = format!("{features},{MEASURED}");
-            let mut fuzz = fuzz::cargo_without_fuzzer("clippy");
-            fuzz.args(["--all-targets", "--", "-D", "warnings"]);
-            // What only stores behind features use is unused without them.
-            let outcome = lint(&["--all-targets", "--features", &features])
-                .then(|| lint(&[]))
-                .then(|| finish(children, &mut fuzz));
-            noting(outcome, without)
+            let arguments =
+                ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
+            noting(cargo_step(children, &arguments, &[]), without)
         }
-        Step::Test => cargo_test(found, children),
+        Step::Build => {
+            found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
+            let (features, without) = features();
+            // Without examples: to link them, and with them the driver of each
+            // store once more, takes minutes, and clippy checks them.
+            let arguments = ["--workspace", "--features", &features, "--lib", "--bins", "--tests"];
+            let libraries = libraries(&features);
+            let built = test_programs::build(&arguments, children)
+                .and_then(|programs| Ok((programs, programs::build(children, &libraries)?)));
+            match built {
+                Ok((programs, libraries)) => {
+                    let note = format!("{} programs", programs.len());
+                    found.tests = programs;
+                    found.libraries = Some(libraries);
+                    noting(Outcome::Passed(note), without)
+                }
+                Err(_) if children.interrupted().is_some() => Outcome::Failed("interrupted".to_owned()),
+                Err(reason) => Outcome::Failed(reason),
+            }
+        }
+        Step::Test if found.tests.is_empty() => Outcome::Skipped("no test was built".to_owned()),
+        Step::Test => run_tests(found, children),
+        Step::Examples => {
+            let (features, without) = features();
+            let arguments = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
+            noting(cargo_step(children, &arguments, &[]), without)
+        }
         Step::Tcl if quick => skipped(step, "--quick"),
         Step::Tcl => {
             // What cannot be had, as an archive of Debian's that has moved on,
             // is no failure of ours.
             match tcl::provide(children, missing) {
                 Err(reason) => skipped(step, &reason),
-                Ok(sources) => match tcl::told(&tcl::Arguments::within(TCL_MINUTES), &sources, children) {
-                    Ok((true, summary)) => Outcome::Passed(summary),
-                    Ok((false, summary)) => Outcome::Failed(summary),
-                    Err(reason) => Outcome::Failed(reason),
-                },
+                Ok(sources) => {
+                    let (features, _) = features();
+                    let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
+                    match tcl::told(&limit, &sources, children) {
+                        Ok((true, summary)) => Outcome::Passed(summary),
+                        Ok((false, summary)) => Outcome::Failed(summary),
+                        Err(reason) => Outcome::Failed(reason),
+                    }
+                }
             }
         }
         Step::Fuzz if quick => skipped(step, "--quick"),
         Step::Fuzz => match fuzz::provide(children, missing) {
-            Ok(()) => finish(children, fuzz::cargo_without_fuzzer("test").arg("--lib")).then(|| {
-                match fuzz::all(FUZZ_SECONDS, children) {
-                    Ok(counts) => Outcome::Passed(counts),
-                    Err(reason) => Outcome::Failed(reason),
-                }
-            }),
+            Ok(()) => match fuzz::all(FUZZ_SECONDS, children) {
+                Ok(counts) => Outcome::Passed(counts),
+                Err(reason) => Outcome::Failed(reason),
+            },
             Err(reason) => skipped(step, &reason),
         },
         Step::Doc if quick => skipped(step, "--quick"),
         Step::Doc => {
             let (features, without) = features();
             let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
-            noting(cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]), without)
+            let documented = cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]);
+            match (noting(documented, without), without) {
+                (Outcome::Passed(note), None) => match docs::check(None, children) {
+                    Ok(true) => Outcome::Passed(note),
+                    Ok(false) => Outcome::Failed("docs/reference differs from the tables".to_owned()),
+                    Err(reason) => Outcome::Failed(reason),
+                },
+                (outcome, _) => outcome,
+            }
         }
     }
 }
@@ -365,8 +444,9 @@ fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
 /// What passed without a store says so.
 fn noting(outcome: Outcome, without: Option<&str>) -> Outcome {
     match (outcome, without) {
-        (Outcome::Passed(_), Some(store)) => {
-            Outcome::Passed(format!("without the store {store}, for there is no {}", PROTOC.0))
+        (Outcome::Passed(note), Some(store)) => {
+            let comma = if note.is_empty() { "" } else { ", " };
+            Outcome::Passed(format!("{note}{comma}without the store {store}: there is no {}", PROTOC.0))
         }
         (outcome, _) => outcome,
     }
@@ -382,78 +462,70 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
     finish(children, &mut command)
 }
 
-/// Runs the tests between the start and the stop of the servers, and tells
-/// them by environment variables where these are.
-fn cargo_test(found: &Found, children: &Children) -> Outcome {
-    let mut command = crate::cargo();
-    let (features, without) = features();
-    // One failing crate must not hide another's failures.
-    // Examples are seen by clippy: to link them, and with them the driver of each
-    // store once more, takes minutes.
-    command.args(["test", "--workspace", "--no-fail-fast", "--features", &features]);
-    command.args(["--lib", "--bins", "--tests"]);
-    // A variable from outside would make a step run that the summary says was
-    // skipped.
-    for variable in [
-        "SERVAL_YCSB_CLASSPATH",
-        "SERVAL_TEST_JAVA_DRIVER",
-        "SERVAL_TEST_HBASE_DRIVER",
-        "YESQUEL_TEST_STRACE",
-        "YESQUEL_TEST_LIBRARY",
-        "YESQUEL_TEST_STAND_IN",
-        "YESQUEL_TEST_PROGRAMS",
-        "SERVAL_TEST_BROWSER",
-    ] {
-        command.env_remove(variable);
-    }
-    servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
-        command.env_remove(variable);
-    });
+/// Runs the test programs between the start and the stop of the servers, whose
+/// addresses are in environment variables.
+fn run_tests(found: &mut Found, children: &Children) -> Outcome {
+    let started = Instant::now();
+    let mut variables: Vec<(String, String)> = Vec::new();
+    let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
+    let text = |path: &PathBuf| path.display().to_string();
     if let Some(class_path) = &found.ycsb_class_path {
-        command.env("SERVAL_YCSB_CLASSPATH", class_path);
+        set("SERVAL_YCSB_CLASSPATH", class_path.clone());
     }
     if let Some(drivers) = &found.java_drivers {
-        command.env("SERVAL_TEST_JAVA_DRIVER", &drivers.plain);
-        command.env("SERVAL_TEST_HBASE_DRIVER", &drivers.hbase);
+        set("SERVAL_TEST_JAVA_DRIVER", text(&drivers.plain));
+        set("SERVAL_TEST_HBASE_DRIVER", text(&drivers.hbase));
     }
     if let Some(strace) = &found.strace {
-        command.env("YESQUEL_TEST_STRACE", strace);
+        set("YESQUEL_TEST_STRACE", text(strace));
     }
     if let Some((own, stand_in)) = &found.libraries {
-        command.env("YESQUEL_TEST_LIBRARY", own).env("YESQUEL_TEST_STAND_IN", stand_in);
+        set("YESQUEL_TEST_LIBRARY", text(own));
+        set("YESQUEL_TEST_STAND_IN", text(stand_in));
     }
     if let Some(folder) = &found.programs {
-        command.env("YESQUEL_TEST_PROGRAMS", folder);
+        set("YESQUEL_TEST_PROGRAMS", text(folder));
     }
     if let Some(browser) = &found.browser {
-        command.env("SERVAL_TEST_BROWSER", browser);
+        set("SERVAL_TEST_BROWSER", text(browser));
     }
-    let started = Instant::now();
-    let (mut fixtures, mut problems): (Vec<(&Kind, Fixture)>, Vec<String>) = Default::default();
-    // It is installed and does not start: a failure, but no reason to leave all other tests out.
-    let problem = |kind: &Kind, reason| format!("{reason}; tests against {} were not run", kind.name);
-    for &kind in &found.servers {
-        match (kind.fixture)(children) {
-            Ok(fixture) => fixtures.push((kind, fixture)),
-            Err(reason) => problems.push(problem(kind, reason)),
-        }
-    }
-    fixtures.retain(|(kind, fixture)| {
-        let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
-        ready.map_err(|reason| problems.push(problem(kind, reason))).is_ok()
-    });
+    let starting = found.starting.take().map(JoinHandle::join);
+    let Ok(fixtures) = starting.unwrap_or_else(|| Ok(Fixtures::default())) else {
+        return Outcome::Failed("the thread that starts the servers died".to_owned());
+    };
+    let Fixtures { running: fixtures, mut problems } = fixtures.ready();
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
     println!("    {servers} servers run after {:.1} s", started.elapsed().as_secs_f64());
-    command.envs(fixtures.iter().flat_map(|(_, fixture)| fixture.variables.iter().cloned()));
-    let documented = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
-    let outcome = finish(children, &mut command).then(|| cargo_step(children, &documented, &[]));
-    if problems.is_empty() {
-        return noting(outcome, without);
+    for (_, fixture) in &fixtures {
+        fixture.variables.iter().for_each(|(name, value)| set(name, value.clone()));
     }
-    if let Outcome::Failed(also) = outcome {
-        problems.push(also);
+    let programs = std::mem::take(&mut found.tests);
+    let counts = match test_programs::run(programs, &variables, &crate::root().join("target/tests"), children)
+    {
+        Ok(counts) => counts,
+        Err(reason) => {
+            problems.push(reason);
+            return Outcome::Failed(problems.join("; "));
+        }
+    };
+    let missing =
+        counts.missing.iter().map(|(what, count)| format!(", {count} not run without {}", servers_of(what)));
+    let ignored = if counts.ignored > 0 { format!(", {} ignored", counts.ignored) } else { String::new() };
+    let note = format!("{} tests{}{ignored}", counts.passed + counts.failed, missing.collect::<String>());
+    if counts.failed > 0 {
+        let programs = counts.programs.into_iter().collect::<Vec<_>>().join(", ");
+        problems.push(format!("{} of {note} failed, in {programs}", counts.failed));
     }
-    Outcome::Failed(problems.join("; "))
+    if problems.is_empty() { Outcome::Passed(note) } else { Outcome::Failed(problems.join("; ")) }
+}
+
+/// The servers to which variables lead, or the variables.
+fn servers_of(variables: &str) -> String {
+    let named = |variable: &str| {
+        let kind = servers::KINDS.iter().find(|kind| kind.variables.contains(&variable));
+        kind.map_or(variable, |kind| kind.name).to_owned()
+    };
+    variables.split(' ').map(named).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn finish(children: &Children, command: &mut Command) -> Outcome {
@@ -470,16 +542,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_stores_but_one() {
-        let manifest = "fjall = []\nfull = [\"cassandra\", \"etcd\", \"fjall\"]\n";
-        assert_eq!(all_but("etcd", manifest), "serval/cassandra,serval/fjall");
-        let ours = all_but(PROTOC.1, include_str!("../../bench/serval/Cargo.toml"));
-        assert!(ours.contains("serval/cassandra,") && !ours.contains("etcd"), "{ours}");
-    }
-
-    #[test]
     fn the_summary_counts_steps_and_says_why() {
-        let row = |name: &str, outcome, seconds| Row { name: name.to_owned(), outcome, seconds };
+        let row = |name: &str, outcome, seconds| Row {
+            name: name.to_owned(),
+            outcome,
+            seconds,
+            cpu: 2.0 * seconds,
+        };
         let rows = [
             row("redis", Outcome::Skipped("no apt-get".to_owned()), 0.04),
             row("fmt", Outcome::Passed(String::new()), 1.26),
@@ -488,11 +557,12 @@ mod tests {
         ];
         assert_eq!(
             summary(&rows),
-            "step       result    seconds\n\
-             redis      skipped       0.0  no apt-get\n\
-             fmt        passed        1.3\n\
-             test       failed      100.0  exit 101\n\
-             doc        passed        2.0\n\
+            "step               result    seconds      CPU\n\
+             redis              skipped       0.0      0.1  no apt-get\n\
+             fmt                passed        1.3      2.5\n\
+             test               failed      100.0    200.0  exit 101\n\
+             doc                passed        2.0      4.0\n\
+             all                            103.3    206.6\n\
              steps: 2 passed, 1 failed, 1 skipped\n"
         );
     }

@@ -213,24 +213,11 @@ pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
         let second = fields([("field1", b"second")]);
         let outcome = client.insert("k", &second).await;
-        let (status, expected) = after_insert(existing, Some(&full("k")), &second);
+        let (status, expected) = existing.after(Some(&full("k")), &second);
         assert_eq!(outcome.status, status);
         assert_eq!(outcome.message.is_some(), !outcome.is_ok(), "a failure has words: {outcome:?}");
         assert_eq!(client.read("k", &[]).await, Some(expected));
     });
-}
-
-/// What an insert answers and leaves.
-pub(crate) fn after_insert(existing: InsertExisting, old: Option<&Fields>, new: &Fields) -> (Status, Fields) {
-    match (old, existing) {
-        (None, _) | (_, InsertExisting::Replaced) => (Status::Ok, new.clone()),
-        (Some(old), InsertExisting::Refused) => (Status::Error, old.clone()),
-        (Some(old), InsertExisting::Merged) => {
-            let mut both = old.clone();
-            both.extend(new.clone());
-            (Status::Ok, both)
-        }
-    }
 }
 
 /// Gone from reads and scans, and its key free again.

@@ -50,6 +50,21 @@ pub enum InsertExisting {
     Merged,
 }
 
+impl InsertExisting {
+    /// The status of an insert, and the record that it leaves under its key.
+    fn after(self, old: Option<&Fields>, new: &Fields) -> (Status, Fields) {
+        match (old, self) {
+            (None, _) | (_, InsertExisting::Replaced) => (Status::Ok, new.clone()),
+            (Some(old), InsertExisting::Refused) => (Status::Error, old.clone()),
+            (Some(old), InsertExisting::Merged) => {
+                let mut both = old.clone();
+                both.extend(new.clone());
+                (Status::Ok, both)
+            }
+        }
+    }
+}
+
 /// What bytes a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
@@ -133,10 +148,14 @@ impl Default for Differences {
 }
 
 /// Makes a test of each case, on the subjects that the function makes.
+///
+/// `suite!(subject, "needs VARIABLE")` is for subjects that a server provides whose
+/// address is in an environment variable: plain `cargo test` reports the tests as
+/// ignored, `cargo xtask test` starts the server and runs them.
 #[macro_export]
 macro_rules! suite {
-    ($subject:path) => {
-        $crate::suite! { $subject:
+    ($subject:path $(, $needs:literal)?) => {
+        $crate::suite! { $subject $(, $needs)?:
             values_come_back_byte_for_byte,
             keys_may_be_any_text,
             a_read_brings_back_the_fields_asked_for,
@@ -157,13 +176,20 @@ macro_rules! suite {
         }
     };
     ($subject:path: $($case:ident),+ $(,)?) => {
-        $(#[test]
+        $($crate::suite! { @test $subject, $case })+
+    };
+    ($subject:path, $needs:literal: $($case:ident),+ $(,)?) => {
+        $($crate::suite! { @test $subject, $case, #[ignore = $needs] })+
+    };
+    (@test $subject:path, $case:ident $(, #[$ignored:meta])?) => {
+        $(#[$ignored])?
+        #[test]
         fn $case() {
             // A subject that cannot be had here is `None` and says why.
             let subject: Option<$crate::Subject<_, _>> = $subject().into();
             if let Some(subject) = subject {
                 $crate::cases::$case(&subject);
             }
-        })+
+        }
     };
 }

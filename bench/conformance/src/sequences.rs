@@ -1,6 +1,6 @@
 //! Random sequences of all verbs against a map.
 
-use crate::{Differences, Executor, FIELDS, Fields, Handle, Subject, cases::after_insert, schema};
+use crate::{Differences, Executor, FIELDS, Fields, Handle, Subject, schema};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestCaseError, TestRunner},
@@ -116,7 +116,7 @@ async fn refuse<S: Store>(
                 if differences.atomic_batch || !differences.takes(fields) {
                     break;
                 }
-                let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
+                let (status, after) = differences.insert_existing.after(model.get(key), fields);
                 model.insert(key.clone(), after);
                 if status != Status::Ok {
                     break;
@@ -166,7 +166,7 @@ async fn agree<S: Store>(
         }
         Step::Insert(key, fields) => {
             let outcome = client.insert(key, fields).await;
-            let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
+            let (status, after) = differences.insert_existing.after(model.get(key), fields);
             prop_assert_eq!(outcome.status, status, "{:?}", step);
             model.insert(key.clone(), after);
         }
@@ -174,7 +174,7 @@ async fn agree<S: Store>(
             let mut after = model.clone();
             let mut expected = Status::Ok;
             for (key, fields) in records {
-                let (status, fields) = after_insert(differences.insert_existing, after.get(key), fields);
+                let (status, fields) = differences.insert_existing.after(after.get(key), fields);
                 after.insert(key.clone(), fields);
                 expected = status;
                 if expected != Status::Ok {

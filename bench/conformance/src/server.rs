@@ -7,11 +7,10 @@ use std::net::TcpListener;
 /// An environment variable by which `cargo xtask test` says where a server is;
 /// without it says that the test is skipped.
 pub fn variable(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok();
-    if value.is_none() {
-        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
+    match std::env::var(name) {
+        Ok(value) => Some(value),
+        Err(_) => panic!("{name} is not set: 'cargo xtask test' starts the server and sets it"),
     }
-    value
 }
 
 /// Properties as a command line gives them; of two of a name the last wins.

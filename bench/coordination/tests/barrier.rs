@@ -28,6 +28,7 @@ fn never() -> bool {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
@@ -54,6 +55,7 @@ fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() 
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn one_that_died_is_not_waited_for_and_is_named() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
@@ -74,6 +76,7 @@ fn one_that_died_is_not_waited_for_and_is_named() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();

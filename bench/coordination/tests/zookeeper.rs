@@ -20,6 +20,7 @@ use std::{
 };
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
@@ -49,6 +50,7 @@ fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn clients_without_work_wait_for_the_others() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
@@ -65,6 +67,7 @@ fn clients_without_work_wait_for_the_others() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
     let Some(cluster) = zookeeper() else { return };
     for on_lost in [OnLost::End, OnLost::Continue] {
@@ -88,6 +91,7 @@ fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
@@ -107,6 +111,7 @@ fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
 
 /// What a killed coordinator leaves has the address at which the next one listens already.
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_killed() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
@@ -136,6 +141,7 @@ fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_k
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();

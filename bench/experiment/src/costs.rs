@@ -7,12 +7,15 @@ use crate::{
     plan::Plan,
     properties as p,
 };
-use serval_measure::load::{ClientLoad, ProcessLoad};
 use serval_model::{
     Metric,
     properties::{Fault, Faults},
 };
-use serval_runner::{RunRecord, late_from};
+use serval_result::{
+    load::{ClientLoad, ProcessLoad},
+    note::Note,
+};
+use serval_runner::{ClientExecution, RunRecord, late_from};
 use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 
 /// Characters of a command line that a result has.
@@ -41,7 +44,7 @@ pub(crate) struct Costs {
 pub(crate) struct CostResults {
     pub(crate) client: Option<ClientLoad>,
     pub(crate) processes: Vec<ProcessLoad>,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Costs {
@@ -99,19 +102,17 @@ impl Costs {
     /// What it all came to.
     pub(crate) fn of(self, plan: &Plan, record: &RunRecord) -> CostResults {
         let (Some(first), Some(last)) = (&self.first, &self.last) else { return CostResults::default() };
-        let mut warnings = Vec::new();
+        let mut notes = Vec::new();
         let mut processes = Vec::new();
         for ((name, group), (earlier, later)) in
             self.watched.iter().zip(first.watched.iter().zip(&last.watched))
         {
             if later.is_empty() {
-                warnings.push(format!(
-                    "The watched process '{name}' ended during the run: its cost is not known."
-                ));
+                notes.push(Note::WatchedProcessEnded { name: name.clone() });
                 continue;
             }
             if let Some(why) = later.no_bytes() {
-                warnings.push(format!("Bytes of the watched process '{name}' are not counted: {why}."));
+                notes.push(Note::WatchedBytesUnknown { name: name.clone(), why: why.to_string() });
             }
             processes.push(ProcessLoad {
                 name: name.clone(),
@@ -120,13 +121,12 @@ impl Costs {
                 usage: later.since(earlier),
             });
         }
-        CostResults { client: Some(self.client(plan, record, first, last)), processes, warnings }
+        CostResults { client: Some(self.client(plan, record, first, last)), processes, notes }
     }
 
     fn client(&self, plan: &Plan, record: &RunRecord, first: &Reading, last: &Reading) -> ClientLoad {
         let usage = last.own.since(&first.own);
-        // The runner tells where clients ran in words: `2 event loops`.
-        let event_loops = record.execution.contains("event loop");
+        let event_loops = matches!(record.execution, ClientExecution::EventLoops(_));
         let prefix = if event_loops { "event-loop-" } else { "client-" };
         let of_clients =
             |thread: u32| self.threads.iter().any(|(id, name)| *id == thread && name.starts_with(prefix));

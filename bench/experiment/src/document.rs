@@ -1,23 +1,31 @@
 //! From what a run wrote down to the result document.
 
-use crate::{costs::Costs, plan::Plan, session::merged};
+use crate::{
+    costs::Costs,
+    plan::Plan,
+    session::{Ran, RunLost, merged},
+};
 use serval_measure::{
+    histogram::Histogram,
+    recorder::{Messages, Pair, Totals},
+};
+use serval_model::{
+    Metric, Status,
+    properties::{Fault, Source},
+};
+use serval_result::{
     document::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
         PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
-    histogram::Histogram,
-    recorder::{Messages, Pair, Totals},
+    experiment::{EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind},
+    note::Note,
 };
-use serval_model::{Metric, Status, properties::Source};
-use serval_runner::{Lost, RunRecord};
+use serval_runner::Lost;
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
-
-/// Operations below which tail percentiles say little.
-const SAMPLES_MIN: u64 = 1000;
 
 /// Names of properties whose values are secrets.
 pub(crate) fn is_secret(name: &str) -> bool {
@@ -116,32 +124,49 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 }
 
 /// What a reader must know before quoting a number and the numbers themselves
-/// do not show; `serval_report::notes` adds what they do.
-fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> {
-    let mut warnings = plan.workload.warnings();
-    warnings.extend(plan.between.warning());
-    warnings.extend(lost.map(|lost| match lost {
-        Lost::Store(error) => format!("The store was lost: {error}."),
-        Lost::Workload(problem) => format!("The workload ended the run: {problem}."),
-        Lost::Clients(problem) => format!("{problem}."),
+/// do not show.
+fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
+    let text = |text: String| Note::Text { text };
+    let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
+    notes.extend(plan.between.warning().map(text));
+    notes.extend(lost.map(|lost| match lost.clone() {
+        RunLost::Run(Lost::Store(error)) => Note::StoreLost { message: error.to_string() },
+        RunLost::Run(Lost::Workload(message)) => Note::WorkloadEnded { message },
+        RunLost::Clients(message) => Note::ClientsLost { message },
     }));
-    if cfg!(debug_assertions) {
-        warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
+    notes
+}
+
+/// What a plan warns of, as an experiment notes it.
+pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
+    warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
+}
+
+/// The document of an experiment that begins now. What it is, and what it will do, is
+/// still to be filled in.
+pub(crate) fn experiment_document(
+    kind: ExperimentKind,
+    command_line: Vec<String>,
+    warnings: &[Fault],
+) -> ExperimentDocument {
+    let notes = plan_notes(warnings);
+    ExperimentDocument {
+        experiment_version: EXPERIMENT_VERSION,
+        serval_version: env!("CARGO_PKG_VERSION").to_owned(),
+        kind: kind.into(),
+        started: timestamp(SystemTime::now()),
+        command_line,
+        environment: crate::environment::environment(),
+        warnings: serval_report::notes::lines(&notes),
+        notes,
+        ..ExperimentDocument::default()
     }
-    if overall.operations == 0 {
-        warnings.push("No operation was measured.".into());
-    } else if overall.operations < SAMPLES_MIN && plan.phase_name() == "run" {
-        let were = if overall.operations == 1 { "operation was" } else { "operations were" };
-        let n = overall.operations;
-        warnings.push(format!("Only {n} {were} measured: tail percentiles say little."));
-    }
-    warnings
 }
 
 /// Makes the document of a run.
 pub(crate) fn document(
     plan: &Plan,
-    record: &RunRecord,
+    ran: &Ran,
     store_facts: Vec<(String, String)>,
     costs: Costs,
     series: Vec<IntervalSummary>,
@@ -149,6 +174,7 @@ pub(crate) fn document(
 ) -> ResultDocument {
     let mut percentiles = PERCENTILES.to_vec();
     percentiles.extend(&plan.output.percentiles);
+    let record = &ran.record;
     let totals = &record.totals;
     let duration_s = record.duration.as_secs_f64();
     let overall = Overall {
@@ -157,7 +183,7 @@ pub(crate) fn document(
         operations: totals.units,
         failed: totals.units_failed,
         throughput: if duration_s > 0.0 { totals.units as f64 / duration_s } else { 0.0 },
-        ended_by: record.ended_by.name().to_owned(),
+        ended_by: record.ended_by.into(),
         client_cpu_s: record.cpu.as_secs_f64(),
     };
     let catalog = crate::properties::catalog();
@@ -176,8 +202,8 @@ pub(crate) fn document(
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
     let costs = costs.of(plan, record);
-    let mut warnings = warnings(plan, &overall, record.lost.as_ref());
-    warnings.extend(costs.warnings);
+    let mut own = notes(plan, ran.lost.as_ref());
+    own.extend(costs.notes);
     let mut document = ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: RunFacts {
@@ -191,11 +217,12 @@ pub(crate) fn document(
             workload: plan.workload_name.clone(),
             seed: plan.options.seed,
             clients: record.clients as u64,
-            execution: record.execution.clone(),
+            execution: ran.execution.clone(),
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
-        warnings,
+        warnings: Vec::new(),
+        notes: own,
         metrics: metric_results(plan, totals, &record.messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),
@@ -209,16 +236,17 @@ pub(crate) fn document(
         steadiness: record.steadiness.clone(),
         // A load is not one thing all the time: the store grows.
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
-        client: match &record.group {
+        client: match &ran.group {
             Some(group) if !group.clients.is_empty() => group.load(),
             _ => costs.client,
         },
         processes: costs.processes,
-        group: record.group.clone(),
-        lag: record.lag.clone(),
+        group: ran.group.clone(),
+        lag: ran.lag.as_ref().map(|lag| lag.result.clone()),
         series,
     };
-    document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();
+    document.notes = serval_report::notes::notes(&document);
+    document.warnings = serval_report::notes::lines(&document.notes);
     document
 }
 

@@ -1,6 +1,6 @@
 //! What machine the client runs on, read from the operating system.
 
-use serval_measure::document::Environment;
+use serval_result::document::Environment;
 use std::fs::read_to_string;
 
 fn after_colon(text: &str, name: &str) -> Option<String> {
@@ -31,5 +31,6 @@ pub fn environment() -> Environment {
                 "release"
             }
         ),
+        debug: cfg!(debug_assertions),
     }
 }

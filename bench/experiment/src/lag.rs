@@ -2,8 +2,9 @@
 //! clients of a run, and what they found.
 
 use crate::{
+    error::ExperimentError,
     group::LagWire,
-    session::Session,
+    session::{LagFound, Ran, Session},
     workloads::{self, Opened, WorkloadInfo},
 };
 use serval_coordination::{
@@ -22,7 +23,7 @@ use serval_model::{
     Share, StoreError,
     properties::{Properties, Reader},
 };
-use serval_runner::{Control, Interval, Observer, Progress, RunError, RunOptions, RunRecord, clock};
+use serval_runner::{Control, Interval, Observer, Progress, RunError, RunOptions, clock};
 use serval_workload::{
     Workload,
     core::{Phase, properties as core},
@@ -328,7 +329,7 @@ impl Lag {
         LagWire { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
     }
 
-    fn open_queue(&self) -> Result<(), RunError> {
+    fn open_queue(&self) -> Result<(), StoreError> {
         if self.queue.0.get().is_some() {
             return Ok(());
         }
@@ -336,7 +337,7 @@ impl Lag {
             None => Arc::new(InMemory::new(self.queue_max)),
             Some(place) => {
                 let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
-                    .map_err(|error| RunError::Store(StoreError::new("lag.queue", error.to_string())))?;
+                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?;
                 Arc::new(Shared { queue, foreign: AtomicU64::new(0) })
             }
         };
@@ -371,16 +372,16 @@ impl Lag {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
-        self.open_queue()?;
+    ) -> Result<Ran, ExperimentError> {
+        self.open_queue().map_err(RunError::Store)?;
         let mut arming = Arming { lag: self, observer };
-        let mut record = match (self.role, &self.consuming) {
+        let mut ran = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
                 let same = session.beside();
                 // The store is at an end when the run is.
                 let finishes = same.is_none();
                 let beside = same.map_or_else(another, Ok).map_err(|why| {
-                    RunError::Group(format!(
+                    ExperimentError::Group(format!(
                         "lag.role=both: the store cannot be opened once more for consumers: {why}. Let them be processes of \
                          their own: lag.role=consumer, or lag.consumers.clients in a group"
                     ))
@@ -407,10 +408,10 @@ impl Lag {
         if options.gate.is_none() {
             let part = Part { journal: self.take_journal(), clock: PartClock::Common, lost: false };
             let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
-            let (found, keys) = analysis::analyse(&[part], setting);
-            (record.lag, record.lag_keys) = (Some(found), keys);
+            let (result, keys) = analysis::analyse(&[part], setting);
+            ran.lag = Some(LagFound { result, keys });
         }
-        Ok(record)
+        Ok(ran)
     }
 
     /// Runs consumers on a thread while `main` runs, and then until they have found what is left.
@@ -421,8 +422,8 @@ impl Lag {
         consuming: &Consuming,
         control: &Control,
         of_consumers: &RunOptions,
-        main: impl FnOnce(&Control) -> Result<RunRecord, RunError>,
-    ) -> Result<RunRecord, RunError> {
+        main: impl FnOnce(&Control) -> Result<Ran, ExperimentError>,
+    ) -> Result<Ran, ExperimentError> {
         // An end for want of consumers is not one that somebody asked for.
         let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
@@ -447,14 +448,14 @@ impl Lag {
                 found
             });
             let asked_before = control.interrupted();
-            let record = main(&mine);
+            let ran = main(&mine);
             drop(over);
             // What is still on its way into the queue is to be found too.
-            if record.is_ok() && !control.interrupted() {
+            if ran.is_ok() && !control.interrupted() {
                 self.queue.flush(self.drain);
             }
             consuming.close();
-            let patience = if record.is_err() || control.interrupted() && !asked_before {
+            let patience = if ran.is_err() || control.interrupted() && !asked_before {
                 Duration::ZERO
             } else {
                 self.drain + SLACK
@@ -462,14 +463,12 @@ impl Lag {
             if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
                 theirs.interrupt();
             }
-            let found = thread.join().unwrap_or(Err(RunError::Panicked(0)));
-            match (record, found) {
-                (Err(error), Err(RunError::Interrupted)) => Err(error),
-                (_, Err(error)) if !matches!(error, RunError::Interrupted) => Err(error),
-                (Ok(record), Ok(found)) => {
-                    Ok(RunRecord { lost: record.lost.clone().or(found.lost), ..record })
-                }
-                (record, _) => record,
+            let found = thread.join().unwrap_or(Err(RunError::Panicked(0).into()));
+            match (ran, found) {
+                (ran, Err(ExperimentError::Run(RunError::Interrupted))) => ran,
+                (_, Err(error)) => Err(error),
+                (Ok(ran), Ok(found)) => Ok(Ran { lost: ran.lost.clone().or(found.lost), ..ran }),
+                (ran, Ok(_)) => ran,
             }
         })
     }

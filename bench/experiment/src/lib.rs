@@ -6,6 +6,7 @@ mod bounds;
 mod costs;
 mod document;
 mod environment;
+mod error;
 pub mod file;
 pub mod folder;
 pub mod foreign;

@@ -1,43 +1,27 @@
 //! Carrying out a plan: refusals, preparation, the run, its document.
 
+pub use crate::error::ExperimentError;
+
 use crate::{
     costs::Costs,
     document::document,
     folder::{FolderError, ResultFolder},
     plan::Plan,
+    properties as p,
     recording::{HdrFiles, Recording},
-    session::Session,
+    session::{Ran, RunLost, Session},
 };
 use serval_lag::properties as lag;
-use serval_measure::{
-    document::ResultDocument,
-    raw::{RawLog, RawSample},
-};
+use serval_measure::raw::{RawLog, RawSample};
 use serval_model::{
-    Purpose, StoreError,
+    OperationKind, Purpose, StoreError,
     properties::{Fault, Faults, Reader},
 };
 use serval_report::{csv, stored::HISTOGRAM_LOG};
-use serval_runner::{Control, Observer, RunError, RunRecord};
+use serval_result::{document::ResultDocument, note::Note};
+use serval_runner::{Control, Observer, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
-
-/// Why there is no result.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Faults(#[from] Faults),
-    /// The store cannot do what is asked, or does not answer.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The run failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The result cannot be written.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-}
 
 /// What a plan led to.
 pub struct Performed {
@@ -45,6 +29,8 @@ pub struct Performed {
     pub document: ResultDocument,
     /// What it was made from.
     pub record: RunRecord,
+    /// Why the run could not go on, if it could not.
+    pub lost: Option<RunLost>,
     /// Every single time, if `measurementtype` asks for them.
     pub raw: Vec<RawSample>,
     /// What could not be written during the run or at its end. The numbers
@@ -53,6 +39,13 @@ pub struct Performed {
 }
 
 impl Performed {
+    /// Records that a load of this plan did not store; `None` if it stored all.
+    pub fn missing(&self, plan: &Plan) -> Option<u64> {
+        let stored = self.document.overall.operations.saturating_sub(self.document.failed());
+        let units = plan.workload.units().filter(|_| plan.phase == Phase::Load)?;
+        units.checked_sub(stored).filter(|missing| *missing > 0)
+    }
+
     /// How many records a load could not store, and the store's reasons, in a
     /// sentence without its point; `None` if all were stored.
     pub fn load_failure(&self) -> Option<String> {
@@ -113,28 +106,50 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
     Err(Faults(vec![Fault { origin, problem }]))
 }
 
-/// A run needs records; says so if there seem to be none.
-fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
-    let keys = plan.workload.sample_keys();
-    let table = plan.workload.schema().table;
-    if keys.is_empty() || session.store().count_records(&table, &keys)? > 0 {
+/// Refuses to go on with a load where there is nothing to go on with.
+fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
+    if !plan.resume || plan.phase != Phase::Load || serval_stores::keeps_records(plan.store) {
         return Ok(());
     }
+    let origin = plan.properties.setting(&p::LOAD_RESUME).map(|(_, setting)| setting.origin.clone());
+    let problem =
+        format!("{}: {} keeps no records, so no load can go on", p::LOAD_RESUME.name, plan.store.name);
+    Err(Faults(vec![Fault { origin, problem }]))
+}
+
+/// Looks for records. Without any, refuses a run that needs them, and returns a warning for one that makes them.
+fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, StoreError> {
+    let keys = plan.workload.sample_keys();
+    let table = plan.workload.schema().table;
+    if keys.is_empty()
+        || !serval_stores::keeps_records(plan.store)
+        || session.store().count_records(&table, &keys)? > 0
+    {
+        return Ok(None);
+    }
     let name = plan.store.name;
-    Err(StoreError::new(
-        name,
-        format!(
-            "there are no records: none of {} keys such as '{}' is in '{table}'. Load them with 'serval load {name}' and \
-             the same properties, or check recordcount, insertstart, insertorder and zeropadding",
-            keys.len(),
-            keys[0]
-        ),
-    ))
+    let none =
+        format!("there are no records: none of {} keys such as '{}' is in '{table}'", keys.len(), keys[0]);
+    let needs = |kind| match kind {
+        OperationKind::Insert => false,
+        OperationKind::Update => !serval_stores::updates_insert(plan.store),
+        OperationKind::Read | OperationKind::Scan | OperationKind::Delete => true,
+    };
+    if plan.workload.demands().iter().any(|demand| needs(demand.kind)) {
+        return Err(StoreError::new(
+            name,
+            format!(
+                "{none}. Load them with 'serval load {name}' and the same properties, or check recordcount, insertstart, \
+                 insertorder and zeropadding"
+            ),
+        ));
+    }
+    Ok(Some(format!("{none}. Updates insert them, for that is what an update of {name} does")))
 }
 
 /// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
 fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
-    let delay = serval_stores::wrapped::settings::DELAY.name;
+    let delay = serval_wrappers::settings::DELAY.name;
     if plan.properties.get(delay).is_some() {
         return Err(format!("what {delay} holds back is known to clients of one open store only"));
     }
@@ -156,10 +171,12 @@ pub fn perform(
 ) -> Result<Performed, ExperimentError> {
     refuse(plan, session)?;
     refuse_consumers_alone(plan, session)?;
+    refuse_resume(plan)?;
     let costs = Costs::find(plan)?;
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
     session.store().prepare(&plan.workload.schema(), purpose)?;
-    check_records(plan, session)?;
+    let warning = check_records(plan, session)?;
+    warning.iter().for_each(|warning| show.warn(warning));
     let facts = session.store().describe();
     let mut options = plan.options.clone();
     let custom = plan.workload.metrics();
@@ -182,7 +199,7 @@ pub fn perform(
     let hdr_files = plan.output.hdr_files.clone();
     let hdr_files = hdr_files.map(|prefix| HdrFiles::new(prefix, plan.status, plan.output.interval));
     let mut recording = Recording::new(custom, costs, log_file, hdr_files, show);
-    let record = match plan.lag.as_ref().filter(|_| !session.is_group()) {
+    let ran = match plan.lag.as_ref().filter(|_| !session.is_group()) {
         None => session.run(&plan.workload, &options, control, &mut recording),
         Some(lag) => {
             let another = || open_another(plan);
@@ -191,13 +208,13 @@ pub fn perform(
     };
     // The collecting threads end when the last handle on the log is gone.
     drop(options);
-    let record = record?;
+    let ran = ran?;
     let (series, costs, mut unwritten) = recording.finish(|error| match &files {
         Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
         None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
     });
     // A client that hangs keeps its handle; then what it has is lost.
-    let hangs = !record.in_flight.is_empty();
+    let hangs = !ran.record.in_flight.is_empty();
     let raw = match in_memory {
         Some(thread) if !hangs => thread.join().unwrap_or_default(),
         _ => Vec::new(),
@@ -207,19 +224,25 @@ pub fn perform(
     {
         unwritten.get_or_insert(files.folder.failed(&file_name(&files, RAW_LOG), error));
     }
-    if let Some(files) = files.filter(|_| record.lag.is_some()) {
+    if let (Some(files), Some(lag)) = (files, &ran.lag) {
         let name = file_name(&files, LAG_KEYS);
         let written = files.folder.create(&name).and_then(|file| {
-            let written = csv::write_lag(&record.lag_keys, file);
+            let written = csv::write_lag(&lag.keys, file);
             written.map_err(|error| files.folder.failed(&name, error.into()))
         });
         if let Err(error) = written {
             unwritten.get_or_insert(error);
         }
     }
-    let mut document = document(plan, &record, facts, costs, series, command_line);
-    if hangs && plan.output.measurement_type.contains("raw") {
-        document.warnings.push("a client hangs: the last raw times are missing".into());
+    let mut document = document(plan, &ran, facts, costs, series, command_line);
+    if let Some(warning) = warning {
+        document.notes.insert(0, Note::Text { text: warning });
+        document.warnings = serval_report::notes::lines(&document.notes);
     }
-    Ok(Performed { document, record, raw, unwritten })
+    if hangs && plan.output.measurement_type.contains("raw") {
+        document.notes.push(Note::RawTimesMissing);
+        document.warnings = serval_report::notes::lines(&document.notes);
+    }
+    let Ran { record, lost, .. } = ran;
+    Ok(Performed { document, record, lost, raw, unwritten })
 }

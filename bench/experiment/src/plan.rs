@@ -9,21 +9,23 @@ use crate::{
 use serval_measure::legacy::LegacyKind;
 use serval_model::{
     Share,
-    properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration},
+    properties::{
+        Catalog, Fault, Faults, NameFault, NameKind, Origin, Properties, Reader,
+        units::{counted, format_duration},
+    },
 };
+use serval_report::ycsb;
 use serval_runner::{
     RunOptions, Steady,
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
-use serval_stores::{
-    StoreInfo,
-    wrapped::{Settings, settings},
-};
+use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
 };
+use serval_wrappers::{Settings, settings};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -48,8 +50,8 @@ pub struct Request {
 pub struct OutputOptions {
     /// `measurementtype`.
     pub measurement_type: &'static str,
-    /// `measurement.interval`, if given.
-    pub interval: Option<&'static str>,
+    /// `measurement.interval`.
+    pub interval: ycsb::Interval,
     /// `hdrhistogram.percentiles`, in the order given.
     pub percentiles: Vec<f64>,
     /// Where `.hdr` files go, if asked for.
@@ -74,13 +76,12 @@ pub struct OutputOptions {
 
 impl OutputOptions {
     /// What YCSB's output is told.
-    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> serval_report::ycsb::Options<'a> {
-        use serval_report::ycsb::{Interval, Kind, Options};
-        Options {
+    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> ycsb::Options<'a> {
+        ycsb::Options {
             custom,
             paced,
-            interval: self.interval.and_then(Interval::from_name),
-            kind: Kind::from_name(self.measurement_type).unwrap_or_default(),
+            interval: self.interval,
+            kind: ycsb::Kind::from_name(self.measurement_type).unwrap_or_default(),
             percentiles: &self.percentiles,
             verbose: self.verbose,
             buckets: self.buckets,
@@ -211,9 +212,9 @@ fn output(reader: &mut Reader<'_>) -> OutputOptions {
     if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
         reader.fault(&p::PERCENTILES, "percentiles are from 0 to 100");
     }
-    let interval = reader.given(&p::MEASUREMENT_INTERVAL).then(|| reader.choice(&p::MEASUREMENT_INTERVAL));
+    let interval = ycsb::Interval::from_name(reader.choice(&p::MEASUREMENT_INTERVAL)).unwrap_or_default();
     let exporter = reader.text(&p::EXPORTER);
-    if exporter != "json" && serval_report::ycsb::Exporter::from_name(&exporter).is_none() {
+    if exporter != "json" && ycsb::Exporter::from_name(&exporter).is_none() {
         reader.fault(&p::EXPORTER, "no such exporter. Use YCSB's class names, 'ycsb' or 'json'");
     }
     OutputOptions {
@@ -278,23 +279,28 @@ pub fn names(
 ) -> (Vec<Fault>, Vec<Fault>) {
     let tables = p::catalog();
     let tables = tables.tables().iter().copied().chain(script.map(|script| script.table));
-    let (faults, warnings) =
-        properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES, strict);
+    let found = properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES);
     if !store.passes_on() {
-        return (faults, warnings);
+        let is_fault = |kind| kind == NameKind::Slip || (strict && kind == NameKind::Unknown);
+        let (faults, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| is_fault(found.kind));
+        let faults_of = |found: Vec<NameFault>| found.into_iter().map(|found| found.fault).collect();
+        return (faults_of(faults), faults_of(warnings));
     }
     // The driver may know them; what looks like a slip is worth a word.
-    let near = |fault: &Fault| fault.problem.contains("did you mean");
-    let slips = faults
-        .into_iter()
-        .filter(near)
-        .map(|fault| Fault { problem: format!("{} It is passed to the driver", fault.problem), ..fault });
+    let slips =
+        found.iter().filter(|found| found.kind == NameKind::Slip).map(|NameFault { fault, .. }| Fault {
+            problem: format!("{} It is passed to the driver", fault.problem),
+            ..fault.clone()
+        });
     // What a store of Serval's own makes nothing of may be what the driver's needs.
     let stores = || serval_stores::STORES.iter().flat_map(|info| info.properties.properties);
-    let of_a_store =
-        |fault: &Fault| stores().any(|own| fault.problem.starts_with(&format!("'{}' ", own.name)));
-    let ignored = |fault: &Fault| fault.problem.contains("has no effect") && !of_a_store(fault);
-    (Vec::new(), slips.chain(warnings.into_iter().filter(ignored)).collect())
+    let of_a_store = |name: &str| stores().any(|own| own.name == name);
+    let own = found.iter().filter(|found| match found.kind {
+        NameKind::Ignored => !of_a_store(&found.name),
+        NameKind::ReadAsFalse => true,
+        NameKind::Slip | NameKind::Unknown => false,
+    });
+    (Vec::new(), slips.chain(own.map(|found| found.fault.clone())).collect())
 }
 
 impl Plan {
@@ -358,6 +364,7 @@ impl Plan {
             time: time.map(|time| time + warm_up_max),
             target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
             share,
+            batches: serval_stores::batches(store),
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that
@@ -477,17 +484,18 @@ impl Plan {
     /// What is going to happen, in a line, where so many processes do this plan together.
     pub fn describe(&self, processes: usize) -> String {
         let options = &self.options;
-        let counted = |n, word| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+        let of_each = counted(options.clients as u64, "client");
         let clients = match processes {
-            0 | 1 => counted(options.clients, "client"),
-            n => format!("{n} processes of {} each", counted(options.clients, "client")),
+            0 | 1 => of_each,
+            n => format!("{n} processes of {of_each} each"),
         };
         let units = self.workload.units().or(options.units);
         let bound = match (units, options.time) {
-            (Some(units), None) => format!("{units} operations"),
+            (Some(units), None) => counted(units, "operation"),
             (None, Some(time)) => format_duration(time.as_nanos() as u64),
             (Some(units), Some(time)) => {
-                format!("{units} operations, at most {}", format_duration(time.as_nanos() as u64))
+                let units = counted(units, "operation");
+                format!("{units}, at most {}", format_duration(time.as_nanos() as u64))
             }
             (None, None) => match &options.rate {
                 Some(rate) if rate.length_s().is_some() => serval_runner::pacing::rate::length_in_words(rate),

@@ -1,11 +1,12 @@
 //! A promise of service: `read.p99 < 10ms and failed < 0.1%`.
 
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_model::{Metric, properties::units::parse_duration};
+use serval_result::{
     document::{BufferedResult, MetricResult, ResultDocument},
     experiment::PromiseValue,
-    histogram::Histogram,
+    metric::is_beside,
 };
-use serval_model::properties::units::parse_duration;
 use std::fmt;
 
 /// Conditions of a promise at most.
@@ -207,22 +208,21 @@ impl Condition {
     }
 
     fn metrics<'a>(&self, document: &'a ResultDocument) -> Vec<&'a MetricResult> {
-        const BESIDE: [&str; 6] =
-            ["CLEANUP", "VERIFY", "SCAN-LATENCY-PER-RECORD", "DRIVER-HOP", "FLUSH", "READ-MODIFY-WRITE"];
+        // The parts of a read-modify-write are there under their own names.
+        let is_counted = |name: &str| !is_beside(name) && name != Metric::READ_MODIFY_WRITE.name(&[]);
         let of = |metric: &&MetricResult| match &self.operation {
             Some(name) => *name == metric.name,
-            None => !BESIDE.contains(&metric.name.as_str()),
+            None => is_counted(&metric.name),
         };
         document.metrics.iter().filter(of).collect()
     }
 
     fn failed(&self, document: &ResultDocument) -> f64 {
         let metrics = self.metrics(document);
-        let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
         let (mut all, mut failed) = (0u64, 0u64);
-        for (status, count) in metrics.iter().flat_map(|metric| &metric.statuses) {
-            all = all.saturating_add(*count);
-            failed = failed.saturating_add(if ok(status) { 0 } else { *count });
+        for metric in metrics {
+            all = all.saturating_add(metric.count());
+            failed = failed.saturating_add(metric.failed());
         }
         // What got no answer has not succeeded.
         let unanswered = if self.operation.is_none() { document.censored.in_flight } else { 0 };

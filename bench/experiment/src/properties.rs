@@ -238,9 +238,10 @@ pub const MEASUREMENT_TYPE: Property = Property::ycsb(
 pub const MEASUREMENT_INTERVAL: Property = Property::ycsb(
     "measurement.interval",
     Kind::Choice(&["op", "intended", "both"]),
-    "Which times YCSB's output shows: service times (op), response times (intended), or both. Without it service \
-     times, and with a target response times too.",
-);
+    "Which times YCSB's output shows: service times (op), response times (intended), or both. Serval's own results \
+     always have both.",
+)
+.default("op");
 /// Percentiles.
 pub const PERCENTILES: Property = Property::ycsb(
     "hdrhistogram.percentiles",
@@ -365,7 +366,7 @@ pub fn catalog() -> Catalog {
             tables.push(table);
         }
     }
-    tables.push(serval_stores::wrapped::settings::PROPERTIES);
+    tables.push(serval_wrappers::settings::PROPERTIES);
     tables.extend(serval_stores::STORES.iter().map(|info| info.properties));
     Catalog::new(tables)
 }

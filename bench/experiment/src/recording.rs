@@ -2,13 +2,10 @@
 //! logs as they grow.
 
 use crate::{costs::Costs, folder::FolderError, session::merged};
-use serval_measure::{
-    document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels},
-    hdr_log::HdrLog,
-    histogram::Histogram,
-    recorder::Pair,
-};
+use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
 use serval_model::{Metric, Status};
+use serval_report::ycsb;
+use serval_result::document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels};
 use serval_runner::{Interval, Observer, Progress};
 use std::{
     collections::BTreeMap,
@@ -173,7 +170,7 @@ impl Observer for Recording<'_> {
 pub(crate) struct HdrFiles {
     prefix: String,
     every: Option<Duration>,
-    intended: Option<&'static str>,
+    times: ycsb::Interval,
     started: SystemTime,
     since: Duration,
     until: Duration,
@@ -184,11 +181,11 @@ pub(crate) struct HdrFiles {
 impl HdrFiles {
     /// Files whose names begin with `prefix`, with an entry every so often or
     /// one for all.
-    pub(crate) fn new(prefix: String, every: Option<Duration>, intended: Option<&'static str>) -> Self {
+    pub(crate) fn new(prefix: String, every: Option<Duration>, times: ycsb::Interval) -> Self {
         HdrFiles {
             prefix,
             every,
-            intended,
+            times,
             started: SystemTime::UNIX_EPOCH,
             since: Duration::ZERO,
             until: Duration::ZERO,
@@ -203,7 +200,7 @@ impl HdrFiles {
         }
         self.until = interval.start + interval.length;
         let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
-        for (metric, (ok, failed)) in by_metric(&interval.pairs) {
+        for (metric, (ok, failed)) in by_metric(&ycsb::terms::metrics(&interval.pairs)) {
             let name = metric.name(&custom);
             for (pair, outcome) in [(ok, ""), (failed, "-FAILED")] {
                 let response = if interval.paced { &pair.response } else { &pair.service };
@@ -212,13 +209,12 @@ impl HdrFiles {
                         self.sums.entry(name).or_default().merge(histogram);
                     }
                 };
-                match self.intended {
-                    Some("intended") => sum(format!("{name}{outcome}"), response),
-                    both => {
+                match self.times {
+                    ycsb::Interval::Intended => sum(format!("{name}{outcome}"), response),
+                    ycsb::Interval::Op => sum(format!("{name}{outcome}"), &pair.service),
+                    ycsb::Interval::Both => {
                         sum(format!("{name}{outcome}"), &pair.service);
-                        if both == Some("both") || (both.is_none() && interval.due.is_some()) {
-                            sum(format!("Intended-{name}{outcome}"), response);
-                        }
+                        sum(format!("Intended-{name}{outcome}"), response);
                     }
                 }
             }

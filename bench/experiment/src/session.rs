@@ -1,20 +1,23 @@
 //! A store that is open, of whatever type: what a plan needs of it.
 
+use crate::error::ExperimentError;
 use serval_measure::recorder::Pair;
 use serval_model::{
     Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store,
     StoreError,
     properties::{Faults, Properties, Reader},
 };
+use serval_result::{
+    group::GroupResult,
+    lag::{LagKey, LagResult},
+};
 use serval_runner::{
-    Control, Observer, RunError, RunOptions, RunRecord, clock, probe, run,
+    Control, Lost, Observer, RunOptions, RunRecord, clock, probe, run,
     virtual_time::{self, VirtualTime},
 };
-use serval_stores::{
-    Visitor,
-    wrapped::{Clock, Settings, Wrapped},
-};
+use serval_stores::Visitor;
 use serval_workload::Workload;
+use serval_wrappers::{Clock, Settings, Wrapped};
 use std::sync::Arc;
 
 /// An open store, apart from runs on it. Each method is compiled once a store.
@@ -37,6 +40,59 @@ pub trait Opened {
     ) -> Result<(), StoreError>;
 }
 
+/// What came of a run: of one process, or of several.
+#[derive(Debug)]
+pub struct Ran {
+    /// What the clients did, together.
+    pub record: RunRecord,
+    /// What the clients ran on, in words.
+    pub execution: String,
+    /// Why it could not go on, if it could not.
+    pub lost: Option<RunLost>,
+    /// The processes that took part, where there were several.
+    pub group: Option<GroupResult>,
+    /// How stale reads were, where consumers looked.
+    pub lag: Option<LagFound>,
+}
+
+/// What consumers found.
+#[derive(Debug)]
+pub struct LagFound {
+    /// All keys together.
+    pub result: LagResult,
+    /// What became of each sampled key that a consumer took from the queue.
+    pub keys: Vec<LagKey>,
+}
+
+/// Why a run of one process, or of several, could not go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunLost {
+    /// The store is lost, or the workload cannot go on.
+    #[error(transparent)]
+    Run(#[from] Lost),
+    /// Processes of its group are lost, in words.
+    #[error("{0}")]
+    Clients(String),
+}
+
+impl RunLost {
+    /// The same as an error of this store.
+    pub(crate) fn into_error(self, store: &str) -> ExperimentError {
+        match self {
+            RunLost::Run(lost) => ExperimentError::Store(StoreError::new(store, lost.to_string())),
+            // It is not the store that failed.
+            RunLost::Clients(why) => ExperimentError::Group(why),
+        }
+    }
+}
+
+impl From<RunRecord> for Ran {
+    fn from(mut record: RunRecord) -> Self {
+        let lost = record.lost.take().map(RunLost::Run);
+        Ran { execution: record.execution.to_string(), record, lost, group: None, lag: None }
+    }
+}
+
 /// What a plan is carried out on: an open store, or several processes that have one open. The calls between
 /// clients and store inside [`run`](Session::run) are direct.
 pub trait Session {
@@ -49,7 +105,7 @@ pub trait Session {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError>;
+    ) -> Result<Ran, ExperimentError>;
     /// The same open store, for another run at the same time; `None` where there can be none.
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
         None
@@ -71,7 +127,7 @@ impl Session for &dyn Session {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
+    ) -> Result<Ran, ExperimentError> {
         (**self).run(workload, options, control, observer)
     }
 
@@ -236,8 +292,8 @@ impl<S: Store> Session for Open<S> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
-        run(&self.0, workload, options, control, observer)
+    ) -> Result<Ran, ExperimentError> {
+        Ok(run(&self.0, workload, options, control, observer)?.into())
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
@@ -303,8 +359,8 @@ impl<S: Store> Session for InVirtualTime<S> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
-        virtual_time::run(&self.1, &self.0, workload, options, control, observer)
+    ) -> Result<Ran, ExperimentError> {
+        Ok(virtual_time::run(&self.1, &self.0, workload, options, control, observer)?.into())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Looking on while an experiment goes: what a dashboard, plain lines or
 //! metrics for others are made of.
 
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry, RunKind},
 };
@@ -36,6 +36,13 @@ pub struct Step {
     pub planned: u64,
     /// How long the rest will take, as far as is known.
     pub remaining: Duration,
+}
+
+impl Step {
+    /// Whether `what` has the number of clients in it: in a search for the saturation.
+    pub fn names_clients(&self) -> bool {
+        self.kind == RunKind::Search && self.target.is_none()
+    }
 }
 
 /// Looks on while an experiment goes. Called on the thread that conducts it,

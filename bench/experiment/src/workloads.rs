@@ -5,11 +5,15 @@ use serval_scripts::{Script, ScriptWorkload, is_script};
 use serval_workload::{
     Workload,
     core::{self, Circumstances, CoreWorkload},
+    files::{InputFile, InputFiles},
     occupancy,
     rest::{self, RestWorkload},
     timeseries::{self, TimeSeriesWorkload},
 };
 use std::{
+    fs::File,
+    io,
+    path::Path,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -98,6 +102,16 @@ pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
     WORKLOADS.iter().find(|info| info.name == name || info.classes.contains(&name))
 }
 
+/// The files of this machine.
+struct FileSystem;
+
+impl InputFiles for FileSystem {
+    fn open(&self, path: &Path) -> io::Result<InputFile> {
+        let file = File::open(path)?;
+        Ok(InputFile { size: file.metadata()?.len(), content: Box::new(file) })
+    }
+}
+
 /// A workload that was opened.
 pub struct Opened {
     /// The workload.
@@ -110,7 +124,7 @@ pub struct Opened {
 /// Adjusts properties that follow from others. Returns warnings.
 pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<String>, Faults> {
     if info.name == CONSTANT_OCCUPANCY.name {
-        return Ok(occupancy::derive_counts(properties)?.into_iter().collect());
+        return Ok(occupancy::derive_counts(properties, &FileSystem)?.into_iter().collect());
     }
     Ok(Vec::new())
 }
@@ -124,7 +138,7 @@ pub fn open(
     facts: &Circumstances,
 ) -> Option<Opened> {
     if let Some(script) = script {
-        let workload = ScriptWorkload::open(reader, facts, Arc::clone(script))?;
+        let workload = ScriptWorkload::open(reader, facts, &FileSystem, Arc::clone(script))?;
         let core = workload.core().clone();
         return Some(Opened { workload: Arc::new(workload), core: Some(core) });
     }
@@ -134,9 +148,9 @@ pub fn open(
         return Some(Opened { workload: Arc::new(workload), core: None });
     }
     if info.name == REST.name {
-        let workload = RestWorkload::open(reader, facts)?;
+        let workload = RestWorkload::open(reader, facts, &FileSystem)?;
         return Some(Opened { workload: Arc::new(workload), core: None });
     }
-    let core = CoreWorkload::open(reader, facts)?;
+    let core = CoreWorkload::open(reader, facts, &FileSystem)?;
     Some(Opened { workload: Arc::new(core.clone()), core: Some(core) })
 }

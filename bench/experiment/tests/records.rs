@@ -6,12 +6,15 @@
 mod common;
 use common::{Only, conduct_in, experiment};
 use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
-use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
 use serval_report::stored::read_experiment;
+use serval_result::{
+    experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
+    note::Note,
+};
 use serval_runner::Control;
 use std::{
     collections::BTreeSet,
@@ -221,7 +224,11 @@ fn records_from_before_are_not_taken_for_the_experiments_own() {
     for _ in 0..2 {
         assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::CurvesLost);
     }
-    let words = document(&path).warnings.join(" ");
+    // Once, of the last attempt.
+    let lost = document(&path);
+    assert!(matches!(&lost.notes[..], [Note::CurveGivenUp { .. }]), "{:?}", lost.notes);
+    assert_eq!(lost.warnings, serval_report::notes::lines(&lost.notes));
+    let words = lost.warnings.join(" ");
     assert!(words.contains("If they are there from before, remove them"), "{words}");
 }
 

@@ -6,8 +6,8 @@
 mod common;
 use common::{Only, conduct, experiment};
 use serval_experiment::{session, sweep::Stopped};
-use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_report::stored::StoredExperiment;
+use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::virtual_time::VirtualTime;
 use serval_synthetic::{Drift, Queue, Service, Shape, Synthetic};
 

@@ -6,7 +6,7 @@ use serval_lag::{
     journal::{Item, Journal, Read, Trial, Write, WriteKind},
     stamp::Stamp,
 };
-use serval_measure::lag::{Behind, LagResult, Survival, Violations};
+use serval_result::lag::{Behind, LagResult, Survival, Violations};
 
 const WRITER: u64 = 1000;
 

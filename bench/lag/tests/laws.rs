@@ -128,7 +128,7 @@ fn what_is_not_found_in_time_is_censored_and_not_dropped() {
     for t in [500 * MS, 1000 * MS, 1500 * MS] {
         let law = (-(t as f64) / (2000.0 * MS as f64)).exp();
         for curve in [&survival.lower, &survival.upper] {
-            let share = serval_measure::lag::Survival::at(curve, t);
+            let share = serval_result::lag::Survival::at(curve, t);
             assert!((share - law).abs() < 5.0 * 0.5 / 1000f64.sqrt(), "{share} for {law} at {t}");
         }
     }

@@ -1,8 +1,8 @@
-//! HdrHistogram interval logs (format version 1.3), which HdrHistogram's own
-//! tools, HistogramLogAnalyzer and others read.
+//! HdrHistogram interval logs (format version 1.3), for HdrHistogram's own tools,
+//! HistogramLogAnalyzer and others.
 //!
-//! One line an interval and tag: tag, start in seconds since the log's start
-//! time, length in seconds, maximum, and the compressed histogram.
+//! Each interval and tag has one line: tag, start in seconds since the start of the log, length in
+//! seconds, maximum, and the compressed histogram.
 
 use crate::histogram::Histogram;
 use std::{
@@ -17,13 +17,11 @@ pub struct HdrLog<W> {
     unit_ns: u64,
 }
 
-/// Nanoseconds in a millisecond: the unit in which logs state maxima when
-/// values are nanoseconds, which is what HdrHistogram's tools assume.
+/// Unit of the maxima: with values in nanoseconds, HdrHistogram's tools assume milliseconds.
 const MAX_UNIT: f64 = 1e6;
 
 impl<W: Write> HdrLog<W> {
-    /// Begins a log of values in units of `unit_ns` nanoseconds (1, or 1000
-    /// as YCSB's logs have).
+    /// Begins a log of values in units of `unit_ns` nanoseconds: 1, or 1000 as in YCSB's logs.
     pub fn new(mut out: W, start: SystemTime, comment: &str, unit_ns: u64) -> io::Result<Self> {
         let since_epoch = start.duration_since(UNIX_EPOCH).unwrap_or_default();
         writeln!(out, "#[{comment}]")?;
@@ -36,7 +34,7 @@ impl<W: Write> HdrLog<W> {
         Ok(HdrLog { out, unit_ns })
     }
 
-    /// Writes one interval of one tag; `start` is since the log's start.
+    /// Writes one interval of one tag. `start` is the time since the start of the log.
     pub fn interval(
         &mut self,
         tag: Option<&str>,
@@ -55,7 +53,7 @@ impl<W: Write> HdrLog<W> {
         writeln!(self.out, "{:.3},{:.3},{max:.3},{encoded}", start.as_secs_f64(), length.as_secs_f64())
     }
 
-    /// Flushes and gives back the writer.
+    /// Flushes and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)

@@ -1,93 +1,145 @@
-//! Histograms: one that a client's thread writes while others look on, and
-//! one to merge, subtract and ask percentiles of.
+//! Histograms: one that a single writer fills while other threads read it, and one to merge,
+//! subtract and take percentiles of.
 
 use crate::layout::{self, CELLS, SIGNIFICANT_DIGITS, VALUE_MAX};
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
-/// Counts of times, written by one thread and read by any at any moment.
-///
-/// A recording is a handful of plain loads and stores on memory that only
-/// its own thread writes: no lock, no atomic read-modify-write. A reader sees
-/// every recording that happened before some instant close to its own, and
-/// none twice; nothing is lost at the boundaries of intervals, because counts
-/// only ever grow and intervals are differences.
+/// What the writer and the readers of a histogram share.
 ///
 /// Memory: 264 KiB of address space, of which only touched pages are real.
 #[derive(Debug)]
-pub struct LiveHistogram {
+struct LiveCounts {
     cells: Box<[AtomicU64]>,
     sum: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
 }
 
-impl Default for LiveHistogram {
+/// The only writer of a histogram that other threads read at any moment.
+///
+/// A recording is a handful of plain loads and stores on memory that only the writer's thread
+/// changes: no lock, no atomic read-modify-write. That is right for one writer only. So there is
+/// one for each histogram, it cannot be cloned, and threads cannot share it:
+///
+/// ```compile_fail,E0277
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| writer.record(1));
+///     scope.spawn(|| writer.record(2));
+/// });
+/// ```
+///
+/// ```compile_fail,E0599
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// let other = writer.clone();
+/// ```
+#[derive(Debug)]
+pub struct HistogramWriter {
+    counts: Arc<LiveCounts>,
+    /// Not `Sync`.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// Reads what a [`HistogramWriter`] has recorded.
+///
+/// Sees every recording that happened before some instant close to its own, and none twice.
+/// Nothing is lost at the boundaries of intervals, because counts only grow and intervals are
+/// differences.
+///
+/// It cannot record:
+///
+/// ```compile_fail,E0599
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// writer.reader().record(1);
+/// ```
+#[derive(Debug, Clone)]
+pub struct HistogramReader {
+    counts: Arc<LiveCounts>,
+}
+
+impl Default for HistogramWriter {
     fn default() -> Self {
-        LiveHistogram {
+        Self::new()
+    }
+}
+
+impl HistogramWriter {
+    /// The writer of a new, empty histogram.
+    pub fn new() -> Self {
+        let counts = LiveCounts {
             // Zeroed by the operating system, page by page, when first touched.
             cells: bytemuck::zeroed_slice_box(CELLS),
             sum: AtomicU64::new(0),
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
+        };
+        HistogramWriter { counts: Arc::new(counts), _one_thread: PhantomData }
+    }
+
+    /// A reader of the histogram.
+    pub fn reader(&self) -> HistogramReader {
+        HistogramReader { counts: Arc::clone(&self.counts) }
+    }
+
+    /// Counts a time in nanoseconds.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        let LiveCounts { cells, sum, min, max } = &*self.counts;
+        let bump = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
+        // Bounds first: a reader scans cells between them.
+        if ns < min.load(Relaxed) {
+            min.store(ns, Relaxed);
         }
+        if ns > max.load(Relaxed) {
+            max.store(ns, Relaxed);
+        }
+        bump(&cells[layout::index_of(ns)], 1);
+        bump(sum, ns);
     }
 }
 
-impl LiveHistogram {
-    /// Counts a time in nanoseconds. Only one thread may call this.
-    #[inline]
-    pub fn record(&self, ns: u64) {
-        self.record_n(ns, 1);
-    }
-
-    /// Counts a time `n` times.
-    #[inline]
-    pub fn record_n(&self, ns: u64, n: u64) {
-        let bump = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
-        // Bounds first: a reader scans cells between them.
-        if ns < self.min.load(Relaxed) {
-            self.min.store(ns, Relaxed);
-        }
-        if ns > self.max.load(Relaxed) {
-            self.max.store(ns, Relaxed);
-        }
-        bump(&self.cells[layout::index_of(ns)], n);
-        bump(&self.sum, ns.wrapping_mul(n));
-    }
-
+impl HistogramReader {
     /// The sum of all times so far, ns, which wraps.
     pub(crate) fn sum(&self) -> u64 {
-        self.sum.load(Relaxed)
+        self.counts.sum.load(Relaxed)
     }
 
     /// Adds what has been counted so far to `total`.
     pub fn add_to(&self, total: &mut Histogram) {
-        let (min, max) = (self.min.load(Relaxed), self.max.load(Relaxed));
+        let live = &*self.counts;
+        let (min, max) = (live.min.load(Relaxed), live.max.load(Relaxed));
         if min > max {
             return;
         }
         total.ensure_cells();
         let cells = layout::index_of(min)..=layout::index_of(max);
-        for (cell, sum) in self.cells[cells.clone()].iter().zip(&mut total.cells[cells]) {
+        for (cell, sum) in live.cells[cells.clone()].iter().zip(&mut total.cells[cells]) {
             let count = cell.load(Relaxed);
             *sum += count;
             total.count += count;
         }
-        total.sum += u128::from(self.sum.load(Relaxed));
+        total.sum += u128::from(live.sum.load(Relaxed));
         total.min = total.min.min(min);
         total.max = total.max.max(max);
     }
 }
 
-/// Counts of times that can be merged, subtracted and asked for percentiles.
+/// A histogram that can be merged, subtracted and asked for percentiles.
 ///
-/// Percentiles of several clients come from merged histograms and are never
-/// averaged. Minimum, maximum and mean are exact for what was recorded here
-/// or merged; after a subtraction or decoding they are those of the cells.
+/// Percentiles of several clients come from merged histograms and are never averaged. Minimum,
+/// maximum and mean are exact after recording and merging; after a subtraction or decoding they
+/// are those of the cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// Empty until something is counted.
+    /// Empty until the first time is counted.
     cells: Vec<u64>,
     count: u64,
     sum: u128,
@@ -101,12 +153,10 @@ impl Default for Histogram {
     }
 }
 
-/// A histogram on its way between processes: exact, unlike the encodings that other
-/// tools read.
+/// A histogram as processes send it to each other: exact, unlike the encodings for other tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cells {
-    /// For each cell that is not empty how many cells it comes after the last such, and
-    /// its count.
+    /// For each cell that is not empty, its distance from the previous one and its count.
     steps: Vec<(u32, u64)>,
     sum_high: u64,
     sum_low: u64,
@@ -114,13 +164,13 @@ pub struct Cells {
     max: u64,
 }
 
-/// An encoded histogram that cannot be read.
+/// Error for an encoded histogram that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an HdrHistogram in V2 compressed form, base64: {0}")]
 pub struct DecodeError(String);
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self::default()
     }
@@ -149,7 +199,7 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
-    /// Adds all of another's counts.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if other.count == 0 {
             return;
@@ -164,8 +214,8 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What has been counted since `earlier`, a former state of this one.
-    /// Minimum and maximum are those of the cells.
+    /// Returns what was counted since `earlier`, a former state of this histogram. Minimum and
+    /// maximum are those of the cells.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut cells = self.cells.clone();
         for (mine, theirs) in cells.iter_mut().zip(&earlier.cells) {
@@ -178,46 +228,46 @@ impl Histogram {
             cells,
             count,
             sum: self.sum.saturating_sub(earlier.sum),
-            // The exact bounds of the whole hold for a part of it too.
+            // The exact bounds of the whole bound a part of it too.
             min: if count == 0 { u64::MAX } else { min.max(self.min) },
             max: if count == 0 { 0 } else { max.min(self.max) },
         }
     }
 
-    /// Number of times counted.
+    /// Returns the number of times.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether no time was counted.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Smallest time in ns; 0 when empty, as HdrHistogram says.
+    /// Returns the smallest time in ns; 0 if empty, as in HdrHistogram.
     pub fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// Largest time in ns; 0 when empty.
+    /// Returns the largest time in ns; 0 if empty.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Mean in ns; 0 when empty.
+    /// Returns the mean in ns; 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The time in ns that `percentile` (0 to 100) of all are not above: the
-    /// highest value of its cell, as HdrHistogram says, but never above the
-    /// maximum. 0 when empty. At most 0.1 % too high.
+    /// Returns the time in ns that `percentile` (0 to 100) of all times do not exceed: the highest
+    /// value of its cell, as in HdrHistogram, but never above the maximum. At most 0.1 % too high.
+    /// Returns 0 if empty.
     pub fn percentile(&self, percentile: f64) -> u64 {
         if self.count == 0 {
             return 0;
         }
         let rank = percentile.clamp(0.0, 100.0) / 100.0 * self.count as f64;
-        // 99.9 % of 1000 is 999, though 0.999 is not a double.
+        // 99.9 % of 1000 is 999, although 0.999 is not a double.
         let wanted = (rank * (1.0 - 1e-12)).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (index, &count) in self.cells.iter().enumerate() {
@@ -229,20 +279,20 @@ impl Histogram {
         self.max
     }
 
-    /// How many times are above `ns`, to the width of a cell.
+    /// Returns the number of times above `ns`, exact to the width of a cell.
     pub fn count_above(&self, ns: u64) -> u64 {
         let first = layout::index_of(ns) + 1;
         self.cells.get(first..).map_or(0, |cells| cells.iter().sum())
     }
 
-    /// Cells that are not empty: a value in the middle, and how many.
+    /// Returns the cells that are not empty: the value in the middle, and the count.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let full = self.cells.iter().enumerate().filter(|(_, count)| **count > 0);
         full.map(|(index, &count)| (layout::middle_of(index), count))
     }
 
-    /// All that it holds, to be sent to another process: [`Histogram::from_cells`] makes the same
-    /// of it.
+    /// Returns the content, to be sent to another process, which restores it by
+    /// [`Histogram::from_cells`].
     pub fn to_cells(&self) -> Cells {
         let full = self.cells.iter().enumerate().filter(|(_, count)| **count > 0);
         let mut last = 0;
@@ -259,11 +309,11 @@ impl Histogram {
         }
     }
 
-    /// What another process has sent.
+    /// Restores the histogram of another process.
     ///
     /// # Errors
     ///
-    /// Cells that there are not, and counts that do not fit 64 bits.
+    /// Fails if a cell does not exist, or if the counts do not fit 64 bits.
     pub fn from_cells(cells: &Cells) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::new();
         let mut index = 0usize;
@@ -285,12 +335,12 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// The same counts as the `hdrhistogram` crate's type, with every time
-    /// divided by `unit_ns` (1 keeps nanoseconds).
+    /// Converts to the type of the `hdrhistogram` crate, with every time divided by `unit_ns` (1
+    /// keeps nanoseconds).
     pub fn to_hdr(&self, unit_ns: u64) -> hdrhistogram::Histogram<u64> {
         let mut hdr = match hdrhistogram::Histogram::new_with_bounds(1, VALUE_MAX, SIGNIFICANT_DIGITS) {
             Ok(hdr) => hdr,
-            // The bounds are constants that HdrHistogram accepts; a test says so.
+            // HdrHistogram accepts these constants; a test checks it.
             Err(_) => unreachable!("constant bounds"),
         };
         for (value, count) in self.iter() {
@@ -299,8 +349,8 @@ impl Histogram {
         hdr
     }
 
-    /// HdrHistogram's V2 compressed encoding in base64: what interval logs
-    /// carry and other tools read.
+    /// Returns HdrHistogram's V2 compressed encoding in base64, as in interval logs and for other
+    /// tools.
     pub fn encode(&self) -> String {
         self.encode_in(1)
     }
@@ -311,16 +361,16 @@ impl Histogram {
         let mut bytes = Vec::new();
         match V2DeflateSerializer::new().serialize(&self.to_hdr(unit_ns), &mut bytes) {
             Ok(_) => base64::engine::general_purpose::STANDARD.encode(bytes),
-            // Writing to memory does not fail, and counts fit 63 bits.
+            // Writing to memory does not fail, and the counts fit 63 bits.
             Err(_) => String::new(),
         }
     }
 
-    /// Reads [`encode`](Self::encode)'s form, from this or another tool.
+    /// Decodes the form of [`encode`](Self::encode), of this or another tool.
     pub fn decode(text: &str) -> Result<Histogram, DecodeError> {
         use base64::Engine as _;
-        // An encoded histogram of ours is a few KiB; this bounds what a
-        // hostile file can make us decompress.
+        // Serval's encoded histograms have a few KiB. The limit bounds what a hostile file makes
+        // the decoder decompress.
         const TEXT_MAX: usize = 4 << 20;
         if text.len() > TEXT_MAX {
             return Err(DecodeError(format!(
@@ -423,10 +473,11 @@ mod tests {
 
     #[test]
     fn a_reader_on_another_thread_loses_nothing() {
-        let live = LiveHistogram::default();
+        let writer = HistogramWriter::new();
+        let live = writer.reader();
         let mut seen = Histogram::new();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (0..200_000u64).for_each(|i| live.record(i * 37 % 1_000_003)));
+            let writer = scope.spawn(move || (0..200_000u64).for_each(|i| writer.record(i * 37 % 1_000_003)));
             let mut before = Histogram::new();
             while !writer.is_finished() {
                 let mut now = Histogram::new();

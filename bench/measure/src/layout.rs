@@ -1,26 +1,26 @@
-//! How times are sorted into cells: the layout of an HdrHistogram with three
-//! significant decimal digits and a lowest value of 1 ns.
+//! Layout of the cells of a histogram: that of an HdrHistogram with three significant decimal
+//! digits and a lowest value of 1 ns.
 //!
-//! Values below 2048 ns have a cell each. Above, every power of two is cut
-//! into 1024 cells, so a cell is at most 1/1024 of its value wide.
+//! Values below 2048 ns have a cell each. Above, every power of two is divided into 1024 cells, so
+//! the width of a cell is at most 1/1024 of its value.
 
-/// Sub-buckets of the first bucket; 2 * 10^3 rounded up to a power of two
-/// makes any three digits distinct.
+/// Sub-buckets of the first bucket: 2 * 10^3, rounded up to a power of two, keeps any three digits
+/// apart.
 const SUB_BUCKETS: u64 = 2048;
 const HALF: u64 = SUB_BUCKETS / 2;
 const HALF_BITS: u32 = HALF.trailing_zeros();
 
-/// Significant decimal digits kept.
+/// Number of significant decimal digits.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Largest time that is told apart, about 73 minutes; longer ones count as
-/// this. An operation of an hour is a broken store, not a latency.
+/// Largest time with a cell of its own, ns: about 73 minutes. Longer times count as this one. An
+/// operation of an hour shows a broken store, not a latency.
 pub const VALUE_MAX: u64 = (1 << 42) - 1;
 
 /// Number of cells.
 pub const CELLS: usize = index_of(VALUE_MAX) + 1;
 
-/// The cell of a value in nanoseconds.
+/// Returns the cell of a value in nanoseconds.
 #[inline]
 pub const fn index_of(value: u64) -> usize {
     let value = if value > VALUE_MAX { VALUE_MAX } else { value };
@@ -29,7 +29,7 @@ pub const fn index_of(value: u64) -> usize {
     (((bucket as u64 + 1) << HALF_BITS) + sub_bucket - HALF) as usize
 }
 
-/// The lowest value of a cell.
+/// Returns the lowest value of a cell.
 pub const fn lowest_of(index: usize) -> u64 {
     let index = index as u64;
     if index < SUB_BUCKETS {
@@ -39,12 +39,12 @@ pub const fn lowest_of(index: usize) -> u64 {
     ((index & (HALF - 1)) + HALF) << bucket
 }
 
-/// The highest value of a cell: what HdrHistogram reports for a percentile.
+/// Returns the highest value of a cell, which HdrHistogram reports for a percentile.
 pub const fn highest_of(index: usize) -> u64 {
     lowest_of(index + 1) - 1
 }
 
-/// The value in the middle of a cell, for means.
+/// Returns the value in the middle of a cell, for means.
 pub const fn middle_of(index: usize) -> u64 {
     let (low, high) = (lowest_of(index), highest_of(index));
     low + (high - low).div_ceil(2)

@@ -1,23 +1,23 @@
-//! YCSB's older measurement types: a histogram of 1 ms buckets, and averages
-//! over time. Kept only when `measurementtype` asks for them.
+//! YCSB's older measurement types: a histogram with 1 ms buckets, and averages over time. Recorded
+//! only if `measurementtype` asks for them.
 
 use crate::times::Times;
 use serval_model::{Metric, Status};
 use std::collections::BTreeMap;
 
-/// Which older type is kept.
+/// The older measurement type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LegacyKind {
     /// `measurementtype=histogram`: this many buckets of 1 ms.
     Buckets(usize),
-    /// `measurementtype=timeseries`: averages over this many ms each.
+    /// `measurementtype=timeseries`: averages over units of time.
     TimeSeries {
-        /// Length of a unit in ms, above zero.
+        /// Length of a unit, ms, above zero.
         granularity_ms: u64,
     },
 }
 
-/// Which of the two times.
+/// One of the two times of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimeKind {
     /// From the actual start.
@@ -26,23 +26,22 @@ pub enum TimeKind {
     Response,
 }
 
-/// What is kept of one metric and status. Microseconds throughout, cut to
-/// whole ones, as YCSB measures.
+/// Measurements of one metric and status. Times are in whole microseconds, rounded down as in YCSB.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LegacySeries {
-    /// Times a bucket of 1 ms; the last counts all above.
+    /// Number of times in each bucket of 1 ms. The last bucket counts all longer times.
     pub buckets: Vec<u64>,
     /// Number of times.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the times.
     pub sum_us: u64,
-    /// The sum of their squares.
+    /// Sum of the squares of the times.
     pub sum_squares: f64,
-    /// The smallest.
+    /// Smallest time.
     pub min_us: u64,
-    /// The largest.
+    /// Largest time.
     pub max_us: u64,
-    /// Sum and number by unit of time.
+    /// Sum and number of times, by the start of their unit, ms.
     pub units: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -67,7 +66,7 @@ impl LegacySeries {
         }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another series.
     pub fn merge(&mut self, other: &LegacySeries) {
         if other.count == 0 {
             return;
@@ -89,7 +88,7 @@ impl LegacySeries {
     }
 }
 
-/// One thread's older measurements.
+/// Measurements of an older type, of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Legacy {
     kind: LegacyKind,
@@ -97,12 +96,12 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// Nothing measured yet.
+    /// Creates an empty set of measurements.
     pub fn new(kind: LegacyKind) -> Self {
         Legacy { kind, series: BTreeMap::new() }
     }
 
-    /// Which type this is.
+    /// Returns the type.
     pub fn kind(&self) -> LegacyKind {
         self.kind
     }
@@ -114,7 +113,7 @@ impl Legacy {
         }
     }
 
-    /// What has been kept.
+    /// Returns the measurements by metric, status and time.
     pub fn series(&self) -> impl Iterator<Item = (Metric, Status, TimeKind, &LegacySeries)> {
         self.series.iter().map(|((metric, status, time), series)| (*metric, *status, *time, series))
     }

@@ -1,14 +1,9 @@
-//! What is seen: histograms, series and the result document.
+//! What is seen: histograms and what is recorded in them.
 
-pub mod document;
-pub mod experiment;
-pub mod group;
 pub mod hdr_log;
 pub mod histogram;
-pub mod lag;
 pub mod layout;
 pub mod legacy;
-pub mod load;
 pub mod raw;
 pub mod recorder;
 pub mod times;

@@ -1,7 +1,7 @@
-//! Every single time, for those who want to do their own statistics.
+//! Every single time, for statistics of your own.
 //!
-//! Threads fill chunks and hand full ones to a collecting thread, so that
-//! the measured path neither writes files nor waits for them.
+//! Threads fill chunks and send full ones to a collecting thread, so that the measured path
+//! neither writes files nor waits for them.
 
 use crate::times::Times;
 use serval_model::{Metric, Status};
@@ -11,31 +11,31 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Samples a chunk: 160 KiB, a hand-over every few thousand operations.
+/// Samples per chunk: 160 KiB, sent every few thousand operations.
 const CHUNK: usize = 4096;
 
-/// One operation.
+/// Sample of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawSample {
-    /// What was timed.
+    /// The metric.
     pub metric: Metric,
-    /// How it ended.
+    /// The status with which the operation ended.
     pub status: Status,
-    /// By which client.
+    /// The client, from 0.
     pub client: u32,
-    /// When it ended, in ns since the run's start.
+    /// The end, ns since the start of the run.
     pub end_ns: u64,
-    /// How long it took.
+    /// The times.
     pub times: Times,
 }
 
-/// Where raw samples go: a handle to make writers from.
+/// A log of raw samples. Creates its writers.
 #[derive(Debug, Clone)]
 pub struct RawLog {
     sender: mpsc::Sender<Vec<RawSample>>,
 }
 
-/// One thread's end of a [`RawLog`]. Hands over what it has when dropped.
+/// One thread's writer of a [`RawLog`]. Sends its last chunk when dropped.
 #[derive(Debug)]
 pub struct RawWriter {
     sender: mpsc::Sender<Vec<RawSample>>,
@@ -43,8 +43,8 @@ pub struct RawWriter {
 }
 
 impl RawLog {
-    /// A log whose samples are written to `out` as CSV, one a line, by a
-    /// thread of their own that ends when all writers and the log are gone.
+    /// Creates a log that a thread of its own writes to `out` as CSV, one sample per line. The
+    /// thread ends when the log and all its writers are dropped.
     pub fn to_csv(
         mut out: impl Write + Send + 'static,
         custom: Vec<String>,
@@ -65,15 +65,15 @@ impl RawLog {
         (RawLog { sender }, thread)
     }
 
-    /// A log whose samples are kept in memory until the end, as YCSB's raw
-    /// measurement type does: 40 bytes an operation.
+    /// Creates a log that keeps its samples in memory, as YCSB's raw measurement type does: 40
+    /// bytes per operation.
     pub fn to_memory() -> (RawLog, JoinHandle<Vec<RawSample>>) {
         let (sender, receiver) = mpsc::channel::<Vec<RawSample>>();
         let thread = std::thread::spawn(move || receiver.into_iter().flatten().collect());
         (RawLog { sender }, thread)
     }
 
-    /// A writer for one thread.
+    /// Creates a writer for one thread.
     pub fn writer(&self) -> RawWriter {
         RawWriter { sender: self.sender.clone(), chunk: Vec::with_capacity(CHUNK) }
     }
@@ -85,7 +85,7 @@ impl RawWriter {
         self.chunk.push(sample);
         if self.chunk.len() == CHUNK {
             let full = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
-            // The collector ends early only when its file fails, which it reports.
+            // The collecting thread ends early only if its file fails, and reports that.
             let _ = self.sender.send(full);
         }
     }

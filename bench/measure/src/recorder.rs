@@ -1,14 +1,14 @@
-//! Where clients write down what they see.
+//! Recorders of operations: histograms, counts and messages, one recorder per thread.
 
 use crate::{
-    histogram::{Histogram, LiveHistogram},
+    histogram::{Histogram, HistogramReader, HistogramWriter},
     legacy::{Legacy, LegacyKind},
     raw::{RawLog, RawSample, RawWriter},
     times::Times,
 };
 use serval_model::{Flush, Metric, Outcome, Status};
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -19,35 +19,44 @@ use std::{
 const STATUSES: usize = Status::ALL.len();
 const SLOTS: usize = Metric::COUNT * STATUSES;
 
-/// Different messages of a metric and status kept apart for one thread; a store
-/// that puts keys into its messages must not fill memory, nor hide what ends
-/// otherwise. Later ones count as [`OTHER_MESSAGES`].
+/// Largest number of different messages of a metric and status, for one thread. A store may put
+/// keys into its messages, which must neither fill memory nor hide other failures. Further
+/// messages count as [`OTHER_MESSAGES`].
 pub const MESSAGES_MAX: usize = 64;
 
-/// What messages beyond [`MESSAGES_MAX`] count as.
+/// Stands for the messages beyond [`MESSAGES_MAX`].
 pub const OTHER_MESSAGES: &str = "(other messages)";
 
-/// A store's words for failures, with the number of times it used them.
+/// Messages of a store about failures, with their numbers.
 pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
 
-/// Histograms of both times.
+/// Writers of the histograms of both times.
 #[derive(Debug, Default)]
-pub struct LivePair {
-    service: LiveHistogram,
-    response: LiveHistogram,
+struct PairWriter {
+    service: HistogramWriter,
+    response: HistogramWriter,
 }
 
-/// What one thread has seen, during warm-up and after it. One thread writes
-/// (through its [`RecorderHandle`]); any may read.
+/// Readers of the same histograms.
+#[derive(Debug)]
+struct PairReader {
+    service: HistogramReader,
+    response: HistogramReader,
+    /// Inserts in these operations, if they are batches; written by the handle only.
+    batched: AtomicU64,
+}
+
+/// What one thread records, in the warm-up and after it. Its [`RecorderHandle`] writes it, any
+/// thread may read it.
 #[derive(Debug)]
 pub struct Recorder {
-    warm_up: Box<[OnceLock<Box<LivePair>>]>,
-    measured: Box<[OnceLock<Box<LivePair>>]>,
+    warm_up: Box<[OnceLock<PairReader>]>,
+    measured: Box<[OnceLock<PairReader>]>,
     messages: Mutex<Messages>,
     legacy: Option<Mutex<Legacy>>,
-    /// Whether there are intended starts, and so response times of their own.
+    /// Whether response times differ from service times.
     paced: bool,
-    lateness: LiveHistogram,
+    lateness: HistogramReader,
     overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
@@ -57,19 +66,19 @@ pub struct Recorder {
     warmed_ns: AtomicU64,
 }
 
-/// Which recordings are wanted beyond the histograms that are always kept.
+/// What to record beyond histograms.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
     /// Whether operations have intended starts.
     pub paced: bool,
-    /// Measurement types that YCSB had before HdrHistogram.
+    /// One of YCSB's measurement types from before HdrHistogram.
     pub legacy: Option<LegacyKind>,
-    /// Where every single time goes, if asked for.
+    /// Log of every single time.
     pub raw: Option<RawLog>,
 }
 
-fn slots() -> Box<[OnceLock<Box<LivePair>>]> {
-    (0..SLOTS).map(|_| OnceLock::new()).collect()
+fn slots<T: Default>() -> Box<[T]> {
+    (0..SLOTS).map(|_| T::default()).collect()
 }
 
 fn slot(metric: Metric, status: Status) -> usize {
@@ -77,15 +86,16 @@ fn slot(metric: Metric, status: Status) -> usize {
 }
 
 impl Recorder {
-    /// A recorder and the handle that writes it.
+    /// Creates a recorder and the handle that writes it.
     pub fn new(options: &RecorderOptions) -> (Arc<Recorder>, RecorderHandle) {
+        let lateness = HistogramWriter::new();
         let recorder = Arc::new(Recorder {
             warm_up: slots(),
             measured: slots(),
             messages: Mutex::default(),
             legacy: options.legacy.map(|kind| Mutex::new(Legacy::new(kind))),
             paced: options.paced,
-            lateness: LiveHistogram::default(),
+            lateness: lateness.reader(),
             overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
@@ -95,18 +105,27 @@ impl Recorder {
             warmed_ns: AtomicU64::new(0),
         });
         let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
-        (Arc::clone(&recorder), RecorderHandle { recorder, raw })
+        let handle = RecorderHandle {
+            warm_up: slots(),
+            measured: slots(),
+            lateness,
+            paced: options.paced,
+            records_more: options.raw.is_some() || options.legacy.is_some(),
+            recorder: Arc::clone(&recorder),
+            raw,
+        };
+        (recorder, handle)
     }
 
-    /// Operations (a workload's units) finished since warm-up, and how many
-    /// of them failed.
+    /// Returns the number of units (operations of the workload) finished after the warm-up, and the
+    /// number of these that failed.
     pub fn units(&self) -> (u64, u64) {
         (self.units.load(Relaxed), self.units_failed.load(Relaxed))
     }
 
-    /// What has ended so far: operations of the store in the warm-up, units after
-    /// it; and the sum of the operations' service times in ns, which wraps. Cheap
-    /// enough to ask many times a second.
+    /// Returns the number of operations that have ended (operations of the store in the warm-up,
+    /// units after it), and the sum of the operations' service times in ns, which wraps. Cheap
+    /// enough for many calls a second.
     pub fn ended(&self) -> (u64, u64) {
         let operations = Metric::all().filter(|metric| metric.is_operation());
         let slots = operations.flat_map(|metric| {
@@ -118,9 +137,9 @@ impl Recorder {
         (self.warmed.load(Relaxed) + self.units.load(Relaxed), ns)
     }
 
-    /// Adds everything measured so far to `totals`.
+    /// Adds everything recorded so far to `totals`.
     pub fn add_to(&self, totals: &mut Totals) {
-        let add = |slots: &[OnceLock<Box<LivePair>>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
+        let add = |slots: &[OnceLock<PairReader>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
             for (index, pair) in slots.iter().enumerate() {
                 let (Some(pair), Some(metric)) = (pair.get(), Metric::from_index(index / STATUSES)) else {
                     continue;
@@ -130,6 +149,7 @@ impl Recorder {
                 if self.paced {
                     pair.response.add_to(&mut sum.response);
                 }
+                sum.batched = sum.batched.saturating_add(pair.batched.load(Relaxed));
             }
         };
         add(&self.warm_up, &mut totals.warm_up);
@@ -144,60 +164,94 @@ impl Recorder {
         totals.paced |= self.paced;
     }
 
-    /// The store's messages with how often each came.
+    /// Returns the messages of the store with their numbers.
     pub fn messages(&self) -> Messages {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the older measurement types have kept.
+    /// Returns the measurements of YCSB's older types.
     pub fn legacy(&self) -> Option<Legacy> {
         Some(self.legacy.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
-/// The writing end of a [`Recorder`]; stays on its thread.
+/// The only writer of a [`Recorder`]. Stays on its thread: its histograms' writers are not `Sync`.
 #[derive(Debug)]
 pub struct RecorderHandle {
+    warm_up: Box<[OnceCell<PairWriter>]>,
+    measured: Box<[OnceCell<PairWriter>]>,
+    lateness: HistogramWriter,
+    paced: bool,
+    /// Whether there is a raw log or an older measurement type.
+    records_more: bool,
     recorder: Arc<Recorder>,
     raw: Option<RefCell<RawWriter>>,
 }
 
-/// When and for whom something was timed, beside the times themselves.
+/// Origin of a sample: the client, the end, and the part of the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    /// Whether the intended start was in the warm-up, which results leave out.
+pub struct SampleOrigin {
+    /// Whether it ended in the warm-up, which results omit.
     pub warm_up: bool,
-    /// The client.
+    /// The client, from 0.
     pub client: u32,
-    /// The end, in ns since the run's start.
+    /// The end, ns since the start of the run.
     pub end_ns: u64,
 }
 
 impl RecorderHandle {
-    /// Counts an operation's times under its metric and status.
+    /// Records the times of an operation under its metric and status.
     #[inline]
-    pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
-        let recorder = &*self.recorder;
+    pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: SampleOrigin) {
         let slots = if at.warm_up {
             self.warmed(metric, times.service);
-            &recorder.warm_up
+            &self.warm_up
         } else {
-            &recorder.measured
+            &self.measured
         };
-        let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
+        let slot = slot(metric, outcome.status);
+        let pair = match slots[slot].get() {
+            Some(pair) => pair,
+            None => self.open(slot, at.warm_up),
+        };
         pair.service.record(times.service);
-        if recorder.paced {
+        if self.paced {
             pair.response.record(times.response);
         }
         if !outcome.is_ok() && !at.warm_up {
             self.record_failure(metric, outcome);
         }
-        if (self.raw.is_some() || recorder.legacy.is_some()) && !at.warm_up {
+        if self.records_more && !at.warm_up {
             self.record_more(metric, outcome.status, times, at);
         }
     }
 
-    /// Counts a unit of the workload: a transaction in YCSB's words.
+    /// Creates the histograms of a metric and status, and publishes them to readers.
+    #[cold]
+    fn open(&self, slot: usize, warm_up: bool) -> &PairWriter {
+        let (writers, readers) = match warm_up {
+            true => (&self.warm_up, &self.recorder.warm_up),
+            false => (&self.measured, &self.recorder.measured),
+        };
+        let pair = writers[slot].get_or_init(PairWriter::default);
+        readers[slot].get_or_init(|| PairReader {
+            service: pair.service.reader(),
+            response: pair.response.reader(),
+            batched: AtomicU64::new(0),
+        });
+        pair
+    }
+
+    /// As [`record`](Self::record), for a batch of so many inserts.
+    pub fn record_batch(&self, inserts: u64, outcome: &Outcome, times: Times, origin: SampleOrigin) {
+        self.record(Metric::INSERT_BATCH, outcome, times, origin);
+        let slots = if origin.warm_up { &self.recorder.warm_up } else { &self.recorder.measured };
+        if let Some(pair) = slots[slot(Metric::INSERT_BATCH, outcome.status)].get() {
+            pair.batched.store(pair.batched.load(Relaxed).saturating_add(inserts), Relaxed);
+        }
+    }
+
+    /// Counts `units` units of the workload (transactions in YCSB's terms).
     #[inline]
     pub fn unit(&self, units: u64, ok: bool) {
         let add = |cell: &AtomicU64| cell.store(cell.load(Relaxed) + units, Relaxed);
@@ -207,8 +261,8 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts a flush, and the writes that were sent in it.
-    pub fn flush(&self, flush: &Flush, at: Moment) {
+    /// Records a flush, and counts its writes.
+    pub fn flush(&self, flush: &Flush, at: SampleOrigin) {
         let times = Times { service: flush.took_ns, response: flush.took_ns };
         self.record(Metric::FLUSH, &flush.outcome, times, at);
         if !at.warm_up {
@@ -218,19 +272,19 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts how late an operation started after its intended start, and
-    /// whether that was the client's own fault: it was free, and too late.
+    /// Records the lateness of an operation, and whether its client overslept: it was idle, and
+    /// late.
     #[inline]
     pub fn late(&self, ns: u64, overslept: bool) {
-        self.recorder.lateness.record(ns);
+        self.lateness.record(ns);
         if overslept {
             let count = &self.recorder.overslept;
             count.store(count.load(Relaxed) + 1, Relaxed);
         }
     }
 
-    /// Counts an operation of the warm-up once more, in sums that are looked at
-    /// often. What is measured does not pay for it.
+    /// Counts an operation of the warm-up in sums that are read often. Operations of the measured
+    /// part do not pay for this.
     fn warmed(&self, metric: Metric, ns: u64) {
         if metric.is_operation() {
             let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
@@ -254,7 +308,7 @@ impl RecorderHandle {
     }
 
     #[cold]
-    fn record_more(&self, metric: Metric, status: Status, times: Times, at: Moment) {
+    fn record_more(&self, metric: Metric, status: Status, times: Times, at: SampleOrigin) {
         if let Some(legacy) = &self.recorder.legacy {
             legacy.lock().unwrap_or_else(PoisonError::into_inner).record(metric, status, times, at.end_ns);
         }
@@ -264,21 +318,23 @@ impl RecorderHandle {
     }
 }
 
-/// Service and response times of one kind of operation.
+/// Histograms of the service and response times of one metric and status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pair {
     /// Service times.
     pub service: Histogram,
-    /// Response times; empty when nothing was paced, for they are then the
-    /// service times.
+    /// Response times; empty if they equal the service times.
     pub response: Histogram,
+    /// Inserts in these operations, if they are batches.
+    pub batched: u64,
 }
 
 impl Pair {
-    /// Adds another's counts.
+    /// Adds the counts of another pair.
     pub fn merge(&mut self, other: &Pair) {
         self.service.merge(&other.service);
         self.response.merge(&other.response);
+        self.batched = self.batched.saturating_add(other.batched);
     }
 
     fn since(&self, earlier: Option<&Pair>) -> Pair {
@@ -287,30 +343,30 @@ impl Pair {
             Some(earlier) => Pair {
                 service: self.service.since(&earlier.service),
                 response: self.response.since(&earlier.response),
+                batched: self.batched.saturating_sub(earlier.batched),
             },
         }
     }
 }
 
-/// Writes that went through buffers, after the warm-up.
+/// Writes that went through write buffers after the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Buffered {
-    /// Sent, whatever became of them.
+    /// Writes sent, whether they succeeded or not.
     pub sent: u64,
-    /// Of these, how many were not done, or at most so many.
+    /// Upper bound on the number of these that were not done.
     pub lost: u64,
-    /// Acknowledged and never sent: their client was given up, or its store was
-    /// lost.
+    /// Writes acknowledged and never sent: their client was abandoned, or its store was lost.
     pub unsent: u64,
 }
 
 impl Buffered {
-    /// Writes that were acknowledged and not done.
+    /// Returns the number of writes that were acknowledged and not done.
     pub fn not_done(&self) -> u64 {
         self.lost.saturating_add(self.unsent)
     }
 
-    /// Adds another's counts.
+    /// Adds other counts.
     pub fn merge(&mut self, other: &Buffered) {
         self.sent = self.sent.saturating_add(other.sent);
         self.lost = self.lost.saturating_add(other.lost);
@@ -318,39 +374,37 @@ impl Buffered {
     }
 }
 
-/// What all threads have seen, merged.
+/// Merged content of all recorders.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// During the warm-up.
+    /// Times in the warm-up.
     pub warm_up: BTreeMap<(Metric, Status), Pair>,
-    /// After it.
+    /// Times after the warm-up.
     pub measured: BTreeMap<(Metric, Status), Pair>,
-    /// How late operations started after their intended starts.
+    /// Lateness of operations.
     pub lateness: Histogram,
-    /// Of these, how many started too late though a client was free for them
-    /// when they were due.
+    /// Number of operations that started late although their client was idle when they were due.
     pub overslept: u64,
     /// Units finished after the warm-up.
     pub units: u64,
     /// Units that failed after the warm-up.
     pub units_failed: u64,
-    /// Writes that went through buffers after the warm-up.
+    /// Writes that went through write buffers after the warm-up.
     pub buffered: Buffered,
-    /// Whether there were intended starts.
+    /// Whether response times differ from service times.
     pub paced: bool,
 }
 
 impl Totals {
-    /// The sum over all recorders, now.
+    /// Returns the sum over all recorders at this moment.
     pub fn of(recorders: &[Arc<Recorder>]) -> Totals {
         let mut totals = Totals::default();
         recorders.iter().for_each(|recorder| recorder.add_to(&mut totals));
         totals
     }
 
-    /// What has come since `earlier`, of the warm-up or of what is measured.
-    /// All that is measured is in exactly one of the intervals between
-    /// successive totals.
+    /// Returns what was recorded since `earlier`, in the warm-up or after it. Every operation is in
+    /// exactly one of the intervals between successive totals.
     pub fn since(&self, earlier: &Totals, warm_up: bool) -> BTreeMap<(Metric, Status), Pair> {
         let (now, before) =
             if warm_up { (&self.warm_up, &earlier.warm_up) } else { (&self.measured, &earlier.measured) };
@@ -365,7 +419,7 @@ impl Totals {
 mod tests {
     use super::*;
 
-    const AT: Moment = Moment { warm_up: false, client: 0, end_ns: 5 };
+    const AT: SampleOrigin = SampleOrigin { warm_up: false, client: 0, end_ns: 5 };
 
     fn times(ns: u64) -> Times {
         Times { service: ns, response: ns + 1000 }
@@ -374,7 +428,7 @@ mod tests {
     #[test]
     fn warm_up_is_kept_apart_and_statuses_too() {
         let (recorder, handle) = Recorder::new(&RecorderOptions { paced: true, ..Default::default() });
-        handle.record(Metric::READ, &Outcome::OK, times(10), Moment { warm_up: true, ..AT });
+        handle.record(Metric::READ, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
         handle.record(Metric::READ, &Outcome::OK, times(20), AT);
         handle.record(Metric::READ, &Outcome::NOT_FOUND, times(30), AT);
         let totals = Totals::of(&[recorder]);
@@ -385,10 +439,30 @@ mod tests {
     }
 
     #[test]
+    fn batches_say_how_many_inserts_they_have() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        let recorders = [recorder];
+        handle.record_batch(9, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
+        handle.record_batch(10, &Outcome::OK, times(10), AT);
+        let before = Totals::of(&recorders);
+        handle.record_batch(3, &Outcome::OK, times(20), AT);
+        handle.record_batch(1, &Outcome::error("full"), times(30), AT);
+        let totals = Totals::of(&recorders);
+        let of = |pairs: &BTreeMap<(Metric, Status), Pair>, status| {
+            let pair = &pairs[&(Metric::INSERT_BATCH, status)];
+            (pair.service.count(), pair.batched)
+        };
+        assert_eq!(of(&totals.warm_up, Status::Ok), (1, 9));
+        assert_eq!(of(&totals.measured, Status::Ok), (2, 13));
+        assert_eq!(of(&totals.measured, Status::Error), (1, 1));
+        assert_eq!(of(&totals.since(&before, false), Status::Ok), (1, 3));
+    }
+
+    #[test]
     fn a_flush_is_timed_and_its_writes_are_counted_after_the_warm_up() {
         let (recorder, handle) = Recorder::new(&RecorderOptions::default());
         let flush = |outcome, writes, lost| Flush { outcome, took_ns: 70, ago_ns: 0, writes, lost };
-        handle.flush(&flush(Outcome::OK, 100, 0), Moment { warm_up: true, ..AT });
+        handle.flush(&flush(Outcome::OK, 100, 0), SampleOrigin { warm_up: true, ..AT });
         handle.flush(&flush(Outcome::OK, 10, 0), AT);
         handle.flush(&flush(Outcome::error("full"), 9, 4), AT);
         let messages = recorder.messages();
@@ -436,7 +510,7 @@ mod tests {
         assert_eq!(messages.len(), MESSAGES_MAX + 1);
         assert_eq!(messages[&(Metric::READ, Status::Error, "no key 0".into())], 2);
         assert_eq!(messages[&(Metric::READ, Status::Error, OTHER_MESSAGES.into())], 10);
-        // Others are told all the same.
+        // Messages of other statuses and metrics are kept.
         let gone = Outcome::failed(Status::ServiceUnavailable, "gone");
         handle.record(Metric::READ, &gone, times(1), AT);
         handle.record(Metric::INSERT, &Outcome::error("no room"), times(1), AT);

@@ -13,6 +13,7 @@ pub mod properties;
 pub mod record;
 pub mod share;
 pub mod store;
+pub mod store_info;
 
 pub use flush::Flush;
 pub use metric::Metric;
@@ -21,3 +22,4 @@ pub use outcome::{Outcome, Status};
 pub use record::{Record, Reply};
 pub use share::Share;
 pub use store::{Client, Execution, Purpose, Schema, Store, StoreError};
+pub use store_info::{OpenStore, StoreInfo, Visitor};

@@ -1,6 +1,6 @@
 //! Precedence, typed reading with all faults at once, and unknown names.
 
-use serval_model::properties::{Catalog, Kind, Origin, Properties, Property, Reader, Table};
+use serval_model::properties::{Catalog, Kind, NameKind, Origin, Properties, Property, Reader, Table};
 use std::{path::Path, time::Duration};
 
 const RECORDS: Property = Property::ycsb("recordcount", Kind::COUNT, "records").default("0");
@@ -11,9 +11,15 @@ const ORDER: Property =
 const HOST: Property =
     Property::ycsb("redis.host", Kind::Text, "host").default("localhost").aliases(&["redis.address"]);
 const DB: Property = Property::ycsb("db", Kind::Text, "store");
+const ALL_FIELDS: Property = Property::ycsb("readallfields", Kind::Flag, "all fields").default("true");
+const RESUME: Property = Property::serval("load.resume", Kind::Flag, "resume").default("true");
+const PERCENTILES: Property =
+    Property::ycsb("hdrhistogram.percentiles", Kind::Numbers, "percentiles").default("50");
 const OLD: Property = Property::ignored("htrace.sampler", "there is no JVM");
-const TABLE: Table =
-    Table { heading: "t", properties: &[&RECORDS, &PROPORTION, &TIME, &ORDER, &HOST, &DB, &OLD] };
+const TABLE: Table = Table {
+    heading: "t",
+    properties: &[&RECORDS, &PROPORTION, &TIME, &ORDER, &HOST, &DB, &ALL_FIELDS, &RESUME, &PERCENTILES, &OLD],
+};
 
 fn command_line() -> Origin {
     Origin::CommandLine("-p".into())
@@ -72,23 +78,72 @@ fn units_and_javas_number_forms() {
 }
 
 #[test]
+fn flags_are_what_ycsb_takes_them_for() {
+    let read = |property: &Property, value: &str| {
+        let mut properties = Properties::new();
+        properties.set(property.name, value, command_line());
+        let mut reader = Reader::new(&properties);
+        let flag = reader.flag(property);
+        let found = properties.check_names(&Catalog::new([TABLE]), &[]);
+        assert!(found.iter().all(|found| found.kind == NameKind::ReadAsFalse), "{found:?}");
+        (reader.finish().map(|()| flag).map_err(|faults| faults.to_string()), found.len())
+    };
+    for (value, flag) in [("true", true), ("TRUE", true), ("false", false), (" False", false)] {
+        assert_eq!(read(&ALL_FIELDS, value), (Ok(flag), 0), "{value}");
+        assert_eq!(read(&RESUME, value), (Ok(flag), 0), "{value}");
+    }
+    for value in ["n", "no", "NO", "0", "off"] {
+        assert_eq!(read(&ALL_FIELDS, value), (Ok(false), 0), "{value}");
+    }
+    // Boolean.parseBoolean: all but "true" is false.
+    for value in ["y", "yes", "Yes", "1", "on"] {
+        assert_eq!(read(&ALL_FIELDS, value), (Ok(false), 1), "{value}");
+    }
+    for value in ["tru", "ture", "", "2"] {
+        assert!(read(&ALL_FIELDS, value).0.is_err(), "{value}");
+    }
+    // What is Serval's own has no such past.
+    for value in ["y", "n", "yes", "no", "1", "0"] {
+        let (read, warnings) = read(&RESUME, value);
+        assert!(read.unwrap_err().contains("must be true or false") && warnings == 0, "{value}");
+    }
+}
+
+#[test]
+fn commas_at_the_end_of_a_list_are_dropped_as_java_drops_them() {
+    let read = |value: &str| {
+        let mut properties = Properties::new();
+        properties.set(PERCENTILES.name, value, command_line());
+        let mut reader = Reader::new(&properties);
+        let numbers = reader.numbers(&PERCENTILES);
+        reader.finish().map(|()| numbers).map_err(|faults| faults.to_string())
+    };
+    assert_eq!(read("95,99,"), Ok(vec![95.0, 99.0]));
+    assert_eq!(read("95, 99.9,,"), Ok(vec![95.0, 99.9]));
+    assert_eq!(read(","), Ok(vec![]));
+    for slip in ["", "95,,99", ",95", "p95"] {
+        assert!(read(slip).is_err(), "{slip}");
+    }
+}
+
+#[test]
 fn unknown_names_near_a_known_one_are_slips_and_others_warnings() {
     let mut properties = Properties::new();
     let file = b"recordcuont=1\nmongodb.url=x\nrecordscount=2\nxy=1\nhtrace.sampler=1\nredis.hosts=1\n";
     properties.load(file, Path::new("w")).unwrap();
     let catalog = Catalog::new([TABLE]);
-    let (faults, warnings) = properties.check_names(&catalog, &["redis.hosts"], false);
-    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let found = properties.check_names(&catalog, &["redis.hosts"]);
+    let slips = found.iter().filter(|found| found.kind == NameKind::Slip);
+    let slips: Vec<String> = slips.map(|found| found.fault.to_string()).collect();
     assert_eq!(
-        faults,
+        slips,
         [
             "w:1: unknown property 'recordcuont': did you mean 'recordcount'?",
             "w:3: unknown property 'recordscount': did you mean 'recordcount'?",
         ]
     );
-    assert_eq!(warnings.len(), 4, "{warnings:?}");
-    let (strict, _) = properties.check_names(&catalog, &["redis.hosts"], true);
-    assert_eq!(strict.len(), 5);
+    let count = |kind| found.iter().filter(|found| found.kind == kind).count();
+    assert_eq!((count(NameKind::Unknown), count(NameKind::Ignored)), (3, 1), "{found:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The series as CSV, for plots of one's own: a line an interval and metric.
 
-use serval_measure::{
+use serval_result::{
     document::{IntervalSummary, IntervalTimes},
     lag::LagKey,
 };
@@ -116,7 +116,7 @@ fn micros(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_measure::{
+    use serval_result::{
         document::{IntervalMetric, IntervalPacing},
         lag::Fate,
     };

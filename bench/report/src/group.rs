@@ -1,13 +1,13 @@
 //! Several client processes that made one result: what each did.
 
 use crate::{
-    html::parts::{escape, figure},
-    notes::{Note, percentile, printable},
+    html::parts::figure,
     plot::{Axis, Line, Plot},
     summary::{Styles, line, wrapped},
+    text::{escape, printable},
     units::{count, rate, time},
 };
-use serval_measure::{
+use serval_result::{
     document::{IntervalSummary, Latency},
     group::{GroupClient, GroupResult},
 };
@@ -19,49 +19,13 @@ const CURVES_MAX: usize = 12;
 /// Processes that a summary lists.
 const LISTED_MAX: usize = 20;
 
-/// Clock errors from which a start is worth a word, ns: the skew that is wanted.
-const SKEW_NS: u64 = 2_000_000;
-
 /// What people call it.
 fn name(client: &GroupClient) -> String {
     format!("{} on {} (process {})", client.share, printable(&client.host, 40), client.process)
 }
 
-/// What is to be said before numbers of a group are quoted.
-pub(crate) fn notes(group: &GroupResult) -> Vec<Note> {
-    let lost = group.clients.iter().filter_map(|client| {
-        let why = printable(client.lost.as_deref()?, 300);
-        let text = match client.operations {
-            0 => format!("Client {} {why}: nothing of what it did is in the numbers.", name(client)),
-            _ => format!("Client {} {why}.", name(client)),
-        };
-        Some(Note { text, details: vec![] })
-    });
-    let skew = group.start_skew_ns.unwrap_or(0) + group.clock_error_ns.unwrap_or(0);
-    let apart = (skew > SKEW_NS).then(|| Note {
-        text: format!(
-            "The clients may have begun as much as {} apart (clocks are known to {}).",
-            time(skew as f64),
-            time(group.clock_error_ns.unwrap_or(0) as f64)
-        ),
-        details: vec![],
-    });
-    let own = group.clients.iter().flat_map(|client| {
-        let note = |warning: &String| Note {
-            text: format!("Client {}: {}", name(client), printable(warning, 300)),
-            details: vec![],
-        };
-        client.warnings.iter().map(note)
-    });
-    let troubles = group.troubles.iter().map(|trouble| Note {
-        text: format!("While the group was at work: {}.", printable(trouble.trim_end_matches('.'), 300)),
-        details: vec![],
-    });
-    lost.chain(apart).chain(troubles).chain(own).collect()
-}
-
 fn quantile(latency: Option<&Latency>, p: f64) -> String {
-    latency.and_then(|latency| percentile(latency, p)).map_or("–".to_owned(), |ns| time(ns as f64))
+    latency.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
 }
 
 /// How exactly they began together, in words.

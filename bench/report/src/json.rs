@@ -1,7 +1,7 @@
 //! The result document as a file.
 
 use serde::Deserialize;
-use serval_measure::document::{ResultDocument, SCHEMA_VERSION};
+use serval_result::document::{ResultDocument, SCHEMA_VERSION};
 use std::{
     fs::File,
     io::{self, Read, Write},
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_schema_in_the_docs_is_the_documents() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/result.schema.json");
-        let schema = serval_measure::document::json_schema() + "\n";
+        let schema = serval_result::document::json_schema() + "\n";
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(path, &schema).unwrap();
         }

@@ -18,5 +18,6 @@ mod sample;
 mod stationary;
 pub mod stored;
 pub mod summary;
+pub mod text;
 pub mod units;
 pub mod ycsb;

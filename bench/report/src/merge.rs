@@ -5,13 +5,16 @@
 //! Summaries of intervals cannot be added, so that the series is left out
 //! (the HDR logs of the parts have all of it).
 
-use serval_measure::{
+use crate::notes::{lines, stored};
+use serval_measure::histogram::{DecodeError, Histogram};
+use serval_result::{
     document::{
         BufferedResult, Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult,
         PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
-    histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Usage},
+    note::{MergedNote, Note},
+    word::Word,
 };
 use std::collections::BTreeMap;
 
@@ -31,6 +34,13 @@ pub struct Part<'a> {
     pub name: &'a str,
     /// The result.
     pub document: &'a ResultDocument,
+}
+
+impl Part<'_> {
+    /// What is noted of it, in a result that it is a part of.
+    fn noted(&self, note: Note) -> MergedNote {
+        MergedNote::OfPart { part: self.name.to_owned(), note: Box::new(note) }
+    }
 }
 
 /// Results that cannot be merged.
@@ -83,7 +93,7 @@ pub enum MergeError {
 /// given twice, are refused unless `force`d, and then a warning says so.
 pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
-    let mut warnings = Vec::new();
+    let mut notes = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         if part.document.schema_version != SCHEMA_VERSION {
             return Err(MergeError::Version {
@@ -99,25 +109,23 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
             if !force {
                 return Err(problem);
             }
-            warnings.push(format!("{problem}; they were merged all the same."));
+            notes.push(MergedNote::Regardless { problem: problem.to_string() });
         }
     }
     if let [only] = parts {
         return Ok(only.document.clone());
     }
     if parts.iter().any(|part| !part.document.series.is_empty()) {
-        warnings.push(
-            "The series is left out: summaries of intervals cannot be merged. The parts have theirs."
-                .to_owned(),
-        );
+        notes.push(MergedNote::WithoutSeries);
     }
     for part in parts {
-        warnings.extend(part.document.warnings.iter().map(|warning| format!("{}: {warning}", part.name)));
+        notes.extend(stored(part.document).into_iter().map(|note| part.noted(note)));
     }
     let run = run(parts, together);
-    let environment = environment(parts, &mut warnings);
-    let pacing = pacing(parts, together, &mut warnings)?;
-    let lag = crate::lag::merged(parts, together, &mut warnings)?;
+    let environment = environment(parts, &mut notes);
+    let pacing = pacing(parts, together, &mut notes)?;
+    let lag = crate::lag::merged(parts, together, &mut notes)?;
+    let notes: Vec<Note> = notes.into_iter().map(Note::Merged).collect();
     Ok(ResultDocument {
         schema_version: SCHEMA_VERSION,
         run,
@@ -134,7 +142,8 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         client: client(parts, together),
         processes: processes(parts, together),
         series: Vec::new(),
-        warnings,
+        warnings: lines(&notes),
+        notes,
     })
 }
 
@@ -213,7 +222,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
 
 /// What is equal stays. Texts that differ are joined, numbers that differ
 /// are 0, and a warning tells whose they are.
-fn environment(parts: &[Part<'_>], warnings: &mut Vec<String>) -> Environment {
+fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
     let all: Vec<&Environment> = parts.iter().map(|part| &part.document.environment).collect();
     let text = |field: fn(&Environment) -> &str| joined(all.iter().map(|e| field(e)));
     let equal = |field: fn(&Environment) -> u64| {
@@ -227,14 +236,15 @@ fn environment(parts: &[Part<'_>], warnings: &mut Vec<String>) -> Environment {
         kernel: text(|e| &e.kernel),
         host: text(|e| &e.host),
         build: text(|e| &e.build),
+        debug: all.iter().any(|e| e.debug),
     };
     if all.iter().any(|e| **e != merged) {
         let of = |part: &Part<'_>| {
-            let Environment { cpu, cores, memory_bytes, kernel, host, build } = &part.document.environment;
+            let Environment { cpu, cores, memory_bytes, kernel, host, build, .. } =
+                &part.document.environment;
             format!("{}: {host}, {cpu}, {cores} cores, {memory_bytes} bytes, {kernel}, {build}", part.name)
         };
-        let each: Vec<String> = parts.iter().map(of).collect();
-        warnings.push(format!("The clients' machines differ. {}.", each.join(". ")));
+        notes.push(MergedNote::MachinesDiffer { machines: parts.iter().map(of).collect() });
     }
     merged
 }
@@ -251,16 +261,14 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
             (duration, if duration > 0.0 { operations as f64 / duration } else { 0.0 })
         }
     };
-    // The worst end is that of the whole.
-    let ends = ["failed", "interrupted", "stopped", "time", "count"];
-    let ended_by = ends.iter().find(|end| all.iter().any(|o| o.ended_by == **end));
+    let ended_by = all.iter().filter_map(|o| o.ended_by.known()).max();
     Overall {
         duration_s,
         warm_up_s: longest(|o| o.warm_up_s),
         operations,
         failed: add(all.iter().map(|o| o.failed)),
         throughput,
-        ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), |end| (*end).to_owned()),
+        ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), Word::from),
         client_cpu_s: sum(|o| o.client_cpu_s),
     }
 }
@@ -438,7 +446,7 @@ fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
 fn pacing(
     parts: &[Part<'_>],
     together: Together,
-    warnings: &mut Vec<String>,
+    notes: &mut Vec<MergedNote>,
 ) -> Result<Option<PacingResult>, MergeError> {
     let paced: Vec<(&str, f64, &PacingResult)> = parts
         .iter()
@@ -448,7 +456,7 @@ fn pacing(
         return Ok(None);
     }
     for part in parts.iter().filter(|part| part.document.pacing.is_none()) {
-        warnings.push(format!("{}: nothing was paced: its response times are its service times.", part.name));
+        notes.push(MergedNote::NotPaced { part: part.name.to_owned() });
     }
     let text = |field: fn(&PacingResult) -> &str| joined(paced.iter().map(|(.., pacing)| field(pacing)));
     let duration: f64 = paced.iter().map(|(_, duration, _)| duration).sum();

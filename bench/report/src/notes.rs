@@ -1,17 +1,18 @@
-//! What a reader must know before quoting a number: the document's own
-//! warnings, and those that its numbers make.
+//! What a reader must know before quoting a number, in words: the sentences of
+//! notes.
 
 use crate::{
-    group, lag, stationary,
-    units::{count, percent, plural, rate, time},
+    stationary::{changed, stalled},
+    text::printable,
+    units::{are, count, percent, plural, rate, time, were},
 };
-use serval_measure::{
-    document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
-    load::Steadiness,
+use serval_result::{
+    document::ResultDocument,
+    metric::MessageCount,
+    note::{ClientName, GroupNote, LagNote, MergedNote, Note},
+    notes::derived,
 };
-
-/// Messages shown of one operation.
-const MESSAGES_SHOWN: usize = 3;
+use std::collections::BTreeMap;
 
 /// Characters shown of one message: a store may answer with a whole page.
 const MESSAGE_MAX: usize = 200;
@@ -19,32 +20,30 @@ const MESSAGE_MAX: usize = 200;
 /// Characters shown of a reason why the client bounded a result.
 const REASON_MAX: usize = 500;
 
-/// Share of the target below which the run did not reach it.
-const TARGET_REACHED: f64 = 0.99;
+/// Characters shown of what one process of a group says.
+const CLIENT_MAX: usize = 300;
 
-/// Share of the 99th percentile of response times from which lateness is
-/// worth a word.
-const LATENESS_MATTERS: f64 = 0.1;
+/// Why a key may never be found behind write buffers.
+const OVERTAKEN: &str = " Behind write buffers some may never be found: what one client acknowledged before, and sent after, \
+    has written over them.";
 
-/// Lateness of which nothing is said: what a timer and a switch of processes
-/// take on a healthy machine.
-const LATENESS_USUAL_NS: u64 = 200_000;
-
-/// Change within a warm-up that is worth its number: below it, the noise is
-/// what hides whether the run is steady.
-const DRIFT_SEEN: f64 = 0.02;
-
-/// One warning.
+/// A note in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct Warning {
     /// What is the matter.
     pub text: String,
     /// More of it, for example a store's messages.
     pub details: Vec<String>,
 }
 
-impl Note {
-    /// The note in one line, as a document's `warnings` have it.
+impl From<&Note> for Warning {
+    fn from(note: &Note) -> Self {
+        Warning { text: text(note), details: details(note) }
+    }
+}
+
+impl Warning {
+    /// The warning in one line, as a document's `warnings` have it.
     pub fn line(&self) -> String {
         if self.details.is_empty() {
             self.text.clone()
@@ -54,170 +53,244 @@ impl Note {
     }
 }
 
-/// All warnings of a result, the gravest first: those that its numbers make,
-/// and those of its own that are not the same.
+/// The sentence of a note in one line.
+pub fn line(note: &Note) -> String {
+    Warning::from(note).line()
+}
+
+/// The notes that a document has. Those of an older version are sentences only.
+pub(crate) fn stored(document: &ResultDocument) -> Vec<Note> {
+    let text = |text: &String| Note::Text { text: text.clone() };
+    if document.notes.is_empty() {
+        return document.warnings.iter().map(text).collect();
+    }
+    let notes = document.notes.iter().enumerate().map(|(number, note)| match note {
+        // The later version that has this note has a sentence for it.
+        Note::Other { .. } => document.warnings.get(number).map_or_else(|| note.clone(), text),
+        note => note.clone(),
+    });
+    notes.collect()
+}
+
+/// All notes of a result, the gravest first: those that its numbers make, and
+/// its own.
 pub fn notes(document: &ResultDocument) -> Vec<Note> {
-    let mut notes: Vec<Note> = Vec::new();
-    let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
-    // Before all else: such numbers say little of the store.
-    for reason in document.client.iter().flat_map(|client| &client.bound_by_client) {
-        say(printable(reason, REASON_MAX), vec![]);
-    }
-    for note in document.group.iter().flat_map(group::notes) {
-        say(note.text, note.details);
-    }
-    match document.overall.ended_by.as_str() {
-        "interrupted" => {
-            say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])
-        }
-        "failed" => {
-            say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
-        }
-        _ => (),
-    }
-    if let Some(text) = document.steadiness.as_ref().and_then(|s| unsteady(s, document.overall.warm_up_s)) {
-        say(text, vec![]);
-    }
-    for text in document.stationarity.iter().flat_map(stationary::sentences) {
-        say(text, vec![]);
-    }
-    if let Some(text) = censored(&document.censored, document.overall.operations) {
-        say(text, vec![]);
-    }
-    if let Some(text) = document.buffered.as_ref().and_then(not_done) {
-        say(text, vec![]);
-    }
-    let is_buffered = document.buffered.is_some();
-    for note in document.lag.iter().flat_map(|lag| lag::notes(lag, is_buffered)) {
-        say(note.text, note.details);
-    }
-    for metric in &document.metrics {
-        if let Some(text) = failures(metric) {
-            say(text, messages(metric));
-        }
-    }
-    if let Some(pacing) = &document.pacing {
-        if let Some(text) = target_missed(document) {
-            say(text, vec![]);
-        }
-        if let Some(text) = lateness(document, &pacing.lateness) {
-            say(text, vec![]);
-        }
-    }
-    let derived: Vec<String> = notes.iter().map(Note::line).collect();
-    for warning in document.warnings.iter().filter(|warning| !derived.contains(warning)) {
-        notes.push(Note { text: printable(warning, usize::MAX), details: vec![] });
-    }
+    let mut notes = derived(document);
+    let lines = lines(&notes);
+    notes.extend(stored(document).into_iter().filter(|note| !lines.contains(&line(note))));
     notes
 }
 
-/// A run that was not steady when it was measured.
-fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<String> {
-    if steadiness.steady {
-        return None;
+/// All notes of a result in words, the gravest first.
+pub fn warnings(document: &ResultDocument) -> Vec<Warning> {
+    notes(document).iter().map(Warning::from).collect()
+}
+
+/// The sentences of notes, as a document's `warnings` have them.
+pub fn lines(notes: &[Note]) -> Vec<String> {
+    notes.iter().map(line).collect()
+}
+
+fn details(note: &Note) -> Vec<String> {
+    match note {
+        Note::OperationsFailed { messages: some, more_messages, .. } => messages(some, *more_messages),
+        Note::Merged(MergedNote::OfPart { note, .. }) => details(note),
+        _ => Vec::new(),
     }
-    let Steadiness { throughput_drift, service_drift, window_s, .. } = steadiness;
-    let warmed = format!("after {} of warm-up, the longest allowed,", time(warm_up_s * 1e9));
-    if throughput_drift.abs().max(service_drift.abs()) < DRIFT_SEEN {
-        return Some(format!(
-            "Whether the run was steady when it was measured could not be told: {warmed} there were too few operations, \
-             or too much noise. Raise warmup.max."
-        ));
-    }
-    Some(format!(
-        "The run was not steady when it was measured: {warmed} throughput still changed by {:+.1} % and the mean \
-         service time by {:+.1} % within {}. Raise warmup.max, or find out what disturbs the store.",
-        throughput_drift * 100.0,
-        service_drift * 100.0,
-        time(window_s * 1e9)
-    ))
 }
 
-/// That a schedule asked for more than was done, if it did.
-pub fn target_missed(document: &ResultDocument) -> Option<String> {
-    let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
-    // Random arrivals are more or fewer than their mean, by the square root of
-    // their number.
-    let due = pacing.target * overall.duration_s;
-    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-    let missing = due - overall.throughput * overall.duration_s;
-    (missing > due * (1.0 - TARGET_REACHED) + chance).then(|| {
-        format!(
-            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
-            rate(pacing.target),
-            rate(overall.throughput)
-        )
-    })
-}
-
-/// The percentile of a latency, if it was asked for.
-pub fn percentile(latency: &Latency, percentile: f64) -> Option<u64> {
-    latency.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-9).map(|p| p.ns)
-}
-
-/// `run of CoreWorkload on redis`, after the label if there is one. Workloads
-/// are classes in packages to YCSB, and scripts files in folders; their last
-/// names say enough.
-pub fn title(document: &ResultDocument) -> String {
-    let run = &document.run;
-    let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
-    let divider = if run.workload.ends_with(".lua") { ['/', '\\'] } else { ['.', '.'] };
-    let workload = run.workload.rsplit(divider).next().unwrap_or(&run.workload);
-    format!("{label}{} of {workload} on {}", run.phase, run.store)
-}
-
-/// What came from outside, without characters that steer a terminal, and cut.
-pub fn printable(text: &str, max: usize) -> String {
-    let mut clean = String::new();
-    for (index, c) in text.chars().enumerate() {
-        if index >= max {
-            clean.push('…');
-            break;
+fn text(note: &Note) -> String {
+    match note {
+        Note::ClientBound { reason } => printable(reason, REASON_MAX),
+        Note::Interrupted => {
+            "A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".to_owned()
         }
-        clean.push(if c.is_control() || turns(c) { ' ' } else { c });
+        Note::Failed => "The run failed before its end: the numbers are of the part that was run.".to_owned(),
+        Note::NotSteady { warm_up_s, window_s, throughput_drift, service_drift } => format!(
+            "The run was not steady when it was measured: {} throughput still changed by {:+.1} % and the mean service time by \
+             {:+.1} % within {}. Raise warmup.max, or find out what disturbs the store.",
+            after_warm_up(*warm_up_s),
+            throughput_drift * 100.0,
+            service_drift * 100.0,
+            time(window_s * 1e9)
+        ),
+        Note::SteadinessUnknown { warm_up_s } => format!(
+            "Whether the run was steady when it was measured could not be told: {} there were too few operations, or too much \
+             noise. Raise warmup.max.",
+            after_warm_up(*warm_up_s)
+        ),
+        Note::Stalled { stalls, judged_s } => stalled(stalls, *judged_s),
+        Note::Changed { throughput, service, judged_s } => {
+            changed(throughput.as_ref(), service.as_ref(), *judged_s)
+        }
+        Note::Unfinished { in_flight, not_started, oldest_ns, operations } => {
+            unfinished(*in_flight, *not_started, *oldest_ns, *operations)
+        }
+        Note::BufferedWritesNotDone { sent, lost, unsent } => not_done(*sent, *lost, *unsent),
+        Note::OperationsFailed { operation, count: all, failed, .. } => failures(operation, *all, failed),
+        Note::TargetMissed { target, throughput } => format!(
+            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+            rate(*target),
+            rate(*throughput)
+        ),
+        Note::StartedLate { p99_ns, max_ns, slack_ns } => late(*p99_ns, *max_ns, *slack_ns),
+        Note::DebugBuild => {
+            "This is a debug build of the client: its numbers are not to be quoted.".to_owned()
+        }
+        Note::NoOperations => "No operation was measured.".to_owned(),
+        Note::FewOperations { operations } => {
+            format!("Only {} measured: tail percentiles say little.", were(*operations, "operation"))
+        }
+        Note::StoreLost { message } => format!("The store was lost: {message}."),
+        Note::WorkloadEnded { message } => format!("The workload ended the run: {message}."),
+        Note::ClientsLost { message } => format!("{message}."),
+        Note::WatchedProcessEnded { name } => {
+            format!("The watched process '{name}' ended during the run: its cost is not known.")
+        }
+        Note::WatchedBytesUnknown { name, why } => {
+            format!("Bytes of the watched process '{name}' are not counted: {why}.")
+        }
+        Note::RawTimesMissing => "a client hangs: the last raw times are missing".to_owned(),
+        Note::LoadIncomplete { missing } => {
+            format!("the load is not complete: {} missing", are(*missing, "record"))
+        }
+        Note::CommandNotRun { client } => format!("client {client} was lost and did not run it"),
+        Note::CurveGivenUp { curve, at, why } => format!("{curve}: given up at '{at}': {why}"),
+        Note::Text { text } => printable(text, usize::MAX),
+        Note::Group(note) => of_group(note),
+        Note::Lag(note) => of_lag(note),
+        Note::Merged(note) => of_merged(note),
+        Note::Other { code, .. } => format!("A later version of Serval notes '{}'.", printable(code, 60)),
     }
-    clean
 }
 
-/// Whether a character turns the direction of what stands behind it, over the end of its own text: a name
-/// must not change how the numbers beside it are read.
-pub(crate) fn turns(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
-}
-
-/// How often an operation ended, in whatever way. Numbers come from files
-/// too, so that nothing here overflows.
-pub fn total(metric: &MetricResult) -> u64 {
-    metric.statuses.values().fold(0, |sum, n| sum.saturating_add(*n))
-}
-
-fn censored(censored: &Censored, finished: u64) -> Option<String> {
-    let (sent, unsent) = (censored.in_flight, censored.not_started);
-    let unfinished = sent.saturating_add(unsent);
-    if unfinished == 0 {
-        return None;
+fn of_group(note: &GroupNote) -> String {
+    let name = |client: &ClientName| {
+        let ClientName { share, host, process } = client;
+        format!("{share} on {} (process {process})", printable(host, 40))
+    };
+    match note {
+        GroupNote::ClientLost { client, why, operations } => {
+            let nothing = if *operations == 0 { ": nothing of what it did is in the numbers" } else { "" };
+            format!("Client {} {}{nothing}.", name(client), printable(why, CLIENT_MAX))
+        }
+        GroupNote::StartApart { apart_ns, clock_error_ns } => format!(
+            "The clients may have begun as much as {} apart (clocks are known to {}).",
+            time(*apart_ns as f64),
+            time(*clock_error_ns as f64)
+        ),
+        GroupNote::Trouble { trouble } => {
+            format!("While the group was at work: {}.", printable(trouble.trim_end_matches('.'), CLIENT_MAX))
+        }
+        GroupNote::ClientWarning { client, text } => {
+            format!("Client {}: {}", name(client), printable(text, CLIENT_MAX))
+        }
     }
-    let what = match (sent, unsent) {
+}
+
+fn of_lag(note: &LagNote) -> String {
+    match note {
+        LagNote::NotCarried { not_carried, carried } => format!(
+            "{} of {} sampled writes did not go into the queue, which was full or too slow: their lag is not known. Lower \
+             lag.sample, or use more consumers.",
+            count(*not_carried),
+            count(not_carried.saturating_add(*carried))
+        ),
+        LagNote::NotFound { keys, buffered } => format!(
+            "{} not found when the time was over (lag.drain): their lag is longer than what was seen, and is in no \
+             percentile. The survival curve has them as what they are.{}",
+            were(*keys, "key"),
+            if *buffered { OVERTAKEN } else { "" }
+        ),
+        LagNote::NotTaken { keys } => format!(
+            "{} carried and came to no consumer that told of it: there were too few consumers, or one was lost. Nothing is \
+             known of their lag.",
+            were(*keys, "key")
+        ),
+        LagNote::Undecided { keys } => format!(
+            "{} written over or deleted, or may have been, before a consumer found them: nothing is said of their lag.",
+            were(*keys, "key")
+        ),
+        LagNote::NotNoted { operations } => format!(
+            "{} could not be noted, for there were too many: what is said of lag and versions does not know of them. Lower \
+             lag.sample.",
+            plural(*operations, "read or write")
+        ),
+        LagNote::TooShort { writes } => format!(
+            "{} of sampled keys had a value of less than 20 bytes, which a version needs: what reads of such values saw is left open.",
+            plural(*writes, "write")
+        ),
+        LagNote::FromBefore { keys } => format!(
+            "{} in the queue when the consumer began: they were waited for, or are of an earlier run. Another lag.queue \
+             keeps runs apart.",
+            were(*keys, "key")
+        ),
+        LagNote::Foreign { entries } => {
+            format!("{} in the queue could not be understood, and left out.", were(*entries, "thing"))
+        }
+        LagNote::ReadsFailed { failed, reads } => format!(
+            "{} of {} reads by consumers failed, which says nothing of lag.",
+            count(*failed),
+            count(*reads)
+        ),
+    }
+}
+
+fn of_merged(note: &MergedNote) -> String {
+    match note {
+        MergedNote::Regardless { problem } => format!("{problem}; they were merged all the same."),
+        MergedNote::WithoutSeries => {
+            "The series is left out: summaries of intervals cannot be merged. The parts have theirs."
+                .to_owned()
+        }
+        MergedNote::OfPart { part, note } => format!("{part}: {}", text(note)),
+        MergedNote::MachinesDiffer { machines } => {
+            format!("The clients' machines differ. {}.", machines.join(". "))
+        }
+        MergedNote::NotPaced { part } => {
+            format!("{part}: nothing was paced: its response times are its service times.")
+        }
+        MergedNote::LagNotMeasured { part } => {
+            format!("{part}: no lag was measured: what is said of lag is of the others.")
+        }
+        MergedNote::LagSamplingDiffers { parts: [first, second], samples, poll_ns } => {
+            let of = |which: usize| {
+                format!("{} of keys, read every {:.3} ms", samples[which], poll_ns[which] as f64 / 1e6)
+            };
+            let (one, other) = (of(0), of(1));
+            format!(
+                "Lag was sampled differently ({first}: {one}; {second}: {other}): its distribution is of both."
+            )
+        }
+        MergedNote::WithoutSurvival => {
+            "The survival curves of lag are left out: curves that have censored keys in them \
+             cannot be added. The parts have theirs."
+                .to_owned()
+        }
+        MergedNote::WithoutVisibility { parts } => format!(
+            "Hand-over, and times from acknowledgement to visibility, are left out: {} has none, for its clocks are not known.",
+            parts.join(", ")
+        ),
+    }
+}
+
+fn after_warm_up(warm_up_s: f64) -> String {
+    format!("after {} of warm-up, the longest allowed,", time(warm_up_s * 1e9))
+}
+
+fn unfinished(in_flight: u64, not_started: u64, oldest_ns: Option<u64>, finished: u64) -> String {
+    let all = in_flight.saturating_add(not_started);
+    let what = match (in_flight, not_started) {
         (_, 0) => String::new(),
         (0, _) => ", none of them sent".to_owned(),
         (sent, unsent) => format!(" ({} sent, {} due and not sent)", count(sent), count(unsent)),
     };
-    let ages = [&censored.in_flight_age, &censored.not_started_age];
-    let oldest = ages.into_iter().flatten().map(|age| age.max_ns).max();
-    let oldest = oldest.map_or(String::new(), |ns| format!(", the oldest {}", time(ns as f64)));
-    let known = known_percentile(finished, unfinished);
-    Some(format!(
+    let oldest = oldest_ns.map_or(String::new(), |ns| format!(", the oldest {}", time(ns as f64)));
+    let known = known_percentile(finished, all);
+    format!(
         "{} unfinished{what}{oldest}: percentiles above p{known} are lower bounds.",
-        plural(unfinished, "operation")
-    ))
-}
-
-/// Whether operations that were not finished make a percentile a lower bound.
-pub fn is_lower_bound(document: &ResultDocument, percentile: f64) -> bool {
-    let censored = &document.censored;
-    let unfinished = censored.in_flight.saturating_add(censored.not_started) as f64;
-    let all = document.overall.operations as f64 + unfinished;
-    unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
+        plural(all, "operation")
+    )
 }
 
 /// The percentile up to which unfinished operations, which may be slower
@@ -232,79 +305,58 @@ fn known_percentile(finished: u64, unfinished: u64) -> String {
 }
 
 /// Writes that were acknowledged and not done.
-fn not_done(buffered: &BufferedResult) -> Option<String> {
-    let BufferedResult { sent, lost, unsent } = *buffered;
+fn not_done(sent: u64, lost: u64, unsent: u64) -> String {
     let lost = (lost > 0).then(|| format!("of {} sent up to {} failed (FLUSH)", count(sent), count(lost)));
     let unsent = (unsent > 0).then(|| format!("{} were never sent", count(unsent)));
     let both: Vec<String> = lost.into_iter().chain(unsent).collect();
-    (!both.is_empty()).then(|| {
-        format!("Writes were acknowledged when they were buffered, and not done: {}.", both.join(", and "))
-    })
+    format!("Writes were acknowledged when they were buffered, and not done: {}.", both.join(", and "))
 }
 
-fn failures(metric: &MetricResult) -> Option<String> {
-    let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
-    let all = total(metric);
-    let failed: Vec<_> = metric.statuses.iter().filter(|(status, n)| !ok(status) && **n > 0).collect();
-    let sum = failed.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(**n));
-    if sum == 0 {
-        return None;
-    }
+fn failures(operation: &str, all: u64, failed: &BTreeMap<String, u64>) -> String {
+    let sum = failed.values().fold(0u64, |sum, n| sum.saturating_add(*n));
     let by_status: Vec<String> =
-        failed.iter().map(|(status, n)| format!("{} {}", count(**n), printable(status, 40))).collect();
-    Some(format!(
+        failed.iter().map(|(status, n)| format!("{} {}", count(*n), printable(status, 40))).collect();
+    format!(
         "{}: {} of {} failed ({}): {}.",
-        printable(&metric.name, 40),
+        printable(operation, 40),
         count(sum),
         count(all),
         percent(sum, all),
         by_status.join(", ")
-    ))
+    )
 }
 
-fn messages(metric: &MetricResult) -> Vec<String> {
-    let mut messages: Vec<_> = metric.messages.iter().collect();
-    messages.sort_by_key(|message| std::cmp::Reverse(message.count));
-    let more = messages.len().saturating_sub(MESSAGES_SHOWN);
-    let mut lines: Vec<String> = messages
-        .iter()
-        .take(MESSAGES_SHOWN)
-        .map(|m| format!("{} × {}: {}", count(m.count), m.status, printable(&m.message, MESSAGE_MAX)))
-        .collect();
-    if more > 0 {
-        lines.push(format!("and {}; result.json has all", plural(more as u64, "other message")));
-    }
-    lines
+fn messages(messages: &[MessageCount], more: u64) -> Vec<String> {
+    let line = |m: &MessageCount| {
+        format!("{} × {}: {}", count(m.count), m.status, printable(&m.message, MESSAGE_MAX))
+    };
+    let more = (more > 0).then(|| format!("and {}; result.json has all", plural(more, "other message")));
+    messages.iter().map(line).chain(more).collect()
 }
 
-fn lateness(document: &ResultDocument, lateness: &Latency) -> Option<String> {
-    let late = percentile(lateness, 99.0)?;
-    let responses = document.metrics.iter().filter_map(|m| percentile(&m.ok.as_ref()?.response, 99.0));
-    let response = responses.max()?;
-    if late < LATENESS_USUAL_NS || (late as f64) < response as f64 * LATENESS_MATTERS {
-        return None;
-    }
-    let slack = document.pacing.as_ref().map_or(0, |pacing| pacing.slack_ns);
-    let why = if late <= slack.saturating_mul(2) {
-        format!(
+fn late(p99_ns: u64, max_ns: u64, slack_ns: Option<u64>) -> String {
+    let why = match slack_ns {
+        Some(slack) => format!(
             "Operations due were held for up to {} to be sent together (pacing.slack=0 sends each when it is due, for \
              more CPU time)",
             time(slack as f64)
-        )
-    } else {
-        "All clients still waited for answers, or the machine gave the client no processor in time".to_owned()
+        ),
+        None => "All clients still waited for answers, or the machine gave the client no processor in time"
+            .to_owned(),
     };
-    Some(format!(
+    format!(
         "Operations started late: p99 {}, at most {}. {why}; the wait is part of the response times and not of the \
          service times.",
-        time(late as f64),
-        time(lateness.max_ns as f64)
-    ))
+        time(p99_ns as f64),
+        time(max_ns as f64)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
+    use serval_result::load::Steadiness;
 
     #[test]
     fn unfinished_operations_bound_percentiles() {
@@ -312,21 +364,16 @@ mod tests {
         assert_eq!(known_percentile(75, 25), "75");
         assert_eq!(known_percentile(999_870, 130), "99.98");
         assert_eq!(known_percentile(0, 3), "0");
-        let none = Censored::default();
-        assert_eq!(censored(&none, 5), None);
-        let some = Censored { in_flight: 12, not_started: 3, ..Censored::default() };
         assert_eq!(
-            censored(&some, 985).unwrap(),
+            unfinished(12, 3, None, 985),
             "15 operations unfinished (12 sent, 3 due and not sent): percentiles above p98 are lower bounds."
         );
     }
 
     #[test]
     fn acknowledged_writes_that_were_not_done_are_told() {
-        let buffered = |lost, unsent| BufferedResult { sent: 1000, lost, unsent };
-        assert_eq!(not_done(&buffered(0, 0)), None);
         assert_eq!(
-            not_done(&buffered(30, 4)).unwrap(),
+            not_done(1000, 30, 4),
             "Writes were acknowledged when they were buffered, and not done: of 1,000 sent up to 30 failed (FLUSH), \
              and 4 were never sent."
         );
@@ -334,8 +381,8 @@ mod tests {
 
     #[test]
     fn a_run_that_was_not_steady_says_so_first() {
-        let mut document = crate::sample::unpaced();
-        let first = |document: &ResultDocument| notes(document).remove(0).text;
+        let mut document = sample::unpaced();
+        let first = |document: &ResultDocument| warnings(document).remove(0).text;
         document.steadiness = Some(Steadiness {
             steady: false,
             max_s: 10.0,
@@ -356,9 +403,23 @@ mod tests {
         assert!(!first(&document).contains("steady"));
     }
 
+    /// Stored with its notes or without, as older versions do: each is said once.
     #[test]
-    fn terminals_are_not_steered_by_stores() {
-        assert_eq!(printable("a\x1b[31m\nb", 99), "a [31m b");
-        assert_eq!(printable("abcdef", 3), "abc…");
+    fn a_document_says_each_note_once() {
+        let mut document = sample::paced();
+        let said = warnings(&document);
+        let mut notes = notes(&document);
+        assert!(notes.iter().any(|note| matches!(note, Note::OperationsFailed { .. })), "{notes:?}");
+        document.warnings = said.iter().map(Warning::line).collect();
+        assert_eq!(warnings(&document), said, "without notes");
+        notes.push(Note::Other { code: "tides".to_owned(), arguments: serde_json::Value::Null });
+        (document.warnings, document.notes) = (lines(&notes), notes);
+        *document.warnings.last_mut().unwrap() = "The tide was high.".to_owned();
+        let mut bytes = Vec::new();
+        crate::json::write(&document, &mut bytes).unwrap();
+        let document = crate::json::read(&bytes[..]).unwrap();
+        let texts: Vec<String> = warnings(&document).into_iter().map(|warning| warning.text).collect();
+        let wanted = said.into_iter().map(|warning| warning.text).chain(["The tide was high.".to_owned()]);
+        assert_eq!(texts, wanted.collect::<Vec<_>>());
     }
 }

@@ -1,16 +1,15 @@
 //! Results for tests.
 
 use proptest::prelude::*;
-use serval_measure::{
+use serval_measure::{histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{
-        Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
-        MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
+        Censored, EndedBy, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes,
+        Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
         SCHEMA_VERSION, TimesResult, levels,
     },
-    histogram::Histogram,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Survival, SurvivalStep, Versions, Violations},
     load::{ClientLoad, ProcessLoad, Usage},
-    recorder::Pair,
 };
 use std::collections::BTreeMap;
 
@@ -121,15 +120,17 @@ fn run(paced: bool) -> ResultDocument {
             kernel: "Linux 6.1.0".to_owned(),
             host: "client-1".to_owned(),
             build: "x86_64 release".to_owned(),
+            debug: false,
         },
         warnings: vec!["The store runs on the same machine as the client.".to_owned()],
+        notes: Vec::new(),
         overall: Overall {
             duration_s: 110.2,
             warm_up_s: 10.0,
             operations,
             failed: 3,
             throughput: operations as f64 / 110.2,
-            ended_by: "time".to_owned(),
+            ended_by: EndedBy::Time.into(),
             client_cpu_s: 12.5,
         },
         metrics,
@@ -300,6 +301,7 @@ pub(crate) fn empty() -> ResultDocument {
         metrics: Vec::new(),
         series: Vec::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
         censored: Censored::default(),
         buffered: None,
         pacing: None,
@@ -354,7 +356,7 @@ pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocu
         operations: count,
         failed: errors,
         throughput: count as f64 / duration_s,
-        ended_by: "count".to_owned(),
+        ended_by: EndedBy::Count.into(),
         client_cpu_s: 1.0,
     };
     document.pacing = Some(PacingResult {

@@ -1,27 +1,24 @@
 //! What is said of a run that did not stay what it was while it was measured.
 
 use crate::units::{plural, rate, time};
-use serval_measure::load::{Change, ChangeShape, Stalls, Stationarity};
+use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 
-/// How the sentence of a change begins.
-pub(crate) const CHANGED: &str = "The run changed while it was measured: ";
-/// How the sentence of stalls begins.
-pub(crate) const STALLED: &str = "The run stalled while it was measured: ";
+/// The sentence of stalls.
+pub(crate) fn stalled(told: &Stalls, judged_s: f64) -> String {
+    format!("The run stalled while it was measured: {}.", stalls(told, judged_s))
+}
 
-/// The sentences, the gravest first; none if nothing changed.
-pub(crate) fn sentences(stationarity: &Stationarity) -> Vec<String> {
-    let judged_s = stationarity.judged_s;
-    let mut all: Vec<String> =
-        stationarity.stalls.iter().map(|told| format!("{STALLED}{}.", stalls(told, judged_s))).collect();
-    let changes = [
-        stationarity.throughput.as_ref().map(|told| change("throughput", told, judged_s, per_second)),
-        stationarity.service.as_ref().map(|told| change("the mean service time", told, judged_s, time)),
-    ];
-    let changes: Vec<String> = changes.into_iter().flatten().collect();
-    if !changes.is_empty() {
-        all.push(format!("{CHANGED}{}. Its numbers are of all of that together.", changes.join("; ")));
-    }
-    all
+/// The sentence of changes.
+pub(crate) fn changed(throughput: Option<&Change>, service: Option<&Change>, judged_s: f64) -> String {
+    let changes = changes(throughput, service, judged_s);
+    format!("The run changed while it was measured: {changes}. Its numbers are of all of that together.")
+}
+
+/// How throughput and service time changed.
+pub(crate) fn changes(throughput: Option<&Change>, service: Option<&Change>, judged_s: f64) -> String {
+    let throughput = throughput.map(|told| change("throughput", told, judged_s, per_second));
+    let service = service.map(|told| change("the mean service time", told, judged_s, time));
+    throughput.into_iter().chain(service).collect::<Vec<_>>().join("; ")
 }
 
 /// In a few words, for a table.
@@ -83,7 +80,8 @@ fn change(name: &str, told: &Change, judged_s: f64, write: fn(f64) -> String) ->
     }
 }
 
-fn stalls(told: &Stalls, judged_s: f64) -> String {
+/// When nearly nothing was done, and for how long.
+pub(crate) fn stalls(told: &Stalls, judged_s: f64) -> String {
     let Stalls { count, total_s, longest_s, longest_at_s } = told;
     let (longest, all) = (time(longest_s * 1e9), time(total_s * 1e9));
     let (at, whole) = (second(*longest_at_s), time(judged_s * 1e9));
@@ -106,31 +104,26 @@ mod tests {
 
     #[test]
     fn changes_are_told_with_their_numbers() {
-        let drift = Stationarity {
-            judged_s: 60.0,
-            throughput: Some(told(ChangeShape::Drift, 20_100.0, 16_500.0)),
-            ..Stationarity::default()
-        };
+        let drift = told(ChangeShape::Drift, 20_100.0, 16_500.0);
         assert_eq!(
-            sentences(&drift),
-            [
-                "The run changed while it was measured: throughput fell by 17.9 % within the measured 60.0 s: first third \
-              20,100/s, last third 16,500/s. Its numbers are of all of that together."
-            ]
+            changed(Some(&drift), None, 60.0),
+            "The run changed while it was measured: throughput fell by 17.9 % within the measured 60.0 s: first third \
+             20,100/s, last third 16,500/s. Its numbers are of all of that together."
+        );
+        let step = told(ChangeShape::Step, 100.0, 120.0);
+        let episode = told(ChangeShape::Episode, 1e6, 2e6);
+        assert_eq!(
+            changed(Some(&step), Some(&episode), 60.0),
+            "The run changed while it was measured: throughput rose by 20.0 % at second 24 of the measured 60.0 s: \
+             100/s before, 120/s after; the mean service time was 100.0 % higher from second 24 to 36 of the measured \
+             60.0 s: 2.00 ms then, 1.00 ms at other times. Its numbers are of all of that together."
         );
         let both = Stationarity {
-            throughput: Some(told(ChangeShape::Step, 100.0, 120.0)),
-            service: Some(told(ChangeShape::Episode, 1e6, 2e6)),
-            ..drift
+            judged_s: 60.0,
+            throughput: Some(step),
+            service: Some(episode),
+            ..Stationarity::default()
         };
-        assert_eq!(
-            sentences(&both),
-            [
-                "The run changed while it was measured: throughput rose by 20.0 % at second 24 of the measured 60.0 s: \
-              100/s before, 120/s after; the mean service time was 100.0 % higher from second 24 to 36 of the measured \
-              60.0 s: 2.00 ms then, 1.00 ms at other times. Its numbers are of all of that together."
-            ]
-        );
         assert_eq!(
             in_short(&both),
             "throughput +20.0 % at second 24; mean service time +100.0 % from second 24 to 36"
@@ -139,23 +132,18 @@ mod tests {
 
     #[test]
     fn stalls_are_told_with_their_times() {
-        let mut stationarity = Stationarity {
-            judged_s: 60.0,
-            stalls: Some(Stalls { count: 1, total_s: 2.35, longest_s: 2.35, longest_at_s: 12.25 }),
-            ..Stationarity::default()
-        };
+        let one = Stalls { count: 1, total_s: 2.35, longest_s: 2.35, longest_at_s: 12.25 };
         assert_eq!(
-            sentences(&stationarity),
-            [
-                "The run stalled while it was measured: nearly nothing was done for 2.35 s from second 12.2 of the \
-              measured 60.0 s on."
-            ]
+            stalled(&one, 60.0),
+            "The run stalled while it was measured: nearly nothing was done for 2.35 s from second 12.2 of the \
+             measured 60.0 s on."
         );
-        stationarity.stalls = Some(Stalls { count: 3, total_s: 4.0, longest_s: 2.0, longest_at_s: 12.0 });
-        assert!(sentences(&stationarity)[0].contains("for 4.00 s of the measured 60.0 s, in 3 stalls"));
+        let three = Stalls { count: 3, total_s: 4.0, longest_s: 2.0, longest_at_s: 12.0 };
+        assert!(stalled(&three, 60.0).contains("for 4.00 s of the measured 60.0 s, in 3 stalls"));
+        let mut stationarity =
+            Stationarity { judged_s: 60.0, stalls: Some(three), ..Stationarity::default() };
         assert_eq!(in_short(&stationarity), "3 stalls, 4.00 s in all");
         stationarity.stalls = None;
-        assert!(sentences(&stationarity).is_empty());
         assert_eq!(in_short(&stationarity), "no change over 60.0 s");
     }
 }

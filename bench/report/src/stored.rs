@@ -2,7 +2,7 @@
 //! runs.
 
 use crate::json::{self, ReadError};
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{EXPERIMENT_VERSION, ExperimentDocument, RunEntry},
 };

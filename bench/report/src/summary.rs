@@ -1,11 +1,12 @@
 //! A result as a table for people, at most [`WIDTH`] columns wide.
 
 use crate::{
-    notes::{notes, printable, title, total},
+    notes::warnings,
+    text::{printable, title},
     units::{bytes, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::{AnsiColor, Style};
-use serval_measure::document::{Latency, MetricResult, ResultDocument, TimesResult};
+use serval_result::document::{Latency, MetricResult, ResultDocument, TimesResult};
 use std::fmt::Write as _;
 
 /// Columns of a line at most.
@@ -52,13 +53,13 @@ impl Styles {
 pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     let mut text = String::new();
     headline(&mut text, document, styles);
-    let notes = notes(document);
-    if !notes.is_empty() {
+    let warnings = warnings(document);
+    if !warnings.is_empty() {
         text.push('\n');
     }
-    for note in notes {
-        wrapped(&mut text, "! ", &note.text, styles.warning);
-        for detail in &note.details {
+    for warning in warnings {
+        wrapped(&mut text, "! ", &warning.text, styles.warning);
+        for detail in &warning.details {
             wrapped(&mut text, "    ", detail, styles.dim);
         }
     }
@@ -152,12 +153,10 @@ fn rows(document: &ResultDocument) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for metric in &document.metrics {
         let MetricResult { name, ok, failed, .. } = metric;
-        let all = total(metric);
-        let succeeded = ok.as_ref().map_or(0, |ok| ok.service.count);
         rows.push(Row {
             name: printable(name, NAME_MAX),
-            count: all,
-            failed: Some(all.saturating_sub(succeeded)),
+            count: metric.count(),
+            failed: Some(metric.failed()),
             times: ok.as_ref(),
         });
         for (status, times) in failed {
@@ -214,7 +213,7 @@ fn table(
         let latency = row.times.map(&which).filter(|latency| latency.count > 0);
         cell(latency.map(|l| l.mean_ns));
         for &p in &percentiles {
-            cell(latency.and_then(|l| crate::notes::percentile(l, p)).map(|ns| ns as f64));
+            cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
         }
         cell(latency.map(|l| l.max_ns as f64));
         line(text, &cells, if row.failed.is_none() { styles.dim } else { Style::new() });

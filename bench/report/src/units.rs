@@ -88,6 +88,16 @@ pub fn plural(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// A number of things and the verb: `1 record is`, `2 records are`.
+pub fn are(number: u64, thing: &str) -> String {
+    format!("{} {}", plural(number, thing), if number == 1 { "is" } else { "are" })
+}
+
+/// A number of things and the verb: `1 key was`, `2 keys were`.
+pub fn were(number: u64, thing: &str) -> String {
+    format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
+}
+
 /// Bytes in the binary unit that fits.
 pub fn bytes(number: u64) -> String {
     let mut value = number as f64;
@@ -141,6 +151,12 @@ mod tests {
         assert_eq!(percent(0, 0), "0 %");
         assert_eq!(percent(7, 7), "100.0 %");
         assert_eq!(plural(1, "run"), "1 run");
+        assert_eq!(["record", "key"].map(|thing| are(1, thing)), ["1 record is", "1 key is"]);
+        assert_eq!(
+            [0, 1, 2000].map(|n| are(n, "record")),
+            ["0 records are", "1 record is", "2,000 records are"]
+        );
+        assert_eq!([0, 1, 2].map(|n| were(n, "key")), ["0 keys were", "1 key was", "2 keys were"]);
         assert_eq!(bytes(25_300_000_000), "23.6 GiB");
     }
 }

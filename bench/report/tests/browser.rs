@@ -109,6 +109,7 @@ fn experiment_page(place: &Path, make: impl Fn(&Path)) -> String {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_BROWSER"]
 fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
     let Some(program) = variable("SERVAL_TEST_BROWSER") else { return };
     let place = tempfile::tempdir().unwrap();

@@ -4,12 +4,12 @@
 
 mod synthetic;
 
-use serval_measure::experiment::{Highest, RunKind};
 use serval_report::{
     experiment::{self, Loaded, Part},
     stored::{self, Stored, StoredExperiment},
     summary::{Styles, WIDTH},
 };
+use serval_result::experiment::{ExperimentKind, Highest, RunKind};
 use std::path::Path;
 use synthetic::Size;
 
@@ -215,7 +215,7 @@ fn the_highest_rate_under_a_promise_is_told() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
-    experiment.document.kind = "max".to_owned();
+    experiment.document.kind = ExperimentKind::Max.into();
     experiment.document.curves[0].highest = Some(Highest {
         promise: "read.p99 < 10ms".to_owned(),
         rate: 39_400.0,

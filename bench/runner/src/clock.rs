@@ -1,20 +1,19 @@
-//! The one clock of a run. Time is handed in here, at the edge.
+//! The clock of a run: the only place where the runner reads the time.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::{Duration, SystemTime};
 
-/// The time that whoever conducts a run is handed: the system's, or a virtual
-/// one.
+/// The clock of the run's conductor: the system's or a virtual one.
 pub(crate) trait Clock {
-    /// Nanoseconds of the run's clock, never backwards.
+    /// Returns the time on the run's clock, ns. Never goes back.
     fn now(&self) -> u64;
-    /// CPU time that this process has used.
+    /// Returns the CPU time of this process.
     fn cpu(&self) -> Duration;
-    /// The time of day.
+    /// Returns the time of day.
     fn date(&self) -> SystemTime;
 }
 
-/// The system's.
+/// The system's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SystemClock;
 
@@ -30,18 +29,23 @@ impl Clock for SystemClock {
     }
 }
 
-fn nanoseconds(t: Timespec) -> u64 {
+/// Converts to ns. A longer duration becomes `u64::MAX`, an instant that never comes.
+pub(crate) fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn of_timespec(t: Timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Nanoseconds on the system's monotonic clock (`CLOCK_MONOTONIC`): 20 ns a
-/// reading, no system call, never backwards, the same for all threads.
+/// Returns the time on the system's monotonic clock (`CLOCK_MONOTONIC`), ns. Takes 20 ns and no
+/// system call, never goes back, and is the same for all threads.
 #[inline]
 pub fn now() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    of_timespec(clock_gettime(ClockId::Monotonic))
 }
 
-/// CPU time that all threads of this process have used.
+/// Returns the CPU time of all threads of this process.
 pub fn process_cpu() -> Duration {
-    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
+    Duration::from_nanos(of_timespec(clock_gettime(ClockId::ProcessCPUTime)))
 }

@@ -1,24 +1,26 @@
-//! One run: clients, pacing, warm-up and stop. Turns a workload into
-//! operations on a store and writes down the times.
+//! One run: clients, pacing, warm-up and stop. Turns a workload into operations on a store and
+//! records their times.
 
-mod client;
+mod client_loop;
+mod client_pool;
+mod client_state;
 pub mod clock;
 mod conductor;
-mod crew;
-mod looks;
+mod options;
 pub mod pacing;
 mod probe;
+mod record;
 mod run;
-mod slot;
-mod stage;
+mod run_barrier;
+mod run_control;
+mod stationarity;
 mod timers;
 pub mod virtual_time;
 mod warm_up;
 
 pub use conductor::late_from;
+pub use options::{GATHER_RATE, GATHER_SLACK, Gate, Judge, RunOptions, Sample, Steady};
 pub use probe::probe;
-pub use run::{
-    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Look, Lost, Observer, Progress,
-    RunError, RunOptions, RunRecord, Steady, run,
-};
+pub use record::{ClientExecution, EndedBy, Interval, Lost, Observer, Progress, RunError, RunRecord};
+pub use run::{Control, run};
 pub use warm_up::WarmUp;

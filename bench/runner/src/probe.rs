@@ -1,4 +1,4 @@
-//! Asking a store something outside of a run.
+//! Questions to a store outside of a run.
 
 use serval_model::{Store, StoreError};
 
@@ -11,7 +11,7 @@ pub fn probe<S: Store, T>(store: &S, ask: impl AsyncFnOnce(&mut S::Client) -> T)
         let local = store.local()?;
         let mut client = store.connect(&local, 0).await?;
         let answer = ask(&mut client).await;
-        // Whether closing works shows in a run's CLEANUP.
+        // A run reports failures to close as CLEANUP.
         let _ = client.close().await;
         Ok(answer)
     })

@@ -1,4 +1,4 @@
-//! Sleeping until an absolute instant, on a thread and on an event loop.
+//! Sleep until an absolute instant, on a thread and on an event loop.
 
 use crate::clock;
 use rustix::{
@@ -23,12 +23,12 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// The time as one client has it.
+/// The clock of one client.
 pub(crate) trait Sleeper {
-    /// Now, on the run's clock, ns.
+    /// Returns the time on the run's clock, ns.
     fn now(&self) -> u64;
-    /// Sleeps until an instant of the run's clock. `false` means that the run
-    /// was stopped meanwhile.
+    /// Sleeps until an instant on the run's clock. Returns `false` if the run was stopped
+    /// meanwhile.
     async fn until(&self, instant: u64) -> bool;
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct ThreadSleeper<'a> {
 }
 
 impl<'a> ThreadSleeper<'a> {
-    /// For the current thread. `stopping` is set before the thread is
-    /// unparked to end a sleep early.
+    /// Creates the sleeper of the current thread. To end a sleep early, `stopping` is set and then
+    /// the thread unparked.
     pub(crate) fn new(stopping: &'a AtomicBool) -> Self {
-        // The default slack of 50 us would be added to every sleep. Failing
-        // to lower it costs exactness, which the lateness shows.
+        // The default slack adds 50 us to every sleep. If it cannot be lowered, the lateness shows
+        // it.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         ThreadSleeper { stopping }
     }
@@ -69,14 +69,14 @@ impl Sleeper for ThreadSleeper<'_> {
     }
 }
 
-/// The sleepers of one event loop, in a heap by instant, and one timer of the
-/// operating system for the earliest. `docs/pacing.md` says why not the
-/// loop's own timers and what the slack is for.
+/// The sleepers of one event loop in a heap by instant, and one timer of the operating system for
+/// the earliest. `docs/pacing.md` explains why the loop's own timers do not do and what the slack
+/// is for.
 #[derive(Debug)]
 pub(crate) struct LoopTimers {
     heap: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,
     wakers: RefCell<Vec<Option<Waker>>>,
-    /// For when the timer is set; `u64::MAX` when it is not.
+    /// Instant for which the timer is set; `u64::MAX` if it is not set.
     armed: Cell<u64>,
     timer: AsyncFd<OwnedFd>,
     slack: u64,
@@ -84,14 +84,13 @@ pub(crate) struct LoopTimers {
 }
 
 impl LoopTimers {
-    /// For clients numbered below `clients`, gathering those due within
-    /// `slack` ns. Needs a running event loop.
+    /// Creates the timers of clients with numbers below `clients`. Clients due within `slack` ns
+    /// wake together. Needs a running event loop.
     pub(crate) fn new(clients: usize, slack: u64) -> io::Result<Rc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // SAFETY: the descriptor is owned by the `OwnedFd` that goes in, which
-        // stays inside the `AsyncFd`, is only borrowed, and always answers with
-        // the same descriptor.
+        // SAFETY: the `OwnedFd` that goes in owns the descriptor, stays inside the `AsyncFd`, is
+        // only borrowed, and always returns the same descriptor.
         #[allow(unsafe_code)]
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
         Ok(Rc::new(LoopTimers {
@@ -104,13 +103,12 @@ impl LoopTimers {
         }))
     }
 
-    /// Wakes sleepers as they fall due; runs beside the clients for as long
-    /// as the loop does.
+    /// Wakes sleepers when they are due. Runs for as long as the event loop.
     pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
         loop {
             let mut ready = self.timer.readable().await?;
-            // Readiness is edge-triggered and setting the timer anew resets
-            // it, so that there is nothing to read.
+            // Readiness is edge-triggered and setting the timer resets it: there is nothing to
+            // read.
             ready.clear_ready();
             drop(ready);
             self.armed.set(u64::MAX);
@@ -139,7 +137,7 @@ impl LoopTimers {
         }
     }
 
-    /// Ends all sleeps, now and later.
+    /// Ends all sleeps, present and future.
     pub(crate) fn stop(&self) {
         self.stopped.set(true);
         self.heap.borrow_mut().clear();
@@ -149,7 +147,7 @@ impl LoopTimers {
 
     fn arm(&self) -> io::Result<()> {
         let Some(Reverse((earliest, _))) = self.heap.borrow().peek().copied() else { return Ok(()) };
-        let instant = earliest + self.slack;
+        let instant = earliest.saturating_add(self.slack);
         if instant >= self.armed.get() {
             return Ok(());
         }
@@ -171,7 +169,7 @@ pub(crate) struct LoopSleeper {
 }
 
 impl LoopSleeper {
-    /// For the client of this number within its loop.
+    /// Creates the sleeper of the client with this number within its loop.
     pub(crate) fn new(timers: Rc<LoopTimers>, client: usize) -> Self {
         LoopSleeper { timers, client }
     }
@@ -198,8 +196,7 @@ impl Sleeper for LoopSleeper {
                 timers.heap.borrow_mut().push(Reverse((instant, self.client)));
             }
             timers.wakers.borrow_mut()[self.client] = Some(context.waker().clone());
-            // Without its timer the loop could not sleep at all; then every
-            // poll asks again, which is wasteful but right.
+            // If the timer cannot be set, the client polls: wasteful, but correct.
             if timers.arm().is_err() {
                 context.waker().wake_by_ref();
             }
@@ -221,31 +218,31 @@ mod tests {
 
     #[test]
     fn sleepers_wake_in_order_and_never_early() {
-        let order = on_a_loop(async {
+        let command = on_a_loop(async {
             let timers = LoopTimers::new(5, 0).unwrap();
             task::spawn_local(Rc::clone(&timers).drive());
             let start = clock::now();
-            let order = Rc::new(RefCell::new(Vec::new()));
+            let command = Rc::new(RefCell::new(Vec::new()));
             let tasks: Vec<_> = [40u64, 10, 30, 20, 0]
                 .into_iter()
                 .enumerate()
                 .map(|(client, ms)| {
                     let sleeper = LoopSleeper::new(Rc::clone(&timers), client);
-                    let order = Rc::clone(&order);
+                    let command = Rc::clone(&command);
                     task::spawn_local(async move {
                         let instant = start + ms * 1_000_000;
                         assert!(sleeper.until(instant).await);
                         assert!(clock::now() >= instant);
-                        order.borrow_mut().push(ms);
+                        command.borrow_mut().push(ms);
                     })
                 })
                 .collect();
             for task in tasks {
                 task.await.unwrap();
             }
-            order.take()
+            command.take()
         });
-        assert_eq!(order, [0, 10, 20, 30, 40]);
+        assert_eq!(command, [0, 10, 20, 30, 40]);
     }
 
     #[test]
@@ -263,6 +260,21 @@ mod tests {
         });
     }
 
+    /// An operation of a slow schedule may be due after the last instant of 64 bits.
+    #[test]
+    fn a_sleep_that_the_slack_carries_past_the_last_instant_does_not_end() {
+        on_a_loop(async {
+            let timers = LoopTimers::new(1, 1000).unwrap();
+            task::spawn_local(Rc::clone(&timers).drive());
+            let sleeper = LoopSleeper::new(Rc::clone(&timers), 0);
+            let sleeping = task::spawn_local(async move { sleeper.until(u64::MAX - 999).await });
+            task::yield_now().await;
+            assert_eq!(timers.armed.get(), u64::MAX);
+            timers.stop();
+            assert!(!sleeping.await.unwrap());
+        });
+    }
+
     #[test]
     fn a_thread_sleeps_until_the_instant_or_the_stop() {
         static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -276,7 +288,7 @@ mod tests {
         });
         STOPPING.store(true, Ordering::Release);
         handle.thread().unpark();
-        // The first sleep may have been cut short by the stop as well.
+        // The stop may have ended the first sleep too.
         let _ = handle.join();
     }
 }

@@ -1,14 +1,15 @@
-//! Runs on a virtual clock: the same clients, pacing, recorders and conductor as
-//! in real time, on one thread, in an order that is the same every time, as
-//! fast as they compute. For stores whose law is known, which tell whether
-//! what is measured is true.
+//! Runs on a virtual clock: the same clients, pacing, recorders and conductor as in real time, on
+//! one thread, in a deterministic order, without waiting. With stores whose law is known, they
+//! show whether the measurement is right.
 
 use crate::{
+    client_pool::ClientPool,
     clock::Clock,
     conductor::Next,
-    crew::Crew,
-    run::{Control, Observer, Prepared, RunError, RunOptions, RunRecord},
-    stage::{Finish, Stage},
+    options::RunOptions,
+    record::{ClientExecution, Observer, RunError, RunRecord},
+    run::{Control, Prepared},
+    run_barrier::{FinishGuard, RunBarrier},
     timers::Sleeper,
 };
 use serval_measure::recorder::Recorder;
@@ -30,10 +31,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A clock that stands still while anybody computes, and moves on to the next
-/// instant at which somebody wants to be woken. Clones are the same clock.
+/// A clock that stands still while a task runs, and advances to the next wake-up when all tasks
+/// wait. Clones are the same clock.
 ///
-/// One run at a time uses it; the next goes on from its present instant.
+/// One run at a time uses it. The next run starts at its present instant.
 #[derive(Debug, Clone, Default)]
 pub struct VirtualTime(Arc<Inner>);
 
@@ -49,7 +50,7 @@ struct Sleepers {
     number: u64,
 }
 
-/// Ordered by instant, then by who came first.
+/// A sleeping task. Ordered by instant, then first come, first served.
 struct Wakeup {
     instant: u64,
     number: u64,
@@ -83,18 +84,18 @@ impl Ord for Wakeup {
 }
 
 impl VirtualTime {
-    /// A clock at 0.
+    /// Creates a clock at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Now, ns.
+    /// Returns the time, ns.
     pub fn now(&self) -> u64 {
         self.0.now.load(Relaxed)
     }
 
-    /// Sleeps until an instant, ns; not at all if it is past. Of those who wake
-    /// at the same instant, who slept first wakes first.
+    /// Sleeps until an instant, ns; returns immediately if it is past. Tasks with the same instant
+    /// wake in the order in which they began to sleep.
     pub async fn sleep_until(&self, instant: u64) {
         let mut queued = false;
         poll_fn(|context| {
@@ -120,12 +121,12 @@ impl VirtualTime {
         self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next instant at which somebody wants to be woken.
+    /// Returns the instant of the next wake-up.
     fn next(&self) -> Option<u64> {
         self.sleepers().heap.peek().map(|Reverse(wakeup)| wakeup.instant)
     }
 
-    /// Moves on to an instant and wakes all who are due.
+    /// Advances to an instant and wakes the tasks that are due.
     fn advance(&self, instant: u64) {
         self.0.now.fetch_max(instant, Relaxed);
         let mut sleepers = self.sleepers();
@@ -149,10 +150,10 @@ impl Clock for &VirtualTime {
     }
 }
 
-/// Sleeps for one client.
+/// The sleeper of one client.
 struct VirtualSleeper {
     time: VirtualTime,
-    stage: Arc<Stage>,
+    barrier: Arc<RunBarrier>,
 }
 
 impl Sleeper for VirtualSleeper {
@@ -163,7 +164,7 @@ impl Sleeper for VirtualSleeper {
     async fn until(&self, instant: u64) -> bool {
         let mut queued = false;
         poll_fn(|context| {
-            if self.stage.is_stopping() {
+            if self.barrier.is_stopping() {
                 return Poll::Ready(false);
             }
             if self.time.now() >= instant {
@@ -176,35 +177,36 @@ impl Sleeper for VirtualSleeper {
     }
 }
 
-/// Numbers of tasks that want to go on, in the order of their wishes.
+/// Numbers of the tasks that are ready to run, in the order in which they were woken.
 type Ready = Arc<Mutex<VecDeque<usize>>>;
 
-struct Wish {
+/// Puts a task into the queue of ready tasks.
+struct TaskWaker {
     task: usize,
-    waits: AtomicBool,
+    queued: AtomicBool,
     ready: Ready,
 }
 
-impl Wake for Wish {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.waits.swap(true, Relaxed) {
+        if !self.queued.swap(true, Relaxed) {
             self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.task);
         }
     }
 }
 
-/// A future that is to be run to its end.
+/// A future with its waker.
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
-    wish: Arc<Wish>,
+    task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
-/// Tasks, on this thread.
+/// An executor on this thread.
 #[derive(Default)]
 struct Tasks {
     tasks: Vec<Option<Task>>,
@@ -214,23 +216,23 @@ struct Tasks {
 impl Tasks {
     fn spawn(&mut self, future: impl Future<Output = ()> + 'static) {
         let (task, ready) = (self.tasks.len(), Arc::clone(&self.ready));
-        let wish = Arc::new(Wish { task, waits: AtomicBool::new(false), ready });
-        let waker = Waker::from(Arc::clone(&wish));
-        wish.wake_by_ref();
-        self.tasks.push(Some(Task { future: Box::pin(future), wish, waker }));
+        let task_waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready });
+        let waker = Waker::from(Arc::clone(&task_waker));
+        task_waker.wake_by_ref();
+        self.tasks.push(Some(Task { future: Box::pin(future), task_waker, waker }));
     }
 
     fn wake_all(&self) {
-        self.tasks.iter().flatten().for_each(|task| task.wish.wake_by_ref());
+        self.tasks.iter().flatten().for_each(|task| task.task_waker.wake_by_ref());
     }
 
-    /// Runs until every task waits for something.
+    /// Runs until all tasks wait.
     fn settle(&mut self) {
         loop {
             let next = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(index) = next else { return };
             let Some(task) = &mut self.tasks[index] else { continue };
-            task.wish.waits.store(false, Relaxed);
+            task.task_waker.queued.store(false, Relaxed);
             if task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready() {
                 self.tasks[index] = None;
             }
@@ -242,19 +244,19 @@ impl Tasks {
     }
 }
 
-/// Connects the clients, all at the same time.
+/// Connects all clients concurrently.
 fn connect<S: Store>(
     time: &VirtualTime,
-    crew: &Crew<S>,
+    pool: &ClientPool<S>,
     observer: &mut dyn Observer,
 ) -> Result<Vec<S::Client>, StoreError> {
-    let local = Rc::new(crew.store.local()?);
+    let local = Rc::new(pool.store.local()?);
     let connected: Rc<RefCell<Vec<Option<S::Client>>>> = Rc::default();
     let failure: Rc<RefCell<Option<StoreError>>> = Rc::default();
     let mut tasks = Tasks::default();
-    for index in 0..crew.clients {
+    for index in 0..pool.clients {
         connected.borrow_mut().push(None);
-        let (store, local) = (Arc::clone(&crew.store), Rc::clone(&local));
+        let (store, local) = (Arc::clone(&pool.store), Rc::clone(&local));
         let (connected, failure) = (Rc::clone(&connected), Rc::clone(&failure));
         tasks.spawn(async move {
             match store.connect(&local, index).await {
@@ -277,14 +279,14 @@ fn connect<S: Store>(
         time.advance(next);
     }
     let clients: Vec<_> = connected.take().into_iter().flatten().collect();
-    observer.connected(clients.len(), crew.clients);
+    observer.connected(clients.len(), pool.clients);
     Ok(clients)
 }
 
-/// Runs a workload on a store in virtual time, as [`run`](crate::run) does in
-/// real time. The store's futures wait for `time` and for nothing else, and its
-/// operations take some: those of a client that never waits would never end. A
-/// panic of a store is the caller's.
+/// Runs a workload on a store in virtual time, as [`run`](crate::run) does in real time.
+///
+/// The store's futures may wait for `time` only. Its operations must take time, or a client's loop
+/// never ends. A panic of the store unwinds into the caller.
 pub fn run<S: Store>(
     time: &VirtualTime,
     store: &Arc<S>,
@@ -294,53 +296,53 @@ pub fn run<S: Store>(
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, RunError> {
     let prepared = Prepared::new(store, workload, options, control, |_| Duration::ZERO)?;
-    let Prepared { stage, crew, options, .. } = &prepared;
-    let clients = connect(time, crew, observer)?;
-    if stage.tally().interrupted {
+    let Prepared { barrier, pool, options, .. } = &prepared;
+    let clients = connect(time, pool, observer)?;
+    if barrier.counts().interrupted {
         return Err(RunError::Interrupted);
     }
     let (recorder, handle) = Recorder::new(&options.recorder);
     let handle = Rc::new(handle);
     let mut conductor = prepared.conductor(time, vec![recorder], observer);
-    let mut watch = conductor.start(stage, workload.verifies(), None);
+    let mut state = conductor.start(barrier, workload.verifies(), None);
     let mut tasks = Tasks::default();
     for (index, mut client) in clients.into_iter().enumerate() {
-        let (crew, handle) = (Arc::clone(crew), Rc::clone(&handle));
-        let sleeper = VirtualSleeper { time: time.clone(), stage: Arc::clone(stage) };
+        let (pool, handle) = (Arc::clone(pool), Rc::clone(&handle));
+        let sleeper = VirtualSleeper { time: time.clone(), barrier: Arc::clone(barrier) };
         tasks.spawn(async move {
-            let _finish = Finish { stage: &crew.stage, client: index };
-            crew.run_client(index, &mut client, &handle, &sleeper).await;
+            let _finish = FinishGuard { barrier: &pool.barrier, client: index };
+            pool.run_client(index, &mut client, &handle, &sleeper).await;
         });
     }
     drop(handle);
     let (mut wake, mut seen, mut stopped) = (0, None, false);
     loop {
         tasks.settle();
-        let tally = {
-            let tally = stage.tally();
-            (tally.finished, tally.done, tally.interrupted, tally.lost.is_some())
+        let counts = {
+            let counts = barrier.counts();
+            (counts.finished, counts.done, counts.interrupted, counts.lost.is_some())
         };
-        if time.now() >= wake || seen != Some(tally) {
-            seen = Some(tally);
-            let closing = watch.closing;
-            match conductor.step(&mut watch) {
+        if time.now() >= wake || seen != Some(counts) {
+            seen = Some(counts);
+            let closing = state.closing;
+            match conductor.step(&mut state) {
                 Next::Done => break,
                 Next::At(instant) => wake = instant,
             }
-            if stage.is_stopping() && !stopped {
+            if barrier.is_stopping() && !stopped {
                 stopped = true;
                 tasks.wake_all();
                 continue;
             }
-            if watch.closing != closing {
+            if state.closing != closing {
                 continue;
             }
         }
         time.advance(time.next().map_or(wake, |next| next.min(wake)));
     }
-    // What is in flight is left where it is. Nobody is to wake for it later.
+    // Operations in flight are dropped, and their wake-ups with them.
     drop(tasks);
     time.sleepers().heap.clear();
-    let record = conductor.finish(watch)?;
-    prepared.complete(record, store, "virtual time".into())
+    let record = conductor.finish(state)?;
+    prepared.complete(record, store, ClientExecution::VirtualTime)
 }

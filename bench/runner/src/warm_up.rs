@@ -1,23 +1,23 @@
-//! Warming up until steady: looks at what clients do, and says when they may
-//! be measured. The test is `serval_statistics::steady`'s.
+//! Warm-up until steady state: samples throughput and service time, and decides when the measured
+//! part begins. The test is in `serval_statistics::steady`.
 
-use crate::run::Steady;
-use serval_measure::load::Steadiness;
+use crate::options::Steady;
+use serval_result::load::Steadiness;
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::time::Duration;
 
-/// How often is looked. The window then has its sixteen parts after 1.6 s, and
-/// the sums of a thousand clients cost nothing yet.
-const LOOK_NS: u64 = 50_000_000;
+/// Sampling interval, ns. The window then has its sixteen parts after 1.6 s, and the sums of a
+/// thousand clients cost nothing yet.
+const SAMPLE_NS: u64 = 50_000_000;
 
-/// The longest time over which a change is taken to go on at its pace. Caches
-/// fill ever more slowly: beyond that it says more than is known.
+/// Longest time over which a trend is extrapolated. Caches fill ever more slowly, so a longer
+/// extrapolation claims more than is known.
 const HORIZON_MAX: Duration = Duration::from_secs(20);
 
-/// Time to be measured when nothing says how long that will be.
+/// Assumed length of the measured part if nothing bounds it.
 const HORIZON: Duration = Duration::from_secs(10);
 
-/// What has been seen of a warm-up.
+/// Samples of a warm-up, and the verdict.
 #[derive(Debug)]
 pub struct WarmUp {
     steady: Steady,
@@ -27,12 +27,12 @@ pub struct WarmUp {
     start: u64,
     since: u64,
     before: (u64, u64),
-    seen: Vec<Interval>,
+    samples: Vec<Interval>,
     verdict: Verdict,
 }
 
 impl WarmUp {
-    /// A warm-up from `start` on, ns, before so much time or so many units.
+    /// Starts a warm-up at `start`, ns. `time` and `units` bound the measured part.
     pub fn new(
         steady: Steady,
         is_paced: bool,
@@ -40,30 +40,30 @@ impl WarmUp {
         units: Option<u64>,
         start: u64,
     ) -> Self {
-        let (before, seen, verdict) = Default::default();
-        WarmUp { steady, is_paced, time, units, start, since: start, before, seen, verdict }
+        let (before, samples, verdict) = Default::default();
+        WarmUp { steady, is_paced, time, units, start, since: start, before, samples, verdict }
     }
 
-    /// When to look next.
-    pub(crate) fn next_look(&self) -> u64 {
-        self.since + LOOK_NS
+    /// Returns the instant of the next sample.
+    pub(crate) fn next_sample(&self) -> u64 {
+        self.since + SAMPLE_NS
     }
 
-    /// Whether the run was found steady.
+    /// Returns whether the run is in steady state.
     pub fn is_steady(&self) -> bool {
         self.verdict.steady
     }
 
-    /// Somebody else looks, and says whether it is steady.
-    pub(crate) fn told(&mut self, now: u64, steady: bool) {
+    /// Takes the verdict of another process.
+    pub(crate) fn set_verdict(&mut self, now: u64, steady: bool) {
         self.since = now;
         self.verdict.steady = steady;
     }
 
-    /// Looks, at `now`, at how many operations have ended and at the sum of their service times, ns. Returns
-    /// whether the run is steady, which it is not said to be before it `may` be.
-    pub fn look(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
-        self.seen.push(Interval {
+    /// Takes a sample at `now`: the number of operations that have ended, and the sum of their
+    /// service times, ns. Returns whether the run is in steady state; `false` unless it `may` be.
+    pub fn sample(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
+        self.samples.push(Interval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
             service_s: ns.wrapping_sub(self.before.1) as f64 / 1e9,
@@ -76,12 +76,12 @@ impl WarmUp {
             patience: ((now - self.start) as f64 / self.steady.max.as_nanos().max(1) as f64).min(1.0),
             is_paced: self.is_paced,
         };
-        self.verdict = judge(&self.seen, &terms);
+        self.verdict = judge(&self.samples, &terms);
         self.verdict.steady &= may;
         self.verdict.steady
     }
 
-    /// The time to be measured, at a rate of so many operations/s.
+    /// Returns the expected length of the measured part at this rate, operations/s.
     fn horizon(&self, rate: f64) -> Duration {
         let by_units = self.units.map(|units| {
             Duration::from_secs_f64((units as f64 / rate.max(1.0)).min(HORIZON_MAX.as_secs_f64()))
@@ -89,7 +89,7 @@ impl WarmUp {
         self.time.into_iter().chain(by_units).min().unwrap_or(HORIZON).min(HORIZON_MAX)
     }
 
-    /// How it has ended.
+    /// Returns how the warm-up ended.
     pub fn ended(&self) -> Steadiness {
         Steadiness {
             steady: self.verdict.steady,

@@ -1,10 +1,14 @@
-//! The measured path allocates nothing: as many allocations for a run of many
-//! operations as for a run of few.
+//! The measured path allocates nothing: a run of many operations has as many allocations as a run
+//! of few.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_model::properties::{Catalog, Properties, Reader};
-use serval_runner::{Control, RunOptions, run};
+use serval_runner::{
+    Control, RunOptions,
+    pacing::{Arrivals, rate::RateSchedule},
+    run,
+};
 use serval_scripts::{Script, ScriptWorkload};
 use serval_stores::noop::Noop;
 use serval_workload::{
@@ -13,6 +17,7 @@ use serval_workload::{
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -51,8 +56,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a run of so many operations, of the core workload or a script.
+/// Returns the allocations of a run of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
+    allocations_with(
+        properties,
+        script,
+        phase,
+        RunOptions { units: Some(operations), ..RunOptions::default() },
+    )
+}
+
+fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, options: RunOptions) -> u64 {
+    let operations = options.units.unwrap();
     let mut all = Properties::new();
     all.load(properties.as_bytes(), Path::new("test")).unwrap();
     all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
@@ -64,21 +79,23 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
+    let no_files = BTreeMap::new();
     let workload: Arc<dyn Workload> = match script {
-        None => Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap()),
+        None => Arc::new(CoreWorkload::open(&mut reader, &facts, &no_files).unwrap()),
         Some(text) => {
             let file = tempfile::Builder::new().suffix(".lua").tempfile().unwrap();
             std::fs::write(file.path(), text).unwrap();
             let script = Script::read(file.path(), &Catalog::default()).unwrap();
-            Arc::new(ScriptWorkload::open(&mut reader, &facts, Arc::new(script)).unwrap())
+            Arc::new(ScriptWorkload::open(&mut reader, &facts, &no_files, Arc::new(script)).unwrap())
         }
     };
     reader.finish().unwrap();
-    // One interval, so that only clients work during the run.
+    // A single interval, so that only clients work during the run.
     let interval = std::time::Duration::from_secs(3600);
-    let options = RunOptions { units: Some(operations), interval, seed: 1, ..RunOptions::default() };
+    let options = RunOptions { interval, seed: 1, ..options };
     let store = Arc::new(Noop::open(&all).unwrap());
     let before = ALLOCATIONS.load(Relaxed);
     let record = run(&store, &workload, &options, &Control::default(), &mut ()).unwrap();
@@ -86,7 +103,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
     ALLOCATIONS.load(Relaxed) - before
 }
 
-/// Both tests count the whole process's: one at a time.
+/// Tests run one at a time, because each counts the allocations of the whole process.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -106,7 +123,7 @@ fn operations_allocate_nothing() {
     for (properties, phase) in mixes {
         let few = allocations(properties, None, phase, 2_000);
         let many = allocations(properties, None, phase, 200_000);
-        // What the conductor does ten times a second is not an operation's.
+        // The conductor allocates ten times a second.
         assert!(
             many < few + 1_000,
             "{properties}: {few} allocations for 2,000 operations, {many} for 200,000"
@@ -114,8 +131,23 @@ fn operations_allocate_nothing() {
     }
 }
 
-/// Neither does a script whose keys are numbers and whose values the core
-/// makes. A text that crosses from Lua costs one (mlua counts its references).
+/// Operations are due faster than clients can send them, so no client sleeps.
+#[test]
+fn intended_starts_allocate_nothing() {
+    let _turn = TURN.lock().unwrap();
+    for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
+        let allocations = |operations| {
+            let rate = Some(RateSchedule::constant(1e9));
+            let options = RunOptions { units: Some(operations), rate, arrivals, ..RunOptions::default() };
+            allocations_with("readproportion=1\nupdateproportion=0\n", None, Phase::Run, options)
+        };
+        let (few, many) = (allocations(2_000), allocations(200_000));
+        assert!(many < few + 1_000, "{arrivals:?}: {few} for 2,000 operations, {many} for 200,000");
+    }
+}
+
+/// Neither does a script with keys that are numbers and values of the core workload. A string that
+/// crosses from Lua costs one allocation, because mlua counts its references.
 #[test]
 fn operations_of_scripts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
@@ -132,7 +164,7 @@ fn operations_of_scripts_allocate_nothing() {
              function step() if random() < 0.5 then update(1) else insert() end end",
             Phase::Run,
         ),
-        // The transaction's name, and a field's.
+        // The name of the transaction, and of a field.
         (
             2,
             "operations = { 'read', 'update' }\ntransactions = { 'TX' }\nlocal short\n\

@@ -16,7 +16,7 @@ use serval_workload::{
         Discrete, DistributionError, Hotspot, KeyChooser, LengthChooser, ScatteredZipf, ScrambledZipfian,
         Sequential, Uniform, Zipfian,
     },
-    values::write_random,
+    values::RandomText,
 };
 use std::{
     cell::RefCell,
@@ -192,7 +192,7 @@ impl Host {
             Value::UserData(text) => {
                 let mut text = text.borrow_mut::<Text>()?;
                 let length = text.lengths.draw(rng) as usize;
-                record.push_with(&name, |out| write_random(out, length, text.compressibility, rng));
+                record.push_with(&name, |out| text.random.write(out, length, rng));
             }
             other => return wrong(format!("a {} is no value of a field", other.type_name())),
         }
@@ -257,7 +257,7 @@ fn field_name(name: &Value) -> mlua::Result<mlua::BorrowedStr> {
 /// Values of random text.
 struct Text {
     lengths: LengthChooser,
-    compressibility: f64,
+    random: RandomText,
 }
 
 impl mlua::UserData for Text {}
@@ -577,7 +577,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     let own = Rc::clone(host);
     let text = lua.create_function(move |lua, args: Variadic<Value>| {
         let mut host = own.borrow_mut();
-        let compressibility = host.tools("text")?.compressibility();
+        let random = host.tools("text")?.random_text();
         let least = whole("text", &args, 0)?;
         let most = if args.len() > 1 { whole("text", &args, 1)? } else { least };
         if most > TEXT_LENGTH_MAX {
@@ -593,7 +593,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
             }
             Some(other) => return wrong(format!("text: lengths are uniform or zipfian, not '{other}'")),
         };
-        let text: AnyUserData = lua.create_userdata(Text { lengths, compressibility })?;
+        let text: AnyUserData = lua.create_userdata(Text { lengths, random })?;
         Ok(text)
     })?;
     globals.set("text", text)?;

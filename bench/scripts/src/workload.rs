@@ -11,7 +11,7 @@ use serval_model::{
     properties::{Faults, Reader},
 };
 use serval_workload::{
-    ClientWorkload, Demand, End, Last, Place, Rng, Step, Workload,
+    ClientWorkload, Demand, End, InputFiles, Last, Place, Rng, Step, Workload,
     core::{Circumstances, CoreWorkload, LoadRecords, Phase, properties as core},
 };
 use std::{mem, sync::Arc};
@@ -33,13 +33,14 @@ impl ScriptWorkload {
     pub fn open(
         reader: &mut Reader<'_>,
         facts: &Circumstances,
+        files: &dyn InputFiles,
         script: Arc<Script>,
     ) -> Option<ScriptWorkload> {
         let properties = core::PROPERTIES.properties.iter().chain(script.table.properties);
         let properties =
             properties.map(|property| (property.name.to_owned(), value(reader, property))).collect();
         let budget = reader.count(&BUDGET);
-        let core = CoreWorkload::open(reader, facts)?;
+        let core = CoreWorkload::open(reader, facts, files)?;
         let common = Common { transactions: script.transactions.clone(), properties, ..Common::default() };
         let mut workload =
             ScriptWorkload { core, script, common: Arc::new(common), budget, samples: Vec::new() };

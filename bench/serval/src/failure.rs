@@ -1,47 +1,75 @@
 //! What went wrong, and the exit status that says so.
 
-use serval_experiment::{folder::FolderError, perform::ExperimentError};
+use serval_experiment::{folder::FolderError, perform::ExperimentError, session::RunLost};
 use serval_model::{StoreError, properties::Faults};
 use serval_runner::{Lost, RunError};
 use std::{fmt, process::ExitCode};
 
-/// Operations failed, more than allowed.
-pub(crate) const OPERATIONS_FAILED: u8 = 1;
-/// Wrong usage or configuration.
-pub(crate) const USAGE: u8 = 2;
-/// The store cannot be used.
-pub(crate) const STORE: u8 = 3;
-/// The result cannot be written.
-pub(crate) const OUTPUT: u8 = 4;
-/// A comparison has something worse.
-pub(crate) const WORSE: u8 = 1;
-/// A comparison has too few runs to say.
-pub(crate) const INCONCLUSIVE: u8 = 5;
-/// Interrupted before the end.
-pub(crate) const INTERRUPTED: u8 = 130;
+/// The exit statuses of what does not end well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Operations failed, more than allowed.
+    OperationsFailed,
+    /// A comparison has something worse.
+    Worse,
+    /// Wrong usage or configuration.
+    Usage,
+    /// The store cannot be used.
+    Store,
+    /// The result cannot be written.
+    Output,
+    /// A comparison has too few runs to say.
+    Inconclusive,
+    /// Interrupted before the end.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number that the process ends with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::OperationsFailed | Exit::Worse => 1,
+            Exit::Usage => 2,
+            Exit::Store => 3,
+            Exit::Output => 4,
+            Exit::Inconclusive => 5,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.code())
+    }
+}
 
 /// A failure for the user: words and an exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    pub(crate) status: u8,
+    pub(crate) exit: Exit,
     pub(crate) message: String,
 }
 
 impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Failure { exit, message: message.into() }
+    }
+
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Failure { status: USAGE, message: message.into() }
+        Failure::new(Exit::Usage, message)
     }
 
     pub(crate) fn store(message: impl Into<String>) -> Self {
-        Failure { status: STORE, message: message.into() }
+        Failure::new(Exit::Store, message)
     }
 
     pub(crate) fn output(message: impl Into<String>) -> Self {
-        Failure { status: OUTPUT, message: message.into() }
+        Failure::new(Exit::Output, message)
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.status)
+        self.exit.into()
     }
 }
 
@@ -66,17 +94,17 @@ impl From<Faults> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Failure { status: STORE, message: error.to_string() }
+        Failure::store(error.to_string())
     }
 }
 
-impl From<Lost> for Failure {
-    fn from(lost: Lost) -> Self {
+impl From<RunLost> for Failure {
+    fn from(lost: RunLost) -> Self {
         match lost {
-            Lost::Store(error) => error.into(),
+            RunLost::Run(Lost::Store(error)) => error.into(),
             // What was configured asks for what cannot be done.
-            Lost::Workload(problem) => Failure::usage(problem),
-            Lost::Clients(problem) => Failure { status: STORE, message: problem },
+            RunLost::Run(Lost::Workload(problem)) => Failure::usage(problem),
+            RunLost::Clients(problem) => Failure::store(problem),
         }
     }
 }
@@ -102,11 +130,10 @@ impl From<ExperimentError> for Failure {
             ExperimentError::Run(RunError::Store(error)) => error.into(),
             ExperimentError::Run(error @ RunError::ChangingRate) => Failure::usage(error.to_string()),
             ExperimentError::Run(error @ RunError::Interrupted) => {
-                Failure { status: INTERRUPTED, message: error.to_string() }
+                Failure::new(Exit::Interrupted, error.to_string())
             }
-            ExperimentError::Run(error @ (RunError::Panicked(_) | RunError::Group(_))) => {
-                Failure { status: STORE, message: error.to_string() }
-            }
+            ExperimentError::Run(error @ RunError::Panicked(_)) => Failure::store(error.to_string()),
+            ExperimentError::Group(problem) => Failure::store(problem),
         }
     }
 }

@@ -67,8 +67,8 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),
         Command::Schema { document } => {
             let schema = match document {
-                args::Document::Result => serval_measure::document::json_schema(),
-                args::Document::Experiment => serval_measure::experiment::json_schema(),
+                args::Document::Result => serval_result::document::json_schema(),
+                args::Document::Experiment => serval_result::experiment::json_schema(),
             };
             done(stdout(format!("{schema}\n").as_bytes()))
         }

@@ -1,8 +1,8 @@
 //! A result document in its several forms.
 
 use crate::failure::Failure;
-use serval_measure::document::ResultDocument;
 use serval_report::summary::{Styles, summary as table};
+use serval_result::document::ResultDocument;
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::output(error.to_string())

@@ -183,19 +183,14 @@ fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
 
 /// A disk that is full: a tmpfs of a few pages, where one can be mounted.
 #[test]
+#[ignore = "needs mount"]
 fn a_full_disk_leaves_nothing() {
     let place = folder();
     let small = place.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=16k", "tmpfs"])
-        .arg(&small)
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !mounted {
-        eprintln!("skipped: a small tmpfs cannot be mounted here (it takes root)");
-        return;
-    }
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=16k", "tmpfs"]).arg(&small);
+    assert!(mount.status().unwrap().success(), "to mount a small tmpfs takes root");
     let file = workload("workloada");
     let words = format!("run noop -P {file} --result {}", small.join("result").display());
     let ran = serval(place.path(), &words);

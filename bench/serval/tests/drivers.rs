@@ -11,6 +11,7 @@ use common::{
     serval, workload,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use serval_result::document::EndedBy;
 use std::{net::TcpListener, process::Stdio};
 
 /// The program under test, as a driver of a store.
@@ -44,7 +45,8 @@ fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
     let ran = with_driver(place.path(), &format!("run {words} --result r"), &driver).expect(0);
     assert_eq!(ran.value("[VERIFY], Return=OK,"), 1000.0, "{}", ran.stdout);
     let operations = ran.value("[READ], Operations,") + ran.value("[UPDATE], Operations,");
-    assert_eq!(ran.value("[DRIVER-HOP], Operations,"), operations);
+    assert_eq!(common::counted(&place.path().join("r"), "DRIVER-HOP", "OK") as f64, operations);
+    assert!(!ran.stdout.contains("DRIVER-HOP"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("Intended"), "{}", ran.stdout);
     let summary = std::fs::read_to_string(place.path().join("r/summary.txt")).unwrap();
     assert!(summary.contains("RESPONSE TIME") && summary.contains("SERVICE TIME"), "{summary}");
@@ -77,7 +79,9 @@ fn what_a_driver_has_not_is_refused_naming_who_asks() {
 fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
     let place = folder();
     let file = workload("workloadc");
-    let driver = format!("timeout 0.5 {}", serving("noop"));
+    // It dies after a second of its own processor time, and not of the clock: on a busy
+    // machine it might not even have started.
+    let driver = format!("sh -c 'ulimit -t 1; {}; exit 124'", serving("noop"));
     let words = format!("run driver -P {file} -p operationcount=0 -threads 3 --result r");
     let ran = with_driver(place.path(), &words, &driver).expect(3);
     assert!(ran.value("[READ], Return=OK,") > 0.0);
@@ -85,7 +89,7 @@ fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
     assert!(ran.stderr.contains("exit status: 124"), "{}", ran.stderr);
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
-    assert_eq!(document.overall.ended_by, "failed");
+    assert_eq!(document.overall.ended_by, EndedBy::Failed);
     // A benchmark is no less a result, and its folder is kept.
     let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
@@ -104,11 +108,8 @@ fn a_driver_is_checked() {
 }
 
 #[test]
+#[ignore = "needs python3"]
 fn the_driver_in_python_keeps_to_the_protocol() {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no python3");
-        return;
-    }
     let place = folder();
     let script =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/python/sqlite_driver.py");

@@ -11,7 +11,7 @@ use common::{
 };
 use rustix::process::Signal;
 use serval_conformance::variable;
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
 /// A driver that does not answer on one machine before a file is there.
@@ -42,6 +42,7 @@ fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Ta
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -62,6 +63,7 @@ fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -83,6 +85,7 @@ fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -113,6 +116,7 @@ fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -139,6 +143,7 @@ fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn all_runs_of_a_sweep_are_made_by_one_group() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -168,6 +173,7 @@ fn all_runs_of_a_sweep_are_made_by_one_group() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
@@ -196,6 +202,7 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
     let (Some(cluster), Some(redis)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();

@@ -13,7 +13,7 @@ use common::{
     workload,
 };
 use rustix::process::Signal;
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::{fs, path::Path, process::Command};
 
 /// A driver that waits for files: `go` before it serves where `SLOW` is set, `end` after it has where
@@ -50,6 +50,7 @@ fn told_to_end(agents: Vec<Talker>) {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_begin() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -83,6 +84,7 @@ fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_beg
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -111,6 +113,7 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_client_that_comes_late_is_taken_within_the_wait_and_not_after_it() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
@@ -181,6 +184,7 @@ fn ended_at(words: &str, come: usize, slow: bool, until: impl Fn(&mut Talker, &m
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_coordinator_may_be_ended_while_clients_come() {
     ended_at("load driver -p recordcount=100", 1, false, |coordinator, _| {
         coordinator.wait_for("client 1 of 2")
@@ -188,6 +192,7 @@ fn a_coordinator_may_be_ended_while_clients_come() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_coordinator_may_be_ended_while_clients_get_ready() {
     ended_at("load driver -p recordcount=100", 2, true, |_, agents| {
         agents.iter_mut().for_each(|agent| agent.wait_for("load driver:"));
@@ -195,6 +200,7 @@ fn a_coordinator_may_be_ended_while_clients_get_ready() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_coordinator_may_be_ended_in_mid_run() {
     let words = "load driver -p recordcount=1000000 -p target=100 -s -p status.interval=1";
     ended_at(words, 2, false, |coordinator, _| {

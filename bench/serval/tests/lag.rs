@@ -9,21 +9,14 @@
 mod common;
 
 use common::{Ran, folder, program, serval, workload};
-use serval_measure::{document::ResultDocument, lag::LagResult};
+use serval_conformance::variable;
+use serval_result::{document::ResultDocument, lag::LagResult};
 use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
-
-fn variable(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok();
-    if value.is_none() {
-        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
-    }
-    value
-}
 
 /// Keeps tests apart that write the same keys.
 static STORE: Mutex<()> = Mutex::new(());
@@ -154,6 +147,7 @@ fn wait_for(child: &mut Child, words: &str) {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
     let Some((zookeeper, redis, _guard)) = servers() else { return };
     let place = folder();
@@ -183,6 +177,7 @@ fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
 
 /// The store that a sweep asks beforehand what it can do is opened here, by no group.
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn clients_of_a_sweeping_group_may_consume() {
     let Some((zookeeper, redis, _guard)) = servers() else { return };
     let place = folder();
@@ -206,6 +201,7 @@ fn clients_of_a_sweeping_group_may_consume() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn the_last_clients_of_a_group_consume_and_their_reads_do_not_count() {
     let Some((zookeeper, redis, _guard)) = servers() else { return };
     let place = folder();

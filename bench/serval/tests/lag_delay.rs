@@ -127,6 +127,7 @@ fn list(path: &Path) -> HashMap<String, (u64, u64)> {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS"]
 fn one_process_measures_the_delay_that_its_store_was_given() {
     let Some((redis, _guard)) = redis() else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();
@@ -152,6 +153,7 @@ fn one_process_measures_the_delay_that_its_store_was_given() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
 fn a_group_measures_the_delay_over_zookeeper() {
     let Some((redis, _guard)) = redis() else { return };
     // Of three servers, if there are.

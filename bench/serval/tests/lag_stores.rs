@@ -10,7 +10,7 @@ mod common;
 
 use common::{folder, serval, workload};
 use serval_conformance::variable;
-use serval_measure::{
+use serval_result::{
     document::{Latency, ResultDocument},
     lag::{LagResult, Violations},
 };
@@ -100,8 +100,7 @@ fn load_and_run(store: &str) -> (tempfile::TempDir, [ResultDocument; 2]) {
 
 fn ring(read: &str, write: &str) -> Option<String> {
     if !cfg!(feature = "cassandra") {
-        eprintln!("skipped: without the feature cassandra");
-        return None;
+        panic!("the feature cassandra is off: --features full");
     }
     let ring = variable("SERVAL_TEST_CASSANDRA_RING")?;
     let (hosts, port) = ring.rsplit_once(':').unwrap();
@@ -113,6 +112,7 @@ fn ring(read: &str, write: &str) -> Option<String> {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
 fn a_ring_whose_quorums_meet_shows_no_lag_and_keeps_its_promises() {
     let Some(store) = ring("QUORUM", "QUORUM") else { return };
     let (_place, documents) = load_and_run(&store);
@@ -125,6 +125,7 @@ fn a_ring_whose_quorums_meet_shows_no_lag_and_keeps_its_promises() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
 fn a_ring_of_which_one_node_is_asked_shows_all_in_the_end() {
     let Some(store) = ring("ONE", "ONE") else { return };
     let (_place, documents) = load_and_run(&store);
@@ -132,9 +133,10 @@ fn a_ring_of_which_one_node_is_asked_shows_all_in_the_end() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES_PRIMARY SERVAL_TEST_POSTGRES_REPLICA"]
 fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
     if !cfg!(feature = "postgres") {
-        return eprintln!("skipped: without the feature postgres");
+        panic!("the feature postgres is off: --features full");
     }
     let (Some(primary), Some(standby)) =
         (variable("SERVAL_TEST_POSTGRES_PRIMARY"), variable("SERVAL_TEST_POSTGRES_REPLICA"))
@@ -158,9 +160,10 @@ fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
 /// Each client has a session of its own, of which ZooKeeper promises that it never goes back and
 /// finds its own writes, whatever server it is at.
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
 fn sessions_with_an_ensemble_keep_their_promises() {
     if !cfg!(feature = "zookeeper") {
-        return eprintln!("skipped: without the feature zookeeper");
+        panic!("the feature zookeeper is off: --features full");
     }
     let Some(ensemble) = variable("SERVAL_TEST_ZOOKEEPER_ENSEMBLE") else { return };
     let node = format!("serval-lag-{}", std::process::id());
@@ -177,6 +180,7 @@ fn sessions_with_an_ensemble_keep_their_promises() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn a_write_buffer_of_hbases_hides_keys_until_it_is_sent() {
     let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
     else {

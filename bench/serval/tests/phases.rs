@@ -10,9 +10,10 @@ use common::{
     program, serval, workload, write,
 };
 use rustix::process::Signal;
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{ExperimentDocument, PhaseEntry},
+use serval_result::{
+    document::{EndedBy, ResultDocument},
+    experiment::{ExperimentDocument, ExperimentKind, PhaseEntry},
+    note::Note,
 };
 use std::{
     path::Path,
@@ -56,7 +57,7 @@ fn phases_follow_each_other_on_one_axis() {
     assert!(ran.stdout.contains("6 Second"), "{}", ran.stdout);
     let out = place.path().join("r");
     let document = document(&out);
-    assert!(document.complete && document.kind == "phases");
+    assert!(document.complete && document.kind == ExperimentKind::Phases);
     let names: Vec<(&str, &str)> =
         document.phases.iter().map(|phase| (phase.name.as_str(), phase.kind.as_str())).collect();
     assert_eq!(
@@ -224,6 +225,35 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
 }
 
 #[test]
+fn a_load_that_is_not_complete_is_a_failure() {
+    let place = folder();
+    let many = "[phases.properties]\nrecordcount = 100000000\ninsertrange = \"0..999999999\"\n";
+    let file = format!("{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\ntime = \"20ms\"\n{many}");
+    write(place.path(), "p.toml", &file);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(1);
+    let load = &document(&place.path().join("r")).phases[0];
+    let Note::LoadIncomplete { missing } = load.notes[0] else { panic!("{load:#?}") };
+    assert_eq!(missing, 100_000_000 - load.operations.unwrap());
+    assert_eq!(load.notes.len(), load.warnings.len());
+    assert!(ran.stdout.contains("! Load: the load is not complete: "), "{}", ran.stdout);
+}
+
+#[test]
+fn what_phases_have_alike_is_said_once() {
+    let place = folder();
+    let file = format!(
+        "{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\n{}{}",
+        run_of("First", "").replace("2000", "200"),
+        run_of("Second", "").replace("2000", "300"),
+    );
+    write(place.path(), "p.toml", &file);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(0);
+    let said: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let once = "First, Second: Only 200 to 300 operations were measured";
+    assert_eq!((said.matches(once).count(), said.matches("were measured").count()), (1, 1), "{}", ran.stdout);
+}
+
+#[test]
 fn a_scale_makes_all_of_it_smaller() {
     let place = folder();
     let file = format!(
@@ -252,12 +282,38 @@ fn a_scale_makes_all_of_it_smaller() {
     assert_eq!(operations, [Some(200), Some(90)]);
 }
 
+/// The second load finds the last record of the first, which cannot be inserted again.
+#[test]
+fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
+    let place = folder();
+    let again = "insertstart = 9\ninsertcount = 2\n";
+    let file = format!(
+        "version = 1\ntitle = \"Twice\"\n[[stores]]\nname = \"sqlite\"\n[properties]\nsqlite.path = \"records.db\"\n\
+         recordcount = 11\ncore_workload_insertion_keep_going_on_error = true\n\
+         [[phases]]\nname = \"Load\"\nkind = \"load\"\n[phases.properties]\ninsertcount = 10\n\
+         [[phases]]\nname = \"Again\"\nkind = \"load\"\n[phases.properties]\n{again}"
+    );
+    write(place.path(), "p.toml", &file);
+    serval(place.path(), "experiment run p.toml --out r").expect(1);
+    let phases = document(&place.path().join("r")).phases;
+    let incomplete = |phase: &PhaseEntry| phase.notes.contains(&Note::LoadIncomplete { missing: 1 });
+    assert_eq!(phases.iter().map(incomplete).collect::<Vec<_>>(), [false, true], "{phases:#?}");
+    let told =
+        |phase: &PhaseEntry| phase.warnings.iter().any(|warning| warning.contains("1 record is missing"));
+    assert_eq!(phases.iter().map(told).collect::<Vec<_>>(), [false, true]);
+    let shown = serval(place.path(), "report r").expect(0);
+    assert!(
+        shown.stdout.contains("Again: the load is not complete: 1 record is missing."),
+        "{}",
+        shown.stdout
+    );
+    let words = "load sqlite -p sqlite.path=records.db -p recordcount=11 -p insertstart=10 -p insertcount=1";
+    let ran = serval(place.path(), words).expect(1);
+    assert!(ran.stderr.contains("the load is not complete: 1 record is missing"), "{}", ran.stderr);
+}
+
 fn zookeeper() -> Option<String> {
-    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
-    if address.is_none() {
-        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
-    }
-    address
+    serval_conformance::variable("SERVAL_TEST_ZOOKEEPER")
 }
 
 fn agents(cluster: &str, root: &str, count: usize, more: &[&str]) -> Vec<Child> {
@@ -283,6 +339,7 @@ fn led(folder: &Path, cluster: &str, root: &str, file: &str) -> Ran {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
@@ -328,6 +385,7 @@ fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn agents_run_no_programs_unless_they_were_told_to() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
@@ -345,6 +403,7 @@ fn agents_run_no_programs_unless_they_were_told_to() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
@@ -377,7 +436,7 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     let [load, slow] = &cut_off.phases[..] else { panic!("{cut_off:#?}") };
     assert!(load.incomplete.is_none() && !cut_off.complete);
     assert!(slow.incomplete.as_ref().unwrap().contains("says nothing any more"), "{slow:#?}");
-    assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == "failed");
+    assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == EndedBy::Failed);
     let report = serval(place.path(), "report r").expect(0).stdout;
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["1 of 2 phases are done", "Slow is incomplete: client", "Slow (incomplete)"] {

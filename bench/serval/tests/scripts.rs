@@ -111,7 +111,9 @@ fn a_transactions_line_stands_in_every_output() {
     for part in ["AverageLatency(us)", "MinLatency(us)", "MaxLatency(us)", "99thPercentileLatency(us)"] {
         text.value(&format!("[TX-MOVE], {part},"));
     }
-    let paced = serval(place.path(), &format!("{words} -target 20000 -threads 2")).expect(0);
+    let paced =
+        serval(place.path(), &format!("{words} -target 20000 -threads 2 -p measurement.interval=both"))
+            .expect(0);
     assert_eq!(paced.value("[Intended-TX-MOVE], Operations,"), 200.0);
     let json = serval(place.path(), &format!("{words} -p exporter=json --result out")).expect(0);
     let document: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();

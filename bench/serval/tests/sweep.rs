@@ -4,8 +4,8 @@
 
 mod common;
 use common::{entries, folder, program, serval, workload, write};
-use serval_measure::experiment::{ExperimentDocument, RunKind};
 use serval_report::stored::read_experiment;
+use serval_result::experiment::{ExperimentDocument, RunKind};
 use std::{io::BufRead, path::Path, process::Stdio};
 
 const QUICK: &str = "--time 80ms --warm-up 20ms --warm-up-max 0 --repeats 2 --clients 2 -p recordcount=500";

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod common;
-use common::{entries, folder, serval, workload, write};
+use common::{counted, entries, folder, serval, workload, write};
 
 /// All operations of each are done on a store, which may have properties too.
 fn load_and_run_the_six_workloads(store: &str) {
@@ -94,7 +94,7 @@ fn later_files_win_and_the_command_line_over_all() {
 }
 
 #[test]
-fn with_a_target_intended_times_are_added_unless_op_is_asked_for() {
+fn intended_times_are_printed_when_asked_for() {
     let place = folder();
     let file = workload("workloadc");
     let metrics = |more: &str| {
@@ -105,11 +105,71 @@ fn with_a_target_intended_times_are_added_unless_op_is_asked_for() {
         names.retain(|name| name.contains("READ"));
         names
     };
-    assert_eq!(metrics(""), ["READ"]);
-    assert_eq!(metrics("-target 10000"), ["READ", "Intended-READ"]);
-    assert_eq!(metrics("-target 10000 -p measurement.interval=op"), ["READ"]);
-    assert_eq!(metrics("-target 10000 -p measurement.interval=intended"), ["READ"]);
-    assert_eq!(metrics("-p measurement.interval=both"), ["READ", "Intended-READ"]);
+    for target in ["", "-target 10000"] {
+        assert_eq!(metrics(target), ["READ"]);
+        assert_eq!(metrics(&format!("{target} -p measurement.interval=op")), ["READ"]);
+        assert_eq!(metrics(&format!("{target} -p measurement.interval=intended")), ["READ"]);
+        assert_eq!(metrics(&format!("{target} -p measurement.interval=both")), ["READ", "Intended-READ"]);
+    }
+    let files = "-target 10000 -p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=";
+    metrics(&format!("{files}op-"));
+    metrics(&format!("{files}both- -p measurement.interval=both"));
+    assert!(place.path().join("op-READ.hdr").exists() && !place.path().join("op-Intended-READ.hdr").exists());
+    assert!(place.path().join("both-Intended-READ.hdr").exists());
+}
+
+#[test]
+fn remarks_are_for_terminals_and_for_those_who_ask() {
+    let place = folder();
+    let file = workload("workloadc");
+    let words = format!("run noop -P {file} -p operationcount=50");
+    let plain = serval(place.path(), &words).expect(0);
+    let lines: Vec<&str> = plain.stderr.lines().collect();
+    assert_eq!(lines[0], format!("Command line: -db noop -P {file} -p operationcount=50 -t"));
+    assert!(lines[1].starts_with("YCSB Client 0."), "{}", plain.stderr);
+    assert_eq!(lines[2..5], ["", "Loading workload...", "Starting test."]);
+    assert!(lines[5].starts_with("DBWrapper: report latency for each error is false"), "{}", plain.stderr);
+    assert_eq!(lines.len(), 6, "{}", plain.stderr);
+    let notes = serval(place.path(), &format!("{words} --notes")).expect(0);
+    assert!(notes.stderr.contains("Serval 0.1.0 run noop"), "{}", notes.stderr);
+    assert!(notes.stderr.contains("warning: Only 50 operations were measured"), "{}", notes.stderr);
+    // What is asked for and taken otherwise is told in any case, and so is why it has failed.
+    let taken = serval(place.path(), &format!("{words} -p readallfields=yes")).expect(0);
+    assert!(
+        taken.stderr.contains("warning: command line (-p): readallfields=yes: false"),
+        "{}",
+        taken.stderr
+    );
+    let words = format!("sqlite -P {file} -p recordcount=100 -p operationcount=100");
+    serval(place.path(), &format!("load {words} -p insertcount=50")).expect(0);
+    let failed = serval(place.path(), &format!("run {words} -p requestdistribution=sequential")).expect(1);
+    assert!(failed.stderr.contains("50 of 100 failed"), "{}", failed.stderr);
+}
+
+#[test]
+fn a_run_without_records_is_refused_unless_it_inserts_them() {
+    let place = folder();
+    let words =
+        format!("-P {} -p recordcount=100 -p operationcount=50 -p readproportion=0", workload("workloada"));
+    // The table, and one record that is not looked for.
+    serval(place.path(), &format!("load sqlite {words} -p insertstart=99 -p insertcount=1")).expect(0);
+    // SQL's update of a row that is not there does nothing.
+    let refused = serval(place.path(), &format!("run sqlite {words}")).expect(3);
+    assert!(refused.stderr.contains("Load them with"), "{}", refused.stderr);
+    let inserts = format!("run sqlite {words} -p updateproportion=0 -p insertproportion=1");
+    assert_eq!(serval(place.path(), &inserts).expect(0).value("[INSERT], Return=OK,"), 50.0);
+}
+
+#[test]
+fn a_look_for_records_prints_nothing() {
+    let place = folder();
+    let words = format!("basic -P {} -p operationcount=5 -threads 2", workload("workloadc"));
+    let ran = serval(place.path(), &format!("run {words}")).expect(0);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("READ ")).count(), 5, "{}", ran.stdout);
+    assert_eq!(ran.stdout.matches("** properties **").count(), 2, "one for each client: {}", ran.stdout);
+    let resumed = serval(place.path(), &format!("load {words} --resume")).expect(2);
+    assert!(resumed.stderr.contains("load.resume: basic keeps no records"), "{}", resumed.stderr);
+    assert_eq!(resumed.stdout, "");
 }
 
 const ARRAY: &str = "site.ycsb.measurements.exporter.JSONArrayMeasurementsExporter";
@@ -141,8 +201,10 @@ fn exporters_and_measurement_types() {
         1000
     );
     let raw = run(&format!("-p measurementtype=raw -p exportfile=o.json -p exporter={ARRAY}"));
+    let mut points =
+        raw.stdout.lines().skip_while(|line| *line == "Raw data measurement: will output to stdout.");
     assert!(
-        raw.stdout.lines().count() > 1000 && raw.stdout.lines().all(|line| line.split(',').count() == 3),
+        raw.stdout.lines().count() > 1000 && points.all(|line| line.split(',').count() == 3),
         "{}",
         raw.stdout
     );
@@ -187,6 +249,7 @@ fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
     serval(place.path(), &format!("load sqlite {words}")).expect(0);
     let right = serval(place.path(), &format!("run sqlite {words}")).expect(0);
     assert_eq!(right.value("[VERIFY], Return=OK,"), 1000.0);
+    assert!(right.stdout.starts_with("Data integrity is enabled.\n[OVERALL]"), "{}", right.stdout);
     shell(place.path(), b"update user6284781860667377211 field0=spoilt\nquit\n").expect(0);
     let words = format!(
         "{words} -p requestdistribution=sequential -p readproportion=1 -p readmodifywriteproportion=0"
@@ -209,6 +272,12 @@ fn failures_decide_the_exit_status_above_a_threshold() {
     assert_eq!(ran.value("[READ], Return=NOT_FOUND,"), 10.0);
     assert_eq!(ran.value("[READ-FAILED], Operations,"), 10.0);
     serval(place.path(), &format!("{words} -p failures.allowed=0.1")).expect(0);
+    let again = format!(
+        "load sqlite -P {file} -p recordcount=90 -threads 2 -p core_workload_insertion_retry_interval=0"
+    );
+    let again = serval(place.path(), &format!("{again} -p core_workload_insertion_retry_limit=1")).expect(1);
+    let gave_up = "Error inserting, not retrying any more. number of attempts: 2Insertion Retry Limit: 1\n";
+    assert_eq!(again.stderr.matches(gave_up).count(), 2, "{}", again.stderr);
     let apart = serval(place.path(), &format!("{words} -p reportlatencyforeacherror=true")).expect(1);
     assert_eq!(apart.value("[READ-NOT_FOUND], Operations,"), 10.0);
 }
@@ -220,7 +289,19 @@ fn loads_in_parts_and_in_batches_make_one_data_set() {
     for (start, more) in [(0, ""), (400, "-p batchsize=7 -threads 3"), (700, "-p batchsize=1000")] {
         let words = format!("load sqlite -P {file} -p insertstart={start} {more}");
         let count = if start == 0 { 400 } else { 300 };
-        serval(place.path(), &format!("{words} -p insertcount={count}")).expect(0);
+        let load = serval(place.path(), &format!("{words} -p insertcount={count}")).expect(0);
+        assert_eq!(load.value("[INSERT], Operations,"), f64::from(count));
+        // As bindings of YCSB that batch: those that waited, and one for each batch.
+        let batches = match start {
+            400 => 3.0 * 15.0,
+            700 => 1.0,
+            _ => f64::from(count),
+        };
+        assert_eq!(load.value("[INSERT], Return=OK,"), batches);
+        if start > 0 {
+            assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), f64::from(count) - batches);
+        }
+        assert!(!load.stdout.contains("INSERT-BATCH"), "{}", load.stdout);
     }
     let words = format!("run sqlite -P {file} -p requestdistribution=sequential");
     assert_eq!(serval(place.path(), &words).expect(0).value("[READ], Return=OK,"), 1000.0);
@@ -289,20 +370,20 @@ fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measur
     let place = folder();
     let file = workload("workloada");
     let words = format!("sqlite -P {file} -threads 2 -p writebuffer.size=10000");
-    let load = serval(place.path(), &format!("load {words}")).expect(0);
+    let flushes = |result: &str, status: &str| counted(&place.path().join(result), "FLUSH", status);
+    let load = serval(place.path(), &format!("load {words} --result load")).expect(0);
     assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
     // Records of some 1,080 bytes: ten fill it, for either client.
-    assert_eq!(load.value("[FLUSH], Operations,"), 100.0);
-    assert_eq!(load.value("[FLUSH], Return=OK,"), 100.0);
-    assert!(load.value("[FLUSH], AverageLatency(us),") > 0.0);
-    let run = serval(place.path(), &format!("run {words} -p seed=1")).expect(0);
+    assert_eq!(flushes("load", "OK"), 100);
+    assert!(!load.stdout.contains("FLUSH"), "{}", load.stdout);
+    let run = serval(place.path(), &format!("run {words} -p seed=1 --result run")).expect(0);
     let (reads, updates) = (run.value("[READ], Return=OK,"), run.value("[UPDATE], Return=BATCHED_OK,"));
     assert_eq!(reads + updates, 1000.0);
-    assert!(run.value("[FLUSH], Return=OK,") >= 2.0);
+    assert!(flushes("run", "OK") >= 2);
     // Inserts of what is there are refused when they are sent: acknowledged, and not done.
-    let again = serval(place.path(), &format!("load {words}")).expect(1);
+    let again = serval(place.path(), &format!("load {words} --result again")).expect(1);
     assert_eq!(again.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
-    assert_eq!(again.value("[FLUSH], Return=ERROR,"), 100.0);
+    assert_eq!(flushes("again", "ERROR"), 100);
     let fault = serval(place.path(), &format!("load sqlite -P {file} -p writebuffer.latency=5ms")).expect(2);
     assert!(fault.stderr.contains("set writebuffer.size"), "{}", fault.stderr);
 }

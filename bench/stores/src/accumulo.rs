@@ -16,11 +16,11 @@
 
 use crate::{
     StoreInfo,
-    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
-    wrapped::settings,
 };
+use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
+use serval_wrappers::settings;
 
 const INSTANCE: Property =
     Property::ycsb("accumulo.instanceName", Kind::Text, "Name of the Accumulo instance.");
@@ -133,6 +133,7 @@ pub const INFO: StoreInfo = StoreInfo {
               around the call; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f \
               drivers package'.",
     time_series: false,
+    behind_driver: true,
     properties: Table {
         heading: "accumulo",
         properties: &[

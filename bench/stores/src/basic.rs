@@ -1,14 +1,12 @@
 //! YCSB's BasicDB: keeps nothing and prints what it is asked, so that one can
 //! see what a workload does.
 
-use crate::{
-    StoreInfo,
-    delay::{Delay, SplitMix},
-};
+use crate::StoreInfo;
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, Outcome, Record, Reply, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table},
 };
+use serval_wrappers::delay::{Delay, SplitMix};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
@@ -57,6 +55,7 @@ pub const INFO: StoreInfo = StoreInfo {
     details: "Every verb prints its arguments and returns OK; reads and scans bring back no record. A client is a \
               thread. For measuring the client itself use noop.",
     time_series: true,
+    behind_driver: false,
     properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
 };
 

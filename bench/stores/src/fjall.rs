@@ -113,6 +113,7 @@ pub const INFO: StoreInfo = StoreInfo {
               which no other process can have open at the same time. Keys have 1 to 65,535 bytes.\n\
               A failure to write the journal ends the run: fjall then takes no more writes.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "fjall",
         properties: &[&PATH, &DURABILITY, &CACHE_SIZE, &MEMTABLE_SIZE, &COMPRESSION, &WORKERS],

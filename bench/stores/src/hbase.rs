@@ -15,11 +15,11 @@
 
 use crate::{
     StoreInfo,
-    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
-    wrapped::settings,
 };
+use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
+use serval_wrappers::settings;
 
 const QUORUM: Property = Property::serval(
     "hbase.zookeeper.quorum",
@@ -173,6 +173,7 @@ pub const INFO: StoreInfo = StoreInfo {
               (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and keytab. Needs Java 17 and \
               the driver, built once by 'mvn -f drivers package'.",
     time_series: false,
+    behind_driver: true,
     properties: Table {
         heading: "hbase",
         properties: &[

@@ -1,10 +1,8 @@
 //! Any binding of YCSB's, hosted by the driver process of `drivers/java`: the
 //! jar and the class are given, and `site.ycsb.DB` is called as YCSB calls it.
 
-use crate::{
-    StoreInfo,
-    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
-};
+use crate::StoreInfo;
+use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
 use std::{
     env,
@@ -54,6 +52,7 @@ pub const INFO: StoreInfo = StoreInfo {
               DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f drivers/java \
               package'. What the binding prints goes to standard error.",
     time_series: true,
+    behind_driver: true,
     properties: Table {
         heading: "java",
         properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &CONNECTIONS, &TIMEOUT, &GRACE],

@@ -9,8 +9,6 @@ pub mod basic;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
 mod columns;
-mod delay;
-pub mod driver;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "fjall")]
@@ -29,59 +27,69 @@ pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
-mod opening;
 pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg_attr(
+    not(all(feature = "cassandra", feature = "mysql")),
+    allow(dead_code, reason = "each store uses other parts, these two all of them")
+)]
+mod reconnecting;
 pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
-pub mod wrapped;
 pub mod yesquel_sql;
 pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
 pub use optional::{OPTIONAL, Optional};
+pub use serval_model::{StoreInfo, Visitor};
+
+use serval_driver as driver;
 use serval_model::{
-    Store,
-    properties::{Faults, Origin, Properties, Table},
+    OpenStore,
+    properties::{Faults, Origin, Properties},
 };
 
-/// What people are told of a store.
+/// Opens the store of this description, as [`open`] does.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreInfo {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// Other names (YCSB's, and the Java class that YCSB's `db` property carries).
-    pub aliases: &'static [&'static str],
-    /// One line.
-    pub summary: &'static str,
-    /// How records are laid out, what the verbs are mapped to, what to know.
-    pub details: &'static str,
-    /// Whether it takes the points and queries of time series as they are
-    /// meant. Other stores take them for records with odd fields.
-    pub time_series: bool,
-    /// Its properties.
-    pub properties: Table,
-}
+pub struct Opener(pub &'static StoreInfo);
 
-impl StoreInfo {
-    /// Whether properties that Serval does not know may be known to the store:
-    /// drivers are passed all of them.
-    pub fn passes_on(&self) -> bool {
-        self.properties.properties.iter().any(|property| property.name == driver::TIMEOUT.name)
+impl OpenStore for Opener {
+    fn info(&self) -> &'static StoreInfo {
+        self.0
+    }
+
+    fn open<V: Visitor>(&self, properties: &Properties, visitor: V) -> Result<V::Output, Faults> {
+        open(self.0.name, properties, visitor)
     }
 }
 
-/// Does something with a store of whatever type.
-pub trait Visitor {
-    /// What comes of it.
-    type Output;
-    /// Does it.
-    fn visit<S: Store>(self, store: S) -> Self::Output;
+/// Whether a store has a faster way to insert several records than one by one.
+pub fn batches(store: &StoreInfo) -> bool {
+    !WITHOUT_BATCHES.contains(&store.name)
 }
+
+/// Whether a store's update of a missing record inserts it.
+pub fn updates_insert(store: &StoreInfo) -> bool {
+    UPDATES_INSERT.contains(&store.name)
+}
+
+/// Whether what is written to a store can be read. Records are looked for in no other store.
+pub fn keeps_records(store: &StoreInfo) -> bool {
+    !KEEP_NOTHING.contains(&store.name)
+}
+
+/// Stores that insert the records of a batch one by one.
+const WITHOUT_BATCHES: &[&str] = &["basic", "cassandra", "memcached", "rest"];
+
+/// Stores whose update of a missing record inserts it.
+const UPDATES_INSERT: &[&str] = &["accumulo", "cassandra", "hbase", "redis"];
+
+/// Stores that forget what they are asked.
+const KEEP_NOTHING: &[&str] = &["basic", "noop"];
 
 /// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
 /// one and not in the other. A store's module has an `INFO`, and its type an
@@ -265,7 +273,10 @@ pub fn unknown(name: &str) -> String {
 #[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
-    use serval_model::properties::{Property, Source};
+    use serval_model::{
+        Store,
+        properties::{Property, Source},
+    };
     use std::collections::HashSet;
 
     struct Describe;
@@ -334,7 +345,7 @@ mod tests {
             let mut properties = wanted(info);
             // Those of a write buffer are the same everywhere.
             let general =
-                |property: &&&Property| wrapped::settings::PROPERTIES.properties.contains(*property);
+                |property: &&&Property| serval_wrappers::settings::PROPERTIES.properties.contains(*property);
             for property in info.properties.properties.iter().filter(|property| !general(property)) {
                 let named = property.name.starts_with(&format!("{}.", info.name))
                     || (info.passes_on()

@@ -15,8 +15,10 @@
 //! unsigned number, modulo their number. Nothing goes to another server when
 //! one is down.
 
-use crate::opening::{self, Opening};
-use crate::{StoreInfo, json, optional};
+use crate::{
+    StoreInfo, json, optional,
+    reconnecting::{Connector, Failure, Fate, Limit, Reconnecting},
+};
 use async_memcached::{
     AsciiProtocol, Client as Driver, Error, ErrorKind, MetaProtocol, MetaValue, Status as Said,
 };
@@ -28,11 +30,11 @@ use serval_model::{
 };
 use std::{
     fmt::Write as _,
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
+    task::Context,
     time::Duration,
 };
-use tokio::time::{self, Instant};
+use tokio::time;
 
 /// The port of a server whose address has none.
 const PORT: u16 = 11211;
@@ -112,6 +114,7 @@ pub const INFO: StoreInfo = StoreInfo {
               server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user names and \
               passwords are those of the text protocol (-Y).",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "memcached",
         properties: &[
@@ -247,14 +250,13 @@ impl Settings {
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, server: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let advice = if words.contains("unauthenticated") {
-            "The server wants a user name and a password: set memcached.username and memcached.password"
-        } else if words.contains("authentication") {
-            "Check memcached.username and memcached.password"
-        } else if matches!(error, Error::Connect(_)) {
-            "Is the server running, and does memcached.hosts name it?"
-        } else {
-            "Is this a memcached of version 1.6 or later, without TLS?"
+        let advice = match (Cause::of(error), error) {
+            (Some(Cause::NoLogin), _) => {
+                "The server wants a user name and a password: set memcached.username and memcached.password"
+            }
+            (Some(Cause::WrongLogin), _) => "Check memcached.username and memcached.password",
+            (_, Error::Connect(_)) => "Is the server running, and does memcached.hosts name it?",
+            _ => "Is this a memcached of version 1.6 or later, without TLS?",
         };
         self.error(server, format!("cannot connect: {words}. {advice}"))
     }
@@ -324,7 +326,8 @@ impl Store for Memcached {
         let settings = &self.settings;
         let mut links = Vec::with_capacity(settings.addresses.len());
         for server in 0..settings.addresses.len() {
-            links.push(Link { driver: Some(settings.connect(server).await?), opening: Opening::default() });
+            let opener = Opener { settings: Arc::clone(settings), server };
+            links.push(Reconnecting::connect(opener).await?);
         }
         Ok(MemcachedClient {
             settings: Arc::clone(settings),
@@ -344,16 +347,42 @@ fn server_of(key: &str, servers: usize) -> usize {
     if servers == 1 { 0 } else { string_hash(key) as u32 as usize % servers }
 }
 
-/// A connection to one server, which may have to be opened again.
-struct Link {
-    driver: Option<Driver>,
-    opening: Opening<Driver>,
+/// Opens connections of clients to one server.
+struct Opener {
+    settings: Arc<Settings>,
+    server: usize,
+}
+
+impl Connector for Opener {
+    type Connection = Driver;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.settings.operation_timeout, property: OPERATION_TIMEOUT.name }
+    }
+
+    fn open(&self) -> impl Future<Output = Result<Driver, StoreError>> + 'static {
+        let (settings, server) = (Arc::clone(&self.settings), self.server);
+        async move { settings.connect(server).await }
+    }
+
+    fn share(_: &Driver) -> Option<Driver> {
+        None
+    }
+
+    fn is_usable(driver: &mut Driver, _: &mut Context<'_>) -> bool {
+        !driver.is_closed()
+    }
+
+    fn failure(&self, _: &Driver, error: &Error) -> Failure {
+        failure(error)
+    }
 }
 
 /// One client with its connections.
 pub struct MemcachedClient {
     settings: Arc<Settings>,
-    links: Vec<Link>,
+    links: Vec<Reconnecting<Opener>>,
     /// The table and key of the operation, as the server knows them.
     key: String,
     document: Vec<u8>,
@@ -362,45 +391,69 @@ pub struct MemcachedClient {
     new: Record,
 }
 
-/// Takes one step on a connection: waits at most so long, and tells a failure
-/// as an outcome.
-async fn step<T>(
-    limit: Option<Duration>,
-    deadline: Option<Instant>,
-    future: impl Future<Output = Result<T, Error>>,
-) -> Result<Result<T, Said>, Outcome> {
-    let result = opening::by(deadline, future).await.ok_or_else(|| {
-        let limit = limit.unwrap_or_default();
-        let words = format!("connection lost: no answer within {limit:?} (memcached.opTimeoutMillis)");
-        Outcome::failed(Status::ServiceUnavailable, words)
-    })?;
+/// Tells an answer that an operation may expect from an error.
+fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Said>, Error> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(Error::Protocol(said @ (Said::NotStored | Said::Exists | Said::NotFound))) => Ok(Err(said)),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(error),
     }
 }
 
-/// The outcome of an error.
-fn failure(error: &Error) -> Outcome {
-    let status = match error {
-        Error::Protocol(Said::Error(kind)) => match kind {
-            ErrorKind::KeyTooLong => Status::BadRequest,
-            ErrorKind::Client(said) if said.contains("authenticat") => Status::Forbidden,
-            ErrorKind::Client(_) => Status::BadRequest,
-            ErrorKind::Server(said) if said.contains("too large") => Status::BadRequest,
-            ErrorKind::Server(said) if said.contains("memory") => Status::ServiceUnavailable,
-            ErrorKind::Server(_) | ErrorKind::Generic(_) | ErrorKind::NonexistentCommand => Status::Error,
-            ErrorKind::Protocol(_) | ErrorKind::OpaqueTooLong => return lost(error),
-        },
-        Error::Protocol(_) => Status::UnexpectedState,
-        _ => return lost(error),
-    };
-    Outcome::failed(status, words(error))
+/// What the server says in its `CLIENT_ERROR` and `SERVER_ERROR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    NoLogin,
+    WrongLogin,
+    TooLarge,
+    OutOfMemory,
 }
 
-fn lost(error: &Error) -> Outcome {
-    Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {}", words(error)))
+impl Cause {
+    /// The text protocol has no codes below these two, only words for people.
+    fn of(error: &Error) -> Option<Cause> {
+        let Error::Protocol(Said::Error(kind)) = error else { return None };
+        match kind {
+            ErrorKind::Client(words) if words.contains("unauthenticated") => Some(Cause::NoLogin),
+            ErrorKind::Client(words) if words.contains("authentication") => Some(Cause::WrongLogin),
+            ErrorKind::Server(words) if words.contains("too large") => Some(Cause::TooLarge),
+            ErrorKind::Server(words) if words.contains("memory") => Some(Cause::OutOfMemory),
+            _ => None,
+        }
+    }
+
+    fn status(self) -> Status {
+        match self {
+            Cause::NoLogin | Cause::WrongLogin => Status::Forbidden,
+            Cause::TooLarge => Status::BadRequest,
+            Cause::OutOfMemory => Status::ServiceUnavailable,
+        }
+    }
+}
+
+/// The outcome of an error, and what becomes of its connection.
+fn failure(error: &Error) -> Failure {
+    let cause = Cause::of(error);
+    let status = match error {
+        Error::Protocol(Said::Error(kind)) => match kind {
+            ErrorKind::KeyTooLong => Some(Status::BadRequest),
+            ErrorKind::Client(_) | ErrorKind::Server(_) if cause.is_some() => cause.map(Cause::status),
+            ErrorKind::Client(_) => Some(Status::BadRequest),
+            ErrorKind::Server(_) | ErrorKind::Generic(_) | ErrorKind::NonexistentCommand => {
+                Some(Status::Error)
+            }
+            ErrorKind::Protocol(_) | ErrorKind::OpaqueTooLong => None,
+        },
+        Error::Protocol(_) => Some(Status::UnexpectedState),
+        _ => None,
+    };
+    match status {
+        Some(status) => Failure { fate: Fate::Kept, outcome: Outcome::failed(status, words(error)) },
+        None => {
+            let words = format!("connection lost: {}", words(error));
+            Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
+        }
+    }
 }
 
 /// Moves a record's document into a record.
@@ -417,38 +470,25 @@ fn take(item: MetaValue, record: &mut Record) -> Result<(), Outcome> {
 }
 
 impl MemcachedClient {
-    /// Sets the key and finds its connection, opened again if it must be.
-    async fn link(
+    /// Does something with a key on its server's connection.
+    async fn with_key<T>(
         &mut self,
         table: &str,
         key: &str,
-        deadline: Option<Instant>,
-    ) -> Result<(&str, &mut Driver), Outcome> {
+        work: impl AsyncFnOnce(&mut Driver, &str) -> Result<T, Error>,
+    ) -> Result<Result<T, Said>, Outcome> {
         self.key.clear();
         // Writing to a string cannot fail.
         let _ = write!(self.key, "{table}-{key}");
-        let server = server_of(&self.key, self.links.len());
-        let link = &mut self.links[server];
-        if link.driver.as_ref().is_none_or(Driver::is_closed) {
-            link.driver = None;
-            let settings = Arc::clone(&self.settings);
-            let opened = link.opening.wait(|| async move { settings.connect(server).await });
-            let opened = opening::by(deadline, opened).await;
-            let late =
-                || opening::no_connection(self.settings.operation_timeout, "memcached.opTimeoutMillis");
-            link.driver = Some(opened.ok_or_else(late)??);
-        }
-        let driver = link.driver.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
-        Ok((&self.key, driver))
+        let (key, server) = (&self.key, server_of(&self.key, self.links.len()));
+        self.links[server].run(async |driver| expected(work(driver, key).await)).await
     }
 
     /// Gets the item of a key.
     async fn get(&mut self, table: &str, key: &str, flags: &[&str]) -> Result<MetaValue, Outcome> {
-        let limit = self.settings.operation_timeout;
-        let deadline = opening::deadline(limit);
-        let (key, driver) = self.link(table, key, deadline).await?;
-        let found = step(limit, deadline, driver.meta_get(key, false, None, Some(flags))).await?;
-        found.ok().flatten().ok_or(Outcome::NOT_FOUND)
+        let work =
+            async |driver: &mut Driver, key: &str| driver.meta_get(key, false, None, Some(flags)).await;
+        self.with_key(table, key, work).await?.ok().flatten().ok_or(Outcome::NOT_FOUND)
     }
 
     /// Writes the document under a key, in a mode or for a version.
@@ -457,16 +497,12 @@ impl MemcachedClient {
         let document = std::mem::take(&mut self.document);
         let flags = [how, &settings.expiration];
         let flags = if settings.expiration.is_empty() { &flags[..1] } else { &flags[..] };
-        let limit = settings.operation_timeout;
-        let deadline = opening::deadline(limit);
-        let said = async {
-            let (key, driver) = self.link(table, key, deadline).await?;
-            let writing = driver.meta_set(key, &document[..], false, None, Some(flags));
-            Ok(step(limit, deadline, writing).await?.map(drop))
-        }
-        .await;
+        let work = async |driver: &mut Driver, key: &str| {
+            driver.meta_set(key, &document[..], false, None, Some(flags)).await
+        };
+        let said = self.with_key(table, key, work).await;
         self.document = document;
-        said
+        Ok(said?.map(drop))
     }
 
     async fn merge(&mut self, table: &str, key: &str, fields: &Record) -> Result<Outcome, Outcome> {
@@ -548,13 +584,8 @@ impl Client for MemcachedClient {
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        let limit = self.settings.operation_timeout;
-        let deadline = opening::deadline(limit);
-        let done = async {
-            let (key, driver) = self.link(table, key, deadline).await?;
-            step(limit, deadline, driver.meta_delete(key, false, None, None)).await
-        };
-        match done.await {
+        let work = async |driver: &mut Driver, key: &str| driver.meta_delete(key, false, None, None).await;
+        match self.with_key(table, key, work).await {
             Ok(Ok(_)) => Outcome::OK,
             Ok(Err(_)) => Outcome::NOT_FOUND,
             Err(outcome) => outcome,
@@ -565,6 +596,24 @@ impl Client for MemcachedClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_server_says_in_words_has_the_status_of_its_kind() {
+        let client = |words: &str| ErrorKind::Client(words.to_owned());
+        let server = |words: &str| ErrorKind::Server(words.to_owned());
+        for (kind, status) in [
+            (client("unauthenticated"), Status::Forbidden),
+            (client("authentication failure"), Status::Forbidden),
+            (client("bad command line format"), Status::BadRequest),
+            (server("object too large for cache"), Status::BadRequest),
+            (server("out of memory storing object"), Status::ServiceUnavailable),
+            (server("odd"), Status::Error),
+        ] {
+            let words = format!("{kind:?}");
+            let failure = failure(&Error::Protocol(Said::Error(kind)));
+            assert_eq!((failure.fate, failure.outcome.status), (Fate::Kept, status), "{words}");
+        }
+    }
 
     #[test]
     fn a_key_is_on_the_server_where_spymemcached_has_it() {

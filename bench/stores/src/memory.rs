@@ -13,15 +13,13 @@
 //! each record whole, but inserts and deletes during the scan may or may not
 //! show.
 
-use crate::{
-    StoreInfo,
-    delay::{Delay, SplitMix},
-};
+use crate::StoreInfo;
 use crossbeam_skiplist::SkipMap;
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table as PropertyTable, units},
 };
+use serval_wrappers::delay::{Delay, SplitMix};
 use std::{
     collections::HashMap,
     ops::Bound,
@@ -58,6 +56,7 @@ pub const INFO: StoreInfo = StoreInfo {
               Delays are sleeps: Linux adds some 50 us to each, so a delay below that says little. \
               A client is a thread; its delays are the same in every run.",
     time_series: true,
+    behind_driver: false,
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };
 

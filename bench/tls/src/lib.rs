@@ -16,6 +16,7 @@ use rustls::{
 };
 use serval_model::properties::{Property, Reader};
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,6 +30,43 @@ pub enum Demand {
     Signer,
     /// Nothing but that the server holds its key.
     Nothing,
+}
+
+/// What went wrong with the encryption of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsFailure {
+    /// The server's certificate is not as demanded.
+    Certificate,
+    /// The server ended the handshake, as it does where it wants another
+    /// certificate of the client, or one at all.
+    Alert,
+    /// The server does not speak TLS, or none that the client does.
+    Protocol,
+}
+
+impl TlsFailure {
+    /// Finds rustls's error among an error and its causes.
+    pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<TlsFailure> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(error) = error.downcast_ref::<Error>() {
+                return Some(match error {
+                    Error::InvalidCertificate(_) | Error::NoCertificatesPresented => TlsFailure::Certificate,
+                    Error::AlertReceived(_) => TlsFailure::Alert,
+                    _ => TlsFailure::Protocol,
+                });
+            }
+            // Neither gives what it holds as its source.
+            next = if let Some(error) = error.downcast_ref::<io::Error>() {
+                error.get_ref().map(|inner| inner as _)
+            } else if let Some(error) = error.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+                Some(&**error as _)
+            } else {
+                error.source()
+            };
+        }
+        None
+    }
 }
 
 /// Who a client says it is: a chain of certificates and the key of the first.
@@ -188,5 +226,26 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::AlertDescription;
+
+    #[test]
+    fn the_encryption_s_failure_is_found_where_drivers_put_it() {
+        let certificate = || Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let held = io::Error::new(io::ErrorKind::InvalidData, certificate());
+        assert_eq!(TlsFailure::of(&held), Some(TlsFailure::Certificate));
+        // As redis has it.
+        let shared: Arc<dyn std::error::Error + Send + Sync> = Arc::new(held);
+        assert_eq!(TlsFailure::of(&shared), Some(TlsFailure::Certificate));
+        let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
+        assert_eq!(TlsFailure::of(&alert), Some(TlsFailure::Alert));
+        let other = io::Error::other(Error::DecryptError);
+        assert_eq!(TlsFailure::of(&other), Some(TlsFailure::Protocol));
+        assert_eq!(TlsFailure::of(&io::Error::other("certificate")), None);
     }
 }

@@ -13,7 +13,7 @@
 //! assert!(later.since(&earlier).cpu_s >= 0.0);
 //! ```
 //!
-//! What the system cannot tell is left out of a [`Usage`](serval_measure::load::Usage),
+//! What the system cannot tell is left out of a [`Usage`](serval_result::load::Usage),
 //! and never made up. Bytes are those of TCP connections, payload only, that
 //! are open at the end: what a connection carried that was closed in between is
 //! lost, and Unix sockets have no count. On systems other than Linux nothing is

@@ -5,7 +5,7 @@ use crate::{
     parse::{self, Schedule, Stat},
     tcp::Sockets,
 };
-use serval_measure::load::Usage;
+use serval_result::load::Usage;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap, HashSet},

@@ -11,6 +11,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.LongSupplier;
+import site.ycsb.RandomByteIterator;
 import site.ycsb.generator.AcknowledgedCounterGenerator;
 import site.ycsb.generator.ConstantIntegerGenerator;
 import site.ycsb.generator.DiscreteGenerator;
@@ -47,6 +48,7 @@ public final class Golden {
     golden.threadLocalRandom();
     golden.hashes();
     golden.integrity();
+    golden.values();
     golden.zipfian();
     golden.scrambled();
     golden.latest();
@@ -167,6 +169,22 @@ public final class Golden {
           length.set(workload, new ConstantIntegerGenerator(size));
           out.println(key + " " + field + " " + size + " " + build.invoke(workload, key, field));
         }
+      }
+    }
+    close();
+  }
+
+  private void values() throws Exception {
+    open("values.txt");
+    for (int size : new int[] {0, 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 47, 48, 49, 60, 96, 100, 1000}) {
+      for (long seed : new long[] {size, -1}) {
+        seed(seed);
+        byte[] value = new RandomByteIterator(size).toArray();
+        out.print(size + " " + seed + " ");
+        for (byte b : value) {
+          out.printf("%02x", b);
+        }
+        out.println();
       }
     }
     close();

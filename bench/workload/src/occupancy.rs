@@ -2,8 +2,11 @@
 //! Repositories", CIDR 2007): as many records as fill a share of a disk, and
 //! operations that write it over several times.
 
-use crate::core::{CoreWorkload, field_lengths, override_counts, properties::FIELD_COUNT};
-use serval_model::properties::{Kind, Properties, Property, Reader, Table};
+use crate::{
+    core::{CoreWorkload, field_lengths, override_counts, properties::FIELD_COUNT},
+    files::InputFiles,
+};
+use serval_model::properties::{Kind, Properties, Property, Reader, Table, units::counted};
 
 /// How often the store is written over.
 pub const STORAGE_AGES: Property = Property::ycsb(
@@ -30,6 +33,7 @@ pub const PROPERTIES: Table =
 /// reader; returns what it had overruled, for a warning.
 pub fn derive_counts(
     properties: &mut Properties,
+    files: &dyn InputFiles,
 ) -> Result<Option<String>, serval_model::properties::Faults> {
     let before = properties.clone();
     let mut reader = Reader::new(&before);
@@ -37,7 +41,7 @@ pub fn derive_counts(
     let disk = reader.size(&DISK_SIZE);
     let occupancy = reader.number(&OCCUPANCY);
     let fields = reader.count(&FIELD_COUNT);
-    let length = field_lengths(&mut reader).map_or(1.0, |lengths| lengths.mean());
+    let length = field_lengths(&mut reader, files).map_or(1.0, |lengths| lengths.mean());
     let records = (occupancy * (disk as f64 / (length * fields as f64))) as u64;
     if records == 0 {
         reader.fault(
@@ -51,8 +55,10 @@ pub fn derive_counts(
         .filter(|name| before.get(name).is_some())
         .collect();
     override_counts(properties, records, ages.saturating_mul(records));
-    Ok((!overruled.is_empty())
-        .then(|| format!("{} overruled by disksize and occupancy: {records} records", overruled.join(", "))))
+    Ok((!overruled.is_empty()).then(|| {
+        let records = counted(records, "record");
+        format!("{} overruled by disksize and occupancy: {records}", overruled.join(", "))
+    }))
 }
 
 /// Constant occupancy is the core workload with counts of its own.

@@ -4,46 +4,135 @@
 use crate::random::Random;
 use serval_model::java::string_hash_from;
 
-/// Random printable characters: space to tilde, 95 of them.
-const FIRST: u8 = b' ';
-const CHARACTERS: u16 = 95;
-
 /// What the compressible part of a value consists of.
 const FILLER: u8 = b'x';
 
-/// Appends `length` bytes of printable ASCII, of which the share
-/// `compressibility` (0 to 1) is one repeated character and the rest is
-/// random: 6.5 bits a byte, so that general-purpose compressors leave at
-/// least 0.8 of it.
-#[inline]
-pub fn write_random<R: Random + ?Sized>(out: &mut Vec<u8>, length: usize, compressibility: f64, rng: &mut R) {
-    let start = out.len();
-    let random =
-        if compressibility > 0.0 { length - (length as f64 * compressibility) as usize } else { length };
-    out.resize(start + length, FILLER);
-    let text = &mut out[start..start + random];
-    let (blocks, rest) = text.as_chunks_mut::<32>();
-    for block in blocks {
-        for part in block.as_chunks_mut::<8>().0 {
-            *part = rng.next_u64().to_le_bytes();
-        }
-        // A second pass over the block, so that the compiler can do all of
-        // its bytes at once.
-        for byte in block {
-            *byte = printable(*byte);
-        }
-    }
-    for part in rest.chunks_mut(8) {
-        let random = rng.next_u64().to_le_bytes();
-        for (byte, random) in part.iter_mut().zip(random) {
-            *byte = printable(random);
+/// Which random bytes a value consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RandomBytes {
+    /// YCSB's: 31 random bits for six bytes, 0x20 to 0x7f.
+    Ycsb,
+    /// The 95 printable characters, about equally often: 6.5 random bits a byte.
+    Incompressible,
+}
+
+/// How random values are made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomText {
+    /// The bytes of the random part.
+    pub bytes: RandomBytes,
+    /// Share of a value, from 0 to 1, that is one repeated character.
+    pub compressibility: f64,
+}
+
+impl RandomText {
+    /// Appends a value of `length` bytes.
+    #[inline]
+    pub fn write<R: Random + ?Sized>(self, out: &mut Vec<u8>, length: usize, rng: &mut R) {
+        let start = out.len();
+        let filler =
+            if self.compressibility > 0.0 { (length as f64 * self.compressibility) as usize } else { 0 };
+        out.resize(start + length, FILLER);
+        let text = &mut out[start..start + length - filler];
+        match self.bytes {
+            RandomBytes::Ycsb => ycsb::fill(text, rng),
+            RandomBytes::Incompressible => incompressible::fill(text, rng),
         }
     }
 }
 
-#[inline]
-fn printable(random: u8) -> u8 {
-    FIRST + ((u16::from(random) * CHARACTERS) >> 8) as u8
+/// The bytes of YCSB's `RandomByteIterator`: each draw of 32 bits gives six bytes. Byte k is
+/// 0x20 plus the bits of the draw from 5k on that its mask selects. The masks overlap.
+mod ycsb {
+    use super::Random;
+
+    /// Bytes of a block: as many as four numbers of 64 bits give, two draws each.
+    const BLOCK: usize = 48;
+
+    /// Masks of the three even bytes of a draw, and of the three odd ones.
+    const EVEN: [u16; 3] = [0x1f, 0x5f, 0x3f];
+    const ODD: [u16; 3] = [0x3f, 0x1f, 0x5f];
+
+    /// The masks of the pairs of bytes in a block: even bytes are the lower halves.
+    const LOW: [u16; BLOCK / 2] = repeated(EVEN, 0);
+    const HIGH: [u16; BLOCK / 2] = repeated(ODD, 8);
+
+    const fn repeated(masks: [u16; 3], shift: u32) -> [u16; BLOCK / 2] {
+        let mut all = [0; BLOCK / 2];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = masks[index % masks.len()] << shift;
+            index += 1;
+        }
+        all
+    }
+
+    /// Fills whole blocks of 12 bytes, at most [`BLOCK`] bytes.
+    #[inline]
+    fn fill_block<R: Random + ?Sized, const N: usize>(block: &mut [u8; N], rng: &mut R) {
+        for part in block.as_chunks_mut::<12>().0 {
+            let draws = rng.next_u64();
+            // The bits of a pair: its even byte's begin at bit 0, its odd byte's at bit 5.
+            for (pair, shift) in part.as_chunks_mut::<2>().0.iter_mut().zip([0, 10, 20, 32, 42, 52]) {
+                *pair = ((draws >> shift) as u16).to_le_bytes();
+            }
+        }
+        // A second pass over the block, so that the compiler can do many pairs at once.
+        for ((pair, low), high) in block.as_chunks_mut::<2>().0.iter_mut().zip(&LOW).zip(&HIGH) {
+            let bits = u16::from_le_bytes(*pair);
+            *pair = (((bits & low) | ((bits << 3) & high)) + 0x2020).to_le_bytes();
+        }
+    }
+
+    #[inline]
+    pub(super) fn fill<R: Random + ?Sized>(text: &mut [u8], rng: &mut R) {
+        let (blocks, rest) = text.as_chunks_mut::<BLOCK>();
+        for block in blocks {
+            fill_block(block, rng);
+        }
+        for part in rest.chunks_mut(12) {
+            let mut block = [0; 12];
+            fill_block(&mut block, rng);
+            for (byte, random) in part.iter_mut().zip(block) {
+                *byte = random;
+            }
+        }
+    }
+}
+
+/// Printable characters, which general-purpose compressors reduce to no less than 0.8 of their size.
+mod incompressible {
+    use super::Random;
+
+    /// Space to tilde, 95 characters.
+    const FIRST: u8 = b' ';
+    const CHARACTERS: u16 = 95;
+
+    #[inline]
+    pub(super) fn fill<R: Random + ?Sized>(text: &mut [u8], rng: &mut R) {
+        let (blocks, rest) = text.as_chunks_mut::<32>();
+        for block in blocks {
+            for part in block.as_chunks_mut::<8>().0 {
+                *part = rng.next_u64().to_le_bytes();
+            }
+            // A second pass over the block, so that the compiler can do all of
+            // its bytes at once.
+            for byte in block {
+                *byte = printable(*byte);
+            }
+        }
+        for part in rest.chunks_mut(8) {
+            let random = rng.next_u64().to_le_bytes();
+            for (byte, random) in part.iter_mut().zip(random) {
+                *byte = printable(random);
+            }
+        }
+    }
+
+    #[inline]
+    fn printable(random: u8) -> u8 {
+        FIRST + ((u16::from(random) * CHARACTERS) >> 8) as u8
+    }
 }
 
 /// Appends the value that YCSB writes with `dataintegrity`: key, colon, field;
@@ -97,16 +186,22 @@ mod tests {
     use super::*;
     use crate::random::Rng;
 
+    const YCSB: RandomText = RandomText { bytes: RandomBytes::Ycsb, compressibility: 0.0 };
+    const INCOMPRESSIBLE: RandomText = RandomText { bytes: RandomBytes::Incompressible, ..YCSB };
+
     #[test]
-    fn random_values_are_printable_and_all_different() {
+    fn random_values_are_ascii_text_and_all_different() {
         let mut rng = Rng::new(7);
         let mut seen = std::collections::HashSet::new();
-        for length in [1, 7, 8, 31, 32, 33, 100, 1000] {
-            let mut out = b"before".to_vec();
-            write_random(&mut out, length, 0.0, &mut rng);
-            assert_eq!(out.len(), 6 + length);
-            assert!(out[6..].iter().all(|b| (b' '..=b'~').contains(b)), "{out:?}");
-            assert!(length < 8 || seen.insert(out));
+        for (text, last) in [(YCSB, 0x7f), (INCOMPRESSIBLE, b'~')] {
+            for length in [1, 7, 8, 12, 31, 32, 33, 48, 59, 100, 1000] {
+                let mut out = b"before".to_vec();
+                text.write(&mut out, length, &mut rng);
+                assert_eq!(out.len(), 6 + length);
+                assert!(out.starts_with(b"before"));
+                assert!(out[6..].iter().all(|b| (b' '..=last).contains(b)), "{out:?}");
+                assert!(length < 8 || seen.insert(out));
+            }
         }
     }
 
@@ -114,7 +209,7 @@ mod tests {
     fn every_character_comes_about_as_often() {
         let mut rng = Rng::new(7);
         let mut out = Vec::new();
-        write_random(&mut out, 95_000, 0.0, &mut rng);
+        INCOMPRESSIBLE.write(&mut out, 95_000, &mut rng);
         let mut counts = [0u32; 256];
         out.iter().for_each(|&b| counts[b as usize] += 1);
         // 256 values fall on 95 characters: two or three each.
@@ -127,19 +222,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn ten_thousand_values_hardly_compress() {
+    /// What deflate leaves of 10,000 values.
+    fn deflated(mut write: impl FnMut(&mut Vec<u8>)) -> f64 {
         use std::io::Write;
+        let mut values = Vec::new();
+        for _ in 0..10_000 {
+            write(&mut values);
+        }
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(&values).unwrap();
+        encoder.finish().unwrap().len() as f64 / values.len() as f64
+    }
+
+    #[test]
+    fn values_compress_as_much_as_is_said() {
         let mut rng = Rng::new(7);
-        for (compressibility, at_least, at_most) in [(0.0, 0.75, 1.0), (0.5, 0.38, 0.55)] {
-            let mut values = Vec::new();
-            for _ in 0..10_000 {
-                write_random(&mut values, 100, compressibility, &mut rng);
-            }
-            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
-            encoder.write_all(&values).unwrap();
-            let share = encoder.finish().unwrap().len() as f64 / values.len() as f64;
-            assert!((at_least..at_most).contains(&share), "{compressibility}: {share}");
+        let cases = [
+            (INCOMPRESSIBLE, 0.82, 0.84),
+            (RandomText { compressibility: 0.5, ..INCOMPRESSIBLE }, 0.43, 0.45),
+            (YCSB, 0.78, 0.80),
+            (RandomText { compressibility: 0.5, ..YCSB }, 0.41, 0.43),
+        ];
+        for (text, at_least, at_most) in cases {
+            let share = deflated(|values| text.write(values, 100, &mut rng));
+            assert!((at_least..at_most).contains(&share), "{text:?}: {share}");
+        }
+    }
+
+    /// YCSB's algorithm byte by byte, as `RandomByteIterator.fillBytesImpl` has it.
+    fn as_ycsb_does(out: &mut Vec<u8>, length: usize, rng: &mut Rng) {
+        let end = out.len() + length;
+        while out.len() < end {
+            let bits = rng.next_u64() as u32 as i32;
+            let masks = [31, 63, 95, 31, 63, 95];
+            out.extend((0..6).map(|k| ((bits >> (5 * k)) & masks[k as usize]) as u8 + b' '));
+        }
+        out.truncate(end);
+    }
+
+    #[test]
+    fn values_compress_as_much_as_ycsbs() {
+        for (ours, theirs) in [(1, 2), (3, 4)] {
+            let (mut ours, mut theirs) = (Rng::new(ours), Rng::new(theirs));
+            let ours = deflated(|values| YCSB.write(values, 100, &mut ours));
+            let theirs = deflated(|values| as_ycsb_does(values, 100, &mut theirs));
+            assert!((ours / theirs - 1.0).abs() < 0.01, "{ours} {theirs}");
         }
     }
 
@@ -148,7 +275,7 @@ mod tests {
         let mut rng = Rng::new(7);
         for (compressibility, filler) in [(0.25, 25), (0.5, 50), (1.0, 100)] {
             let mut out = Vec::new();
-            write_random(&mut out, 100, compressibility, &mut rng);
+            RandomText { compressibility, ..INCOMPRESSIBLE }.write(&mut out, 100, &mut rng);
             assert_eq!(out.len(), 100);
             assert!(out[100 - filler..].iter().all(|&b| b == FILLER));
         }

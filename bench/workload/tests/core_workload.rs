@@ -24,6 +24,7 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    batches: true,
     share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
@@ -33,7 +34,7 @@ fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
     let mut properties = Properties::new();
     properties.load(text.as_bytes(), Path::new("test")).unwrap();
     let mut reader = Reader::new(&properties);
-    let workload = CoreWorkload::open(&mut reader, facts);
+    let workload = CoreWorkload::open(&mut reader, facts, &BTreeMap::new());
     reader.finish()?;
     Ok(workload.unwrap())
 }
@@ -352,15 +353,19 @@ fn the_same_seed_gives_the_same_stream() {
 fn the_stream_of_seed_1_is_what_it_always_was() {
     let text = "recordcount=1000\nreadproportion=0.4\nupdateproportion=0.2\ninsertproportion=0.1\nscanproportion=0.1\n\
                 readmodifywriteproportion=0.2\nrequestdistribution=exactzipfian\nfieldlength=12\nfieldcount=2\n";
-    let workload = open(text, &RUN).unwrap();
-    let mut lines = String::new();
-    drive(&workload, 1, 40, |operation| {
-        let values: Vec<_> =
-            operation.record.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();
-        let Operation { kind, key, scan_length, .. } = operation;
-        lines += &format!("{} {key} {scan_length} {}\n", kind.name(), values.join(" "));
-    });
-    assert_eq!(lines, include_str!("stream_of_seed_1.txt"));
+    let stream = |more: &str| {
+        let workload = open(&format!("{text}{more}"), &RUN).unwrap();
+        let mut lines = String::new();
+        drive(&workload, 1, 40, |operation| {
+            let values: Vec<_> =
+                operation.record.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();
+            let Operation { kind, key, scan_length, .. } = operation;
+            lines += &format!("{} {key} {scan_length} {}\n", kind.name(), values.join(" "));
+        });
+        lines
+    };
+    assert_eq!(stream(""), include_str!("stream_of_seed_1.txt"));
+    assert_eq!(stream("fieldvalues=incompressible\n"), include_str!("stream_of_seed_1_incompressible.txt"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serval_workload::{
     hash::fnv64,
     keys::{KeyFormat, KeyOrder},
     random::Random,
-    values::write_integrity,
+    values::{RandomBytes, RandomText, write_integrity},
 };
 use std::fmt::Write;
 
@@ -134,6 +134,34 @@ fn integrity_values() {
         }
     }
     compare("integrity.txt", &out, include_str!("../golden/integrity.txt"));
+}
+
+/// Two draws of 32 bits of Java's as one of 64.
+struct Ints(ThreadLocalRandom);
+
+impl Random for Ints {
+    fn next_u64(&mut self) -> u64 {
+        let (low, high) = (self.0.next_int() as u32, self.0.next_int() as u32);
+        u64::from(high) << 32 | u64::from(low)
+    }
+}
+
+#[test]
+fn random_values() {
+    let text = RandomText { bytes: RandomBytes::Ycsb, compressibility: 0.0 };
+    let mut out = String::new();
+    for size in [0usize, 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 47, 48, 49, 60, 96, 100, 1000] {
+        for seed in [size as i64, -1] {
+            let mut random = Ints(ThreadLocalRandom::new(seed));
+            // YCSB's iterator draws once when it is made, and does not use it.
+            random.0.next_int();
+            let mut value = Vec::new();
+            text.write(&mut value, size, &mut random);
+            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            line!(out, "{size} {seed} {hex}");
+        }
+    }
+    compare("values.txt", &out, include_str!("../golden/values.txt"));
 }
 
 #[test]

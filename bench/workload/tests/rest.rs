@@ -12,7 +12,11 @@ use serval_workload::{
     core::{Circumstances, Phase},
     rest::{RestWorkload, properties::PROPERTIES},
 };
-use std::{collections::HashMap, fmt::Write, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 const RUN: Circumstances = Circumstances {
     phase: Phase::Run,
@@ -21,27 +25,27 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    batches: true,
     share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 
-/// A folder with traces: `a` of 100 URLs, `b` of 3, `c` of 2.
-fn traces() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+/// InputFiles by name.
+type Folder = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Traces: `a` of 100 URLs, `b` of 3, `c` of 2.
+fn traces() -> Folder {
     let mut a = String::new();
     (0..100).for_each(|n| writeln!(a, "a/{n}").unwrap());
-    std::fs::write(folder.path().join("a"), a).unwrap();
-    std::fs::write(folder.path().join("b"), "b/0\r\nb/1\r\nb/2").unwrap();
-    std::fs::write(folder.path().join("c"), "a/1\nc/1\n").unwrap();
-    folder
+    let files = [("a", a.as_str()), ("b", "b/0\r\nb/1\r\nb/2"), ("c", "a/1\nc/1\n")];
+    files.map(|(name, text)| (name.into(), text.into())).into()
 }
 
-fn open(folder: &tempfile::TempDir, text: &str, facts: &Circumstances) -> Result<RestWorkload, Faults> {
-    let text = text.replace("DIR", &folder.path().display().to_string());
+fn open(folder: &Folder, text: &str, facts: &Circumstances) -> Result<RestWorkload, Faults> {
     let mut properties = Properties::new();
     properties.load(text.as_bytes(), Path::new("test")).unwrap();
     let mut reader = Reader::new(&properties);
-    let workload = RestWorkload::open(&mut reader, facts);
+    let workload = RestWorkload::open(&mut reader, facts, folder);
     reader.finish()?;
     Ok(workload.expect("no faults, so a workload"))
 }
@@ -79,7 +83,7 @@ fn asked(
 }
 
 const MIX: &str = "readproportion=0.4\nupdateproportion=0.3\ninsertproportion=0.2\ndeleteproportion=0.1\n\
-                   url.trace.read=DIR/a\nurl.trace.update=DIR/b\nurl.trace.insert=DIR/c\nurl.trace.delete=DIR/b\n";
+                   url.trace.read=a\nurl.trace.update=b\nurl.trace.insert=c\nurl.trace.delete=b\n";
 
 #[test]
 fn shares_urls_and_bodies_are_as_asked() {
@@ -123,7 +127,7 @@ fn a_seed_gives_the_same_requests_and_another_others() {
 /// How often each line of `a` is read.
 fn counts(text: &str) -> Vec<f64> {
     let folder = traces();
-    let text = format!("updateproportion=0\nurl.trace.read=DIR/a\n{text}");
+    let text = format!("updateproportion=0\nurl.trace.read=a\n{text}");
     let all = asked(&open(&folder, &text, &RUN).unwrap(), 3, 200_000, &Outcome::OK);
     let mut counts: HashMap<String, f64> = HashMap::new();
     all.iter().for_each(|(_, url, _)| *counts.entry(url.clone()).or_default() += 1.0 / 2e5);
@@ -165,7 +169,7 @@ fn distributions_are_over_the_lines_as_they_stand() {
 #[test]
 fn sequential_is_the_trace_for_all_clients_together() {
     let folder = traces();
-    let text = "updateproportion=0\nurl.trace.read=DIR/b\nrequestdistribution=sequential";
+    let text = "updateproportion=0\nurl.trace.read=b\nrequestdistribution=sequential";
     let workload = open(&folder, text, &RUN).unwrap();
     let urls = |seed, count| {
         let all = asked(&workload, seed, count, &Outcome::OK);
@@ -177,10 +181,10 @@ fn sequential_is_the_trace_for_all_clients_together() {
 
 #[test]
 fn sizes_are_by_distribution() {
-    let folder = traces();
-    std::fs::write(folder.path().join("sizes"), "BlockSize\t10\n0\t0\n1\t1\n2\t1\n").unwrap();
+    let mut folder = traces();
+    folder.insert("sizes".into(), b"BlockSize\t10\n0\t0\n1\t1\n2\t1\n".into());
     let sizes = |text: &str| {
-        let text = format!("readproportion=0\nupdateproportion=1\nurl.trace.update=DIR/b\n{text}");
+        let text = format!("readproportion=0\nupdateproportion=1\nurl.trace.update=b\n{text}");
         let all = asked(&open(&folder, &text, &RUN).unwrap(), 5, 20_000, &Outcome::OK);
         let mut sizes: Vec<usize> = all.into_iter().map(|(_, _, body)| body.len()).collect();
         sizes.sort_unstable();
@@ -189,7 +193,7 @@ fn sizes_are_by_distribution() {
     assert_eq!(sizes("fieldlength=7").first(), sizes("fieldlength=7").last());
     let uniform = sizes("fieldlengthdistribution=uniform\nminfieldlength=5\nfieldlength=9");
     assert_eq!((uniform[0], uniform[19_999]), (5, 9));
-    let histogram = sizes("fieldlengthdistribution=exacthistogram\nfieldlengthhistogram=DIR/sizes");
+    let histogram = sizes("fieldlengthdistribution=exacthistogram\nfieldlengthhistogram=sizes");
     assert_eq!((histogram[0], histogram[19_999]), (20, 30));
     // From 1, whatever minfieldlength: so it is in YCSB.
     let steep = sizes("fieldlengthdistribution=zipfian\nfieldlength=1000\nminfieldlength=500");
@@ -202,7 +206,7 @@ fn sizes_are_by_distribution() {
 fn a_load_inserts_each_url_that_is_asked_for_once() {
     let folder = traces();
     let text = "readproportion=0.5\nupdateproportion=0.3\ninsertproportion=0.1\ndeleteproportion=0.1\n\
-                url.trace.read=DIR/b\nurl.trace.update=DIR/c\nurl.trace.delete=DIR/b\nurl.trace.insert=DIR/a\n";
+                url.trace.read=b\nurl.trace.update=c\nurl.trace.delete=b\nurl.trace.insert=a\n";
     let workload = open(&folder, text, &LOAD).unwrap();
     assert_eq!(workload.units(), Some(5));
     assert_eq!(
@@ -226,11 +230,11 @@ fn a_load_inserts_each_url_that_is_asked_for_once() {
 
 #[test]
 fn faults_come_together_and_name_file_and_line() {
-    let folder = traces();
-    std::fs::write(folder.path().join("bad"), "x\ny z\n").unwrap();
+    let mut folder = traces();
+    folder.insert("bad".into(), b"x\ny z\n".into());
     let text = "readproportion=0.5\nupdateproportion=0.5\ninsertproportion=0.1\ndeleteproportion=0.1\n\
                 scanproportion=0.1\nreadmodifywriteproportion=0.1\n\
-                url.trace.read=DIR/bad\nurl.trace.update=DIR/none\nurl.trace.insert=DIR/b\nurl.trace.delete=DIR/b\n\
+                url.trace.read=bad\nurl.trace.update=none\nurl.trace.insert=b\nurl.trace.delete=b\n\
                 requestdistribution=latest\ninsertrequestdistribution=zipfian\ninsertzipfconstant=1.5\n\
                 deleterequestdistribution=exponential\nexponential.frac=1000\ndeleterecordcount=0\n\
                 fieldlength=2000000000000\n";
@@ -250,7 +254,7 @@ fn faults_come_together_and_name_file_and_line() {
     }
     let nothing = open(&folder, "readproportion=0\nupdateproportion=0", &RUN).unwrap_err().to_string();
     assert!(nothing.contains("nothing to do") && nothing.contains("deleteproportion"), "{nothing}");
-    let unused = "readproportion=0\nupdateproportion=0\ninsertproportion=1\nurl.trace.insert=DIR/b";
+    let unused = "readproportion=0\nupdateproportion=0\ninsertproportion=1\nurl.trace.insert=b";
     assert!(open(&folder, unused, &RUN).is_ok(), "other traces are not looked for");
     let load = open(&folder, unused, &LOAD).unwrap_err().to_string();
     assert!(load.contains("nothing to load"), "{load}");

@@ -2,6 +2,7 @@
 //! YCSB core asks for (`golden/TimeSeriesGolden.java`), and its own promises.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use proptest::prelude::*;
 use serval_model::{
@@ -30,6 +31,7 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    batches: true,
     share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };

@@ -37,7 +37,7 @@ pub(crate) const KIND: Kind = Kind {
 
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
     let server = AccumuloServer::start(children, &options)?;
     let variables =
         vec![("SERVAL_TEST_ACCUMULO", server.address()), ("SERVAL_TEST_ACCUMULO_PASSWORD", password)];
@@ -95,6 +95,8 @@ impl AccumuloServer {
         let files = folder.path().join("cluster");
         let mut command = Command::new("java");
         command
+            // Its parts are processes of their own, which have only this from us.
+            .env("JDK_JAVA_OPTIONS", options.java_level())
             .args(["-Xmx128m", "-XX:+UseSerialGC", "-cp", class_path])
             .arg(source)
             .arg(&files)

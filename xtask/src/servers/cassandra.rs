@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::cql::{Connection, Level};
 use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::{Fixture, Kind, Options, QUICK_JAVA, Server, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -78,7 +78,7 @@ pub(crate) const KIND: Kind = Kind {
 /// second one, open to all, would take 1 GB more.
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
     let server = CassandraServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_CASSANDRA", server.address()),
@@ -167,7 +167,7 @@ impl CassandraRing {
             let config = config_text(&place, &folder, None)? + &more;
             // Three share the processors with their clients: what is compiled better later is of
             // less use than what is compiled soon.
-            let process = launch(children, folder, &config, &class_path, &["-XX:TieredStopAtLevel=1"])?;
+            let process = launch(children, folder, &config, &class_path, &[QUICK_JAVA])?;
             Ok(RingNode { process, address: SocketAddr::from((address_of(number), port)) })
         };
         Ok(Self { nodes: (1..=SEVERAL).map(start).collect::<Result<_>>()?, port })
@@ -283,7 +283,7 @@ impl CassandraServer {
         let seeds = format!("{}:{storage_port}", Ipv4Addr::LOCALHOST);
         let place = Place { address: Ipv4Addr::LOCALHOST, port, storage_port, seeds: &seeds };
         let config = config_text(&place, &folder, options.password.as_deref())? + &tls_text(&folder);
-        let process = launch(children, folder, &config, class_path, &["-XX:TieredStopAtLevel=4"])?;
+        let process = launch(children, folder, &config, class_path, &[options.java_level()])?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let server = Self { process, port, password: options.password.clone(), certificate };
         let user = options.password.as_ref().map(|_| (USER, FIRST_PASSWORD));

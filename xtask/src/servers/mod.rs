@@ -25,10 +25,23 @@ pub(crate) struct Options {
     pub(crate) port: Option<u16>,
     /// What it asks of its clients; nothing if `None`.
     pub(crate) password: Option<String>,
+    /// Whether it serves tests only, which are over before what the Java compiler
+    /// optimises has paid for itself.
+    pub(crate) short_lived: bool,
 }
 
+impl Options {
+    /// The argument of `java` for how far it optimises.
+    pub(crate) fn java_level(&self) -> &'static str {
+        if self.short_lived { QUICK_JAVA } else { "-XX:TieredStopAtLevel=4" }
+    }
+}
+
+/// The argument of `java` for code that is compiled soon rather than well.
+pub(crate) const QUICK_JAVA: &str = "-XX:TieredStopAtLevel=1";
+
 /// A server that runs.
-pub(crate) trait Server {
+pub(crate) trait Server: Send {
     /// Where it listens, for people.
     fn address(&self) -> String;
     /// The `-p` arguments that point Serval at it, as words.

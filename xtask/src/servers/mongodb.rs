@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::process::{self, Process};
-use super::{Fixture, Kind, Server};
+use super::{Fixture, Kind, Options, Server};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -26,7 +26,7 @@ pub(crate) const KIND: Kind = Kind {
         if options.password.is_some() {
             return Err("the stand-in for MongoDB knows no passwords".to_owned());
         }
-        Ok(Box::new(MongoStandIn::start(children, options.port, false)?))
+        Ok(Box::new(MongoStandIn::start(children, options, false)?))
     },
     fixture,
     variables: &["SERVAL_TEST_MONGODB", "SERVAL_TEST_MONGODB_TLS", "SERVAL_TEST_MONGODB_CA"],
@@ -34,8 +34,9 @@ pub(crate) const KIND: Kind = Kind {
 
 /// One without TLS and one with it.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let plain = MongoStandIn::start(children, None, false)?;
-    let tls = MongoStandIn::start(children, None, true)?;
+    let options = Options { short_lived: true, ..Options::default() };
+    let plain = MongoStandIn::start(children, &options, false)?;
+    let tls = MongoStandIn::start(children, &options, true)?;
     let variables = vec![
         ("SERVAL_TEST_MONGODB", plain.address()),
         ("SERVAL_TEST_MONGODB_TLS", tls.address()),
@@ -66,15 +67,18 @@ impl Server for MongoStandIn {
 
 impl MongoStandIn {
     /// Starts one and returns once it answers.
-    fn start(children: &Children, port: Option<u16>, tls: bool) -> Result<Self> {
+    fn start(children: &Children, options: &Options, tls: bool) -> Result<Self> {
         let class_path = maven::class_path(children, &[STAND_IN])?;
-        process::on_a_port(port, children, |port| Self::start_on(port, children, tls, &class_path))
+        let level = options.java_level();
+        process::on_a_port(options.port, children, |port| {
+            Self::start_on(port, children, tls, level, &class_path)
+        })
     }
 
-    fn start_on(port: u16, children: &Children, tls: bool, class_path: &str) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, tls: bool, level: &str, class_path: &str) -> Result<Self> {
         let folder = process::folder("mongodb")?;
         let mut command = Command::new("java");
-        command.args(["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4"]);
+        command.args(["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", level]);
         command.args(["-cp", class_path]).arg(crate::root().join("xtask/java/MongoStandIn.java"));
         command.arg(port.to_string());
         if tls {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::{Fixture, Kind, Options, QUICK_JAVA, Server, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -44,9 +44,9 @@ pub(crate) const KIND: Kind = Kind {
 /// One for anyone, and one that wants to know its clients and has a second
 /// port with TLS, where it wants a certificate too.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = ZookeeperServer::start(children, &Options::default())?;
+    let open = ZookeeperServer::start(children, &Options { short_lived: true, ..Options::default() })?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
     let guarded = ZookeeperServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_ZOOKEEPER", open.address()),
@@ -106,7 +106,7 @@ impl ZookeeperEnsemble {
             let folder = process::folder("zookeeper")?;
             process::write(&folder.path().join("myid"), &number.to_string())?;
             let config = format!("{}initLimit=10\nsyncLimit=5\n{members}", config_text(&folder, port));
-            let process = launch(children, folder, &config, &[])?;
+            let process = launch(children, folder, &config, QUICK_JAVA, &[])?;
             Ok(ZookeeperServer { process, port, tls_port: 0, password: None })
         };
         Ok(Self { servers: (1..=SEVERAL).map(server).collect::<Result<_>>()? })
@@ -180,11 +180,17 @@ fn config_text(folder: &TempDir, port: u16) -> String {
 }
 
 /// Starts a server whose other files are in its folder.
-fn launch(children: &Children, folder: TempDir, config: &str, more: &[String]) -> Result<Process> {
+fn launch(
+    children: &Children,
+    folder: TempDir,
+    config: &str,
+    level: &str,
+    more: &[String],
+) -> Result<Process> {
     process::write(&folder.path().join("zoo.cfg"), config)?;
     let mut command = Command::new("java");
     // What is written need not outlive the server.
-    command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]);
+    command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", level, "-Dzookeeper.forceSync=no"]);
     command.arg("-Dzookeeper.jmx.log4j.disable=true").args(more);
     command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
     Process::start(children, "zookeeper", folder, &mut command)
@@ -229,7 +235,7 @@ impl ZookeeperServer {
                 folder = path.display(),
             ));
         }
-        let process = launch(children, folder, &config, &more)?;
+        let process = launch(children, folder, &config, options.java_level(), &more)?;
         let server = Self { process, port, tls_port, password: options.password.clone() };
         server.wait_until_ready()?;
         Ok(server)

@@ -53,9 +53,15 @@ const HEADERS: &[&str] = &[
 
 const TCL: &str = "/usr/include/tcl8.6";
 
-/// Builds testfixture below `folder` and says where it is.
-pub(crate) fn testfixture(children: &Children, sources: &Path, folder: &Path) -> Result<PathBuf> {
-    let (library, sliced) = library(children)?;
+/// Builds testfixture below `folder`, with the static library that Cargo builds
+/// with these arguments, and returns its path.
+pub(crate) fn testfixture(
+    children: &Children,
+    sources: &Path,
+    folder: &Path,
+    arguments: &[String],
+) -> Result<PathBuf> {
+    let (library, sliced) = library(children, arguments)?;
     let c = sliced.join("yesquel-sqlite3.c");
     let text = fs::read(&c).map_err(failed(&c))?;
     let text = String::from_utf8_lossy(&text);
@@ -105,9 +111,9 @@ pub(crate) fn testfixture(children: &Children, sources: &Path, folder: &Path) ->
 
 /// The static library, and the folder in which the amalgamation was sliced for
 /// it.
-fn library(children: &Children) -> Result<(PathBuf, PathBuf)> {
+fn library(children: &Children, arguments: &[String]) -> Result<(PathBuf, PathBuf)> {
     let mut command = crate::cargo();
-    command.args(["rustc", "--release", "--package", "libyesquel", "--lib", "--crate-type", "staticlib"]);
+    command.arg("build").args(arguments);
     command.args(["--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
     let messages = printed(children, &mut command)?;
     let messages: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -171,7 +177,9 @@ fn compile(children: &Children, units: &[Unit], flags: &[String]) -> Result<()> 
 
 fn cc(unit: &Unit, flags: &[String]) -> Command {
     let mut command = Command::new("cc");
-    command.args(["-O2", "-g1", "-w", "-c", "-o"]).arg(&unit.object).args(flags);
+    // The tests' own sources are many, and run briefly.
+    command.arg(if unit.is_core { "-O1" } else { "-O0" });
+    command.args(["-g1", "-w", "-c", "-o"]).arg(&unit.object).args(flags);
     // In the amalgamation the declarations of variables define them.
     let visible = if unit.is_core { "" } else { "extern" };
     command.arg(format!("-DSQLITE_PRIVATE={visible}")).arg(format!("-DSQLITE_API={visible}"));

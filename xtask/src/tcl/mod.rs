@@ -195,11 +195,20 @@ pub(crate) struct Arguments {
     /// Name the scripts and run none
     #[arg(long)]
     list: bool,
+    /// Cargo's arguments for libyesquel [default: its release]
+    #[arg(skip = released())]
+    library: Vec<String>,
+}
+
+fn released() -> Vec<String> {
+    ["--release", "--package", "libyesquel"].map(str::to_owned).to_vec()
 }
 
 impl Arguments {
-    /// What a change must pass.
-    pub(crate) fn within(minutes: f64) -> Self {
+    /// As many scripts as the time allows, on the library that Cargo builds with
+    /// these arguments, or on its release.
+    pub(crate) fn within(minutes: f64, library: Option<&[&str]>) -> Self {
+        let library = library.map(|words| words.iter().map(|&word| word.to_owned()).collect());
         Arguments {
             only: Vec::new(),
             minutes: Some(minutes),
@@ -209,6 +218,7 @@ impl Arguments {
             write: None,
             hanging: false,
             list: false,
+            library: library.unwrap_or_else(released),
         }
     }
 }
@@ -256,7 +266,7 @@ pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -
         scripts.iter().for_each(|script| println!("{}", script.name));
         return Ok((true, String::new()));
     }
-    let program = build::testfixture(children, sources, &folder)?;
+    let program = build::testfixture(children, sources, &folder, &arguments.library)?;
     let (engine, expected) = match arguments.stock {
         true => (Engine::Stock, whole.of_stock()),
         false => (Engine::Trees, whole),

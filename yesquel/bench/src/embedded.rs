@@ -11,13 +11,13 @@
 //! A read sees the newest state, whoever wrote it; a read of one snapshot is
 //! what a long transaction does.
 
+use crate::Result;
 use fjall::{
     CompressionType, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
     config::{CompressionPolicy, HashRatioPolicy},
 };
 use redb::{ReadableDatabase, TableDefinition};
 use std::{
-    error::Error,
     hint::black_box,
     path::Path,
     sync::{

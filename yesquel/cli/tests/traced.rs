@@ -27,7 +27,7 @@ use support::Process;
 use yesquel::{Address, SocketOptions, Store};
 use yesquel_engine::Record;
 use yesquel_wire::{
-    Answer, CellValue, Cells, Decision, Ended, Reply, WriteOperation,
+    Answer, CellValue, Cells, Decision, Outcome, Reply, WriteOperation,
     frame::Inbox,
     greeting::{Hello, Welcome},
 };
@@ -284,7 +284,7 @@ fn look(trace: &str) -> Found {
         for (number, reply) in replies {
             let is_early = |durable: Option<Moment>| durable.is_none_or(|durable| durable > began);
             match Reply::decode(&reply).unwrap() {
-                Reply::Committed(at) | Reply::Ended(Ended::Decided(Decision::Commit(at))) => {
+                Reply::Committed(at) | Reply::Outcome(Outcome::Decided(Decision::Commit(at))) => {
                     found.acknowledged += 1;
                     found.acknowledged_early +=
                         usize::from(is_early(log.commits.get(&at.0).copied().flatten()));
@@ -376,10 +376,10 @@ fn traced(strace: &OsString, durability: &[&str]) -> Found {
 }
 
 #[test]
+#[ignore = "needs YESQUEL_TEST_STRACE"]
 fn nothing_is_said_before_it_is_on_disk() {
     let Some(strace) = std::env::var_os("YESQUEL_TEST_STRACE") else {
-        eprintln!("skipped: YESQUEL_TEST_STRACE is not set; 'cargo xtask test' installs strace");
-        return;
+        panic!("YESQUEL_TEST_STRACE is not set: 'cargo xtask test' installs strace and sets it");
     };
     let found = traced(&strace, &["--durability", "sync"]);
     assert_eq!((found.acknowledged_early, found.read_early), (0, 0));

@@ -124,10 +124,13 @@ async fn transfer(client: &Client<Network>, from: Account, to: Account, amount: 
     }
 }
 
+/// What is left to each client: instants and acts.
+type Programs = Rc<RefCell<Vec<VecDeque<(u64, Act)>>>>;
+
 struct Bank {
     cluster: SharedCluster,
     /// What each task is still to do.
-    programs: Rc<RefCell<Vec<VecDeque<(u64, Act)>>>>,
+    programs: Programs,
     seen: Rc<Seen>,
 }
 

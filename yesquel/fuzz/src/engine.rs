@@ -3,11 +3,11 @@
 
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_engine::{VoteQuery, Caller, Effects, Engine, Now, Record, Settings};
-use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_engine::{Caller, Effects, Engine, Now, Record, Settings, VoteQuery};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Attribute, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, ByteWriter,
+    Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
+    Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
 };
 
 /// Whatever is asked of an engine: each request has one answer, the nodes are
@@ -145,21 +145,13 @@ impl Run {
     fn prepare(&mut self, input: &mut Input<'_>) {
         let (txn, bytes) = (txn(input), self.operations(input));
         let (snapshot, seen) = (self.snapshot(input), self.seen(input));
-        let servers: &[ServerId] = input.one_of(&[
-            &[US, ServerId(1)],
-            &[US],
-            &[],
-            &[ServerId(1)],
-            &[US, ServerId(1), ServerId(2)],
-        ]);
+        let servers: &[ServerId] =
+            input.one_of(&[&[US, ServerId(1)], &[US], &[], &[ServerId(1)], &[US, ServerId(1), ServerId(2)]]);
         let participants = Participants::encode(servers);
         let participants = Participants::decode(&participants).expect("they are in order");
         let lease = input.below(4) as u64;
         let (staged, operations) = (staged(input), decoded(&bytes));
-        self.send(
-            input,
-            &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations },
-        );
+        self.send(input, &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations });
     }
 
     /// Sends one of the rarer requests.

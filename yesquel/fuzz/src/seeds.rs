@@ -6,9 +6,9 @@ use yesquel_log::{disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
-    AnswerWriter, Attribute, CellValue, Decision, Direction, Outcome, Expect, NewNode, ClientHeartbeat, NodeKind,
-    Operation, Operations, Participants, Question, Questions, Reply, Request, Scan, Vote, WriteOperation,
-    ByteWriter,
+    AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
+    NodeKind, Operation, Operations, Outcome, Participants, Question, Questions, Reply, Request, Scan, Vote,
+    WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Welcome},
 };

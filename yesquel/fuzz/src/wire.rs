@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, Cells, Lookup, ClientHeartbeat, Operations, Participants, Question, Questions, Reply, Request,
-    Vote, ByteWriter,
+    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Lookup, Operations, Participants, Question,
+    Questions, Reply, Request, Vote,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };

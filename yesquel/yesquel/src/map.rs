@@ -6,7 +6,7 @@ use yesquel_tree::Tree;
 /// An ordered map: bytes by bytes, in the order of bytes. It is a name for
 /// one, and costs nothing to copy. It is good for the [`Store`](crate::Store) that it was got
 /// from and others by way of the same [`Host`](crate::Host) or at the same
-/// address; with another one operations fail with [`Error::OtherStore`].
+/// address; with another one operations fail with [`Error::OtherStore`](crate::Error::OtherStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Map {
     pub(crate) tree: Tree,

@@ -29,9 +29,7 @@ pub(crate) fn clock() -> u64 {
 
 pub(crate) fn zookeeper() -> Option<String> {
     let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
-    if address.is_none() {
-        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
-    }
+    assert!(address.is_some(), "SERVAL_TEST_ZOOKEEPER is not set: 'cargo xtask test' sets it");
     address
 }
 

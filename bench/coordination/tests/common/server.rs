@@ -30,11 +30,7 @@ fn free_port() -> u16 {
 
 fn classes() -> Option<String> {
     let classes = std::env::var("SERVAL_TEST_ZOOKEEPER_CLASSES").ok();
-    if classes.is_none() {
-        eprintln!(
-            "skipped: SERVAL_TEST_ZOOKEEPER_CLASSES is not set; 'cargo xtask test' says where they are"
-        );
-    }
+    assert!(classes.is_some(), "SERVAL_TEST_ZOOKEEPER_CLASSES is not set: 'cargo xtask test' sets it");
     classes
 }
 

@@ -5,7 +5,7 @@ use super::{
     COMMAND, LOAD, RUN, TIMEOUT,
     wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
 };
-use crate::perform::ExperimentError;
+use crate::error::ExperimentError;
 use crate::{
     file::COMMAND_TIMEOUT,
     perform::{Files, perform},
@@ -18,7 +18,7 @@ use serval_coordination::{
     directory::DirectoryError,
     message::{ClientFacts, Work},
 };
-use serval_model::properties::{Origin, Properties};
+use serval_model::properties::{Origin, Properties, units::counted};
 use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
 use std::{
@@ -149,11 +149,14 @@ impl Worker for Hands<'_> {
         }
         let overall = &performed.document.overall;
         (self.told)(&format!(
-            "{} operations, {} failed, {:.0}/s",
-            overall.operations, overall.failed, overall.throughput
+            "{}, {} failed, {:.0}/s",
+            counted(overall.operations, "operation"),
+            overall.failed,
+            overall.throughput
         ));
-        let warnings = plan.workload.warnings();
-        let mut record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
+        let mut record = RecordWire::of(&performed.record, performed.lost.as_ref());
+        record.load = performed.document.client.clone();
+        record.warnings = plan.workload.warnings();
         record.lag = plan.lag.as_ref().map(|lag| lag.to_wire());
         record.unended =
             plan.core.as_ref().map(|core| core.unended_inserts()).map(|range| (range.start, range.end));

@@ -3,13 +3,14 @@
 
 use super::properties;
 use crate::{
+    error::ExperimentError,
     plan::Plan,
-    session::{Opened, Session},
+    session::{Opened, Ran, Session},
 };
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
-use serval_measure::group::GroupResult;
-use serval_model::properties::Faults;
-use serval_runner::{Control, Gate, Observer, RunError, RunOptions, RunRecord, clock};
+use serval_model::properties::{Faults, units::counted};
+use serval_result::group::GroupResult;
+use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,10 +38,10 @@ impl<'a> AtBarrier<'a> {
     }
 }
 
-fn failed(error: BarrierError) -> RunError {
+fn failed(error: BarrierError) -> ExperimentError {
     match error {
-        BarrierError::Interrupted => RunError::Interrupted,
-        error => RunError::Group(error.to_string()),
+        BarrierError::Interrupted => RunError::Interrupted.into(),
+        error => ExperimentError::Group(error.to_string()),
     }
 }
 
@@ -55,7 +56,7 @@ impl Session for AtBarrier<'_> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
+    ) -> Result<Ran, ExperimentError> {
         let told = self.told;
         let barrier = Arc::new(Barrier::new(self.meeting.clone()).map_err(failed)?);
         let refused: Arc<Mutex<Option<BarrierError>>> = Arc::default();
@@ -63,7 +64,7 @@ impl Session for AtBarrier<'_> {
         let (entering, asked, why) = (Arc::clone(&barrier), control.clone(), Arc::clone(&refused));
         let (size, place) = (self.meeting.size, self.meeting.place.clone());
         options.gate = Some(Gate::new(move || {
-            told(&format!("waiting at the barrier {place} for {size} clients"));
+            told(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
             match entering.enter(&|| asked.interrupted()) {
                 Ok(names) => {
                     told(&format!("all have come: {}", names.join(", ")));
@@ -79,7 +80,7 @@ impl Session for AtBarrier<'_> {
         if let Some(error) = refused.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(failed(error));
         }
-        let mut record = made?;
+        let mut ran = made?;
         // Others have as much time to measure as this one. Where nothing bounds it they are waited for as long
         // as they live.
         let within = options.time.map(|_| self.meeting.wait);
@@ -94,9 +95,9 @@ impl Session for AtBarrier<'_> {
         };
         if let Some(trouble) = trouble {
             told(&trouble);
-            record.group.get_or_insert_with(GroupResult::default).troubles.push(trouble);
+            ran.group.get_or_insert_with(GroupResult::default).troubles.push(trouble);
         }
-        Ok(record)
+        Ok(ran)
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {

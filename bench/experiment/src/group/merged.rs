@@ -2,19 +2,22 @@
 //! runs, and as a whole.
 
 use super::wire::{IntervalWire, LagWire, RecordWire, WireError, add};
+use crate::session::{LagFound, Ran, RunLost};
 use serval_coordination::{
     clock::{DRIFT, Offset},
     message::ClientFacts,
 };
 use serval_lag::analysis::{self, Part, PartClock, Setting};
 use serval_measure::{
-    document::Latency,
-    group::{GroupClient, GroupResult},
     histogram::Histogram,
-    lag::{LagKey, LagResult},
     recorder::{Messages, Totals},
 };
-use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
+use serval_result::{
+    document::Latency,
+    group::{GroupClient, GroupResult},
+    lag::{LagKey, LagResult},
+};
+use serval_runner::{ClientExecution, EndedBy, Interval, Progress, RunRecord};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, SystemTime},
@@ -272,13 +275,10 @@ fn empty(started: SystemTime) -> RunRecord {
         cpu: Duration::ZERO,
         client_time: Duration::ZERO,
         clients: 0,
-        execution: String::new(),
+        execution: ClientExecution::Threads(0),
         lost: None,
         due: None,
         slack: Duration::ZERO,
-        group: None,
-        lag: None,
-        lag_keys: Vec::new(),
     }
 }
 
@@ -290,11 +290,9 @@ pub(crate) fn record(
     mut left: Vec<Left>,
     seen: &Seen<'_>,
     fatal: bool,
-) -> Result<RunRecord, WireError> {
+) -> Result<Ran, WireError> {
     let mut sum = empty(started);
-    if let Some((found, keys)) = lag(&mut left, seen)? {
-        (sum.lag, sum.lag_keys) = (Some(found), keys);
-    }
+    let lag = lag(&mut left, seen)?.map(|(result, keys)| LagFound { result, keys });
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {
@@ -327,32 +325,24 @@ pub(crate) fn record(
         clients.push(client);
     }
     let nobody = clients.iter().all(|client| client.lost.is_some());
-    let executions: Vec<String> =
-        executions.into_iter().map(|(how, count)| format!("{count} processes with {how} each")).collect();
-    sum.execution = executions.join(", ");
-    sum.group = Some(GroupResult {
+    let executions: Vec<String> = executions
+        .into_iter()
+        .map(|(how, count)| match count {
+            1 => format!("1 process with {how}"),
+            count => format!("{count} processes with {how} each"),
+        })
+        .collect();
+    let group = GroupResult {
         clients,
         start_skew_ns: seen.skew.map(|(skew, _)| skew),
         clock_error_ns: seen.skew.map(|(_, error)| error),
         troubles: Vec::new(),
-    });
-    if (fatal || nobody) && !lost.is_empty() {
-        sum.lost = Some(Lost::Clients(lost.join("; ")));
+    };
+    let lost = ((fatal || nobody) && !lost.is_empty()).then(|| RunLost::Clients(lost.join("; ")));
+    if lost.is_some() {
         sum.ended_by = EndedBy::Failed;
     }
-    Ok(sum)
-}
-
-/// What counts more of the ways in which clients ended.
-fn worse(a: EndedBy, b: EndedBy) -> EndedBy {
-    let rank = |ended| match ended {
-        EndedBy::Count => 0,
-        EndedBy::Stopped => 1,
-        EndedBy::Time => 2,
-        EndedBy::Interrupted => 3,
-        EndedBy::Failed => 4,
-    };
-    if rank(b) > rank(a) { b } else { a }
+    Ok(Ran { record: sum, execution: executions.join(", "), lost, group: Some(group), lag })
 }
 
 /// What a client did, for its row.
@@ -379,7 +369,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     let (in_flight, not_started) = part.unfinished()?;
     sum.duration = sum.duration.max(duration);
     sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
-    sum.ended_by = worse(sum.ended_by, part.ended_by()?);
+    sum.ended_by = sum.ended_by.max(part.ended_by);
     add(&mut sum.totals.warm_up, &totals.warm_up);
     add(&mut sum.totals.measured, &totals.measured);
     sum.totals.lateness.merge(&totals.lateness);
@@ -449,7 +439,7 @@ mod tests {
         record.totals.units = own().count() as u64;
         record.totals.units_failed = own().filter(|sample| !sample.3).count() as u64;
         record.totals.paced = true;
-        handed_over(&RecordWire::of(&record, None, Vec::new()))
+        handed_over(&RecordWire::of(&record, None))
     }
 
     proptest! {
@@ -525,7 +515,7 @@ mod tests {
             ];
             let parts = Part::even(CLIENTS);
             let seen = Seen { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
-            let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap();
+            let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
             // Not compared by an assertion that would print a hundred thousand cells.
             prop_assert!(sum.totals.measured == all, "the whole");
             prop_assert!(sum.totals.lateness == late(samples.iter()), "its lateness");

@@ -9,8 +9,9 @@ use super::{
     wire::{IntervalWire, LooksWire, RecordWire},
 };
 use crate::{
+    error::ExperimentError,
     plan::Plan,
-    session::{Opened, Session},
+    session::{Opened, Ran, RunLost, Session},
 };
 use serval_coordination::{
     coordinator::{Coordinator, Report},
@@ -19,9 +20,8 @@ use serval_coordination::{
 };
 use serval_lag::properties as lag;
 use serval_model::properties::Reader;
-use serval_runner::{
-    Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock, pacing::rate::RateSchedule,
-};
+use serval_report::units::are;
+use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
 use serval_workload::Workload;
 use std::{
     ops::Range,
@@ -156,13 +156,17 @@ impl<'a> Seeing<'a> {
         self.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
     }
 
-    fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> RunError {
+    fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> ExperimentError {
         let (name, error) = (self.team.facts[client].name(), error.into());
-        RunError::Group(format!("what client {name} sent cannot be read: {error}"))
+        ExperimentError::Group(format!("what client {name} sent cannot be read: {error}"))
     }
 
     /// Hears what the coordinator tells. How the run ended, once it has.
-    fn hear(&mut self, report: Report, observer: &mut dyn Observer) -> Result<Option<PhaseEnd>, RunError> {
+    fn hear(
+        &mut self,
+        report: Report,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<PhaseEnd>, ExperimentError> {
         let team = self.team;
         match report {
             Report::Joined { .. } | Report::Complete => {}
@@ -210,14 +214,14 @@ impl<'a> Seeing<'a> {
             Report::Over(end) => return Ok(Some(end)),
             Report::Disbanded(why) => {
                 let why = why.or_else(|| team.who_is_lost());
-                return Err(RunError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
+                return Err(ExperimentError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
             }
         }
         Ok(None)
     }
 
     /// An interval of a client, or what it has done in its warm-up.
-    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), RunError> {
+    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), ExperimentError> {
         if let Some(steadily) = &mut self.steadily
             && let Ok(wire) = serde_json::from_slice::<LooksWire>(bytes)
         {
@@ -261,14 +265,17 @@ impl<'a> Seeing<'a> {
 
 impl GroupSession<'_> {
     /// What a run came to that has ended.
-    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<RunRecord, RunError> {
+    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, ExperimentError> {
         let team = self.team;
         let Seeing { left, intervals, mut troubles, ending, steadily, started, consumes, .. } = seeing;
         if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
-            return Err(ending.or_else(|| team.who_is_lost()).map_or(RunError::Interrupted, RunError::Group));
+            return Err(ending
+                .or_else(|| team.who_is_lost())
+                .map_or(RunError::Interrupted.into(), ExperimentError::Group));
         }
         if intervals.missed > 0 {
-            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
+            troubles
+                .push(format!("{} missing from the series of clients", are(intervals.missed, "interval")));
         }
         if consumes.contains(&true) {
             // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
@@ -291,17 +298,17 @@ impl GroupSession<'_> {
             clocks: &clocks,
             setting: crate::lag::setting(&self.plan.properties),
         };
-        let mut record = merged::record(started, &team.facts, left, &seen, team.on_lost == OnLost::End)
-            .map_err(|error| RunError::Group(format!("what a client sent cannot be read: {error}")))?;
-        if let Some(group) = &mut record.group {
+        let mut ran = merged::record(started, &team.facts, left, &seen, team.on_lost == OnLost::End)
+            .map_err(|error| ExperimentError::Group(format!("what a client sent cannot be read: {error}")))?;
+        if let Some(group) = &mut ran.group {
             group.troubles = troubles;
         }
-        record.steadiness = steadily.map(|steadily| steadily.ended());
+        ran.record.steadiness = steadily.map(|steadily| steadily.ended());
         if let Some(why) = ending {
-            record.lost = Some(Lost::Clients(why));
-            record.ended_by = EndedBy::Failed;
+            ran.lost = Some(RunLost::Clients(why));
+            ran.record.ended_by = EndedBy::Failed;
         }
-        Ok(record)
+        Ok(ran)
     }
 }
 
@@ -316,12 +323,12 @@ impl Session for GroupSession<'_> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
+    ) -> Result<Ran, ExperimentError> {
         let team = self.team;
         let works = team.works(self.plan, &self.parts, options);
         team.unended.replace(None);
         if let Some(why) = team.unfit(&works) {
-            return Err(RunError::Group(why));
+            return Err(ExperimentError::Group(why));
         }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
@@ -332,7 +339,7 @@ impl Session for GroupSession<'_> {
                 Ok(report) => Some(report),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RunError::Group("the group's coordinator has ended".to_owned()));
+                    return Err(ExperimentError::Group("the group's coordinator has ended".to_owned()));
                 }
             };
             seeing.course.look(clock::now(), observer);

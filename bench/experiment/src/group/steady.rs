@@ -1,8 +1,8 @@
 //! Whether what clients of a group do together is steady (`docs/warm-up.md`): each tells what it has
 //! done by when, and here it is added up.
 
-use serval_measure::load::Steadiness;
-use serval_runner::{Look, RunOptions, WarmUp};
+use serval_result::load::Steadiness;
+use serval_runner::{RunOptions, Sample, WarmUp};
 use std::{collections::VecDeque, time::Duration};
 
 /// Steps at which what clients have done is added up, ns. They look every 50 ms, each at instants of its
@@ -16,8 +16,8 @@ const WAITING_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 struct Told {
     /// The last look before the step, and later ones.
-    before: Look,
-    later: VecDeque<Look>,
+    before: Sample,
+    later: VecDeque<Sample>,
     /// What is counted of it.
     operations: f64,
     service_ns: f64,
@@ -77,7 +77,7 @@ impl Steadily {
     }
 
     /// Looks of a client, in order. Those that are not, or are of another time, are left out.
-    pub(crate) fn take(&mut self, client: usize, looks: impl IntoIterator<Item = Look>) {
+    pub(crate) fn take(&mut self, client: usize, looks: impl IntoIterator<Item = Sample>) {
         let Some(told) = self.clients.get_mut(client) else { return };
         for look in looks {
             let last = told.later.back().unwrap_or(&told.before);
@@ -113,7 +113,7 @@ impl Steadily {
             self.to = to;
             let sum = |count: fn(&Told) -> f64| self.clients.iter().map(count).sum::<f64>() as u64;
             let (operations, service_ns) = (sum(|told| told.operations), sum(|told| told.service_ns));
-            if self.warm_up.look(to, operations, service_ns, to.saturating_add(lead) >= self.least) {
+            if self.warm_up.sample(to, operations, service_ns, to.saturating_add(lead) >= self.least) {
                 return true;
             }
         }
@@ -141,12 +141,12 @@ mod tests {
     }
 
     /// A client that looks every `every` ms and does `rate(s)` operations/s, each in 1 ms.
-    fn looks(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Look> {
+    fn looks(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
         let mut done = 0.0;
         let looks = (1..=seconds * 1000 / every).map(|number| {
             let at_ms = number * every;
             done += rate(at_ms as f64 / 1000.0) * every as f64 / 1000.0;
-            Look { at: at_ms * 1_000_000, operations: done as u64, service_ns: done as u64 * 1_000_000 }
+            Sample { at: at_ms * 1_000_000, operations: done as u64, service_ns: done as u64 * 1_000_000 }
         });
         looks.collect()
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn looks_out_of_order_are_left_out() {
         let mut one = steadily(1);
-        let look = |at, operations| Look { at, operations, service_ns: 0 };
+        let look = |at, operations| Sample { at, operations, service_ns: 0 };
         one.take(
             0,
             [

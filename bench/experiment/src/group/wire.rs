@@ -1,15 +1,16 @@
 //! What goes from a client of a group to its coordinator: intervals and
 //! records, exactly.
 
+use crate::session::RunLost;
 use serde::{Deserialize, Serialize};
 use serval_lag::journal::Journal;
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
-    load::ClientLoad,
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
-use serval_runner::{EndedBy, Interval, Look, RunRecord};
+use serval_result::load::ClientLoad;
+use serval_runner::{EndedBy, Interval, RunRecord, Sample};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Times by metric and status.
@@ -32,6 +33,9 @@ struct PairWire {
     status: String,
     service: Cells,
     response: Cells,
+    /// Inserts, if these are batches.
+    #[serde(default)]
+    batched: u64,
 }
 
 fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
@@ -40,6 +44,7 @@ fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
         status: status.name().to_owned(),
         service: pair.service.to_cells(),
         response: pair.response.to_cells(),
+        batched: pair.batched,
     });
     wire.collect()
 }
@@ -56,7 +61,8 @@ fn from_wire(wire: &[PairWire]) -> Result<Pairs, WireError> {
     let pairs = wire.iter().map(|pair| {
         let key = (metric(pair.metric)?, status(&pair.status)?);
         let service = Histogram::from_cells(&pair.service)?;
-        Ok((key, Pair { service, response: Histogram::from_cells(&pair.response)? }))
+        let response = Histogram::from_cells(&pair.response)?;
+        Ok((key, Pair { service, response, batched: pair.batched }))
     });
     pairs.collect()
 }
@@ -128,17 +134,17 @@ impl IntervalWire {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LooksWire {
-    /// Instant from the start, operations, sum of service times: ns, as [`Look`] has them.
+    /// Instant from the start, operations, sum of service times: ns, as [`Sample`] has them.
     looks: Vec<(u64, u64, u64)>,
 }
 
 impl LooksWire {
-    pub(crate) fn of(looks: &[Look]) -> LooksWire {
+    pub(crate) fn of(looks: &[Sample]) -> LooksWire {
         LooksWire { looks: looks.iter().map(|look| (look.at, look.operations, look.service_ns)).collect() }
     }
 
-    pub(crate) fn looks(&self) -> impl Iterator<Item = Look> {
-        self.looks.iter().map(|&(at, operations, service_ns)| Look { at, operations, service_ns })
+    pub(crate) fn looks(&self) -> impl Iterator<Item = Sample> {
+        self.looks.iter().map(|&(at, operations, service_ns)| Sample { at, operations, service_ns })
     }
 }
 
@@ -147,7 +153,7 @@ impl LooksWire {
 pub(crate) struct RecordWire {
     pub(crate) duration_ns: u64,
     pub(crate) warm_up_ns: u64,
-    ended_by: String,
+    pub(crate) ended_by: EndedBy,
     warm_up: Vec<PairWire>,
     measured: Vec<PairWire>,
     lateness: Cells,
@@ -189,14 +195,14 @@ pub(crate) struct LagWire {
 }
 
 impl RecordWire {
-    pub(crate) fn of(record: &RunRecord, load: Option<ClientLoad>, warnings: Vec<String>) -> RecordWire {
+    pub(crate) fn of(record: &RunRecord, lost: Option<&RunLost>) -> RecordWire {
         let messages = record.messages.iter().map(|((metric, status, words), count)| {
             (metric.index(), status.name().to_owned(), words.to_string(), *count)
         });
         RecordWire {
             duration_ns: nanoseconds(record.duration),
             warm_up_ns: nanoseconds(record.warm_up),
-            ended_by: record.ended_by.name().to_owned(),
+            ended_by: record.ended_by,
             warm_up: to_wire(&record.totals.warm_up),
             measured: to_wire(&record.totals.measured),
             lateness: record.totals.lateness.to_cells(),
@@ -214,22 +220,15 @@ impl RecordWire {
             cpu_ns: nanoseconds(record.cpu),
             client_time_ns: nanoseconds(record.client_time),
             clients: record.clients,
-            execution: record.execution.clone(),
-            lost: record.lost.as_ref().map(ToString::to_string),
+            execution: record.execution.to_string(),
+            lost: lost.map(ToString::to_string),
             due: record.due,
             slack_ns: nanoseconds(record.slack),
-            load,
-            warnings,
+            load: None,
+            warnings: Vec::new(),
             lag: None,
             unended: None,
         }
-    }
-
-    /// Why it ended.
-    pub(crate) fn ended_by(&self) -> Result<EndedBy, WireError> {
-        let all = [EndedBy::Count, EndedBy::Time, EndedBy::Interrupted, EndedBy::Failed, EndedBy::Stopped];
-        let known = all.into_iter().find(|ended| ended.name() == self.ended_by);
-        known.ok_or_else(|| WireError::Unknown(self.ended_by.clone()))
     }
 
     /// Everything that was written down.

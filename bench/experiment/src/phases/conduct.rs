@@ -5,24 +5,25 @@ use super::{
     program::{Ended, Outcome, Program, run as run_program},
 };
 use crate::{
-    document::timestamp,
+    document::{experiment_document, timestamp},
     file::{At, PhaseSpec, PhaseWork},
     group::{CommandWire, GroupError, Team},
     perform::{ExperimentError, Files, Performed, perform},
     plan::Plan,
     properties as p,
-    session::Session,
+    session::{RunLost, Session},
     sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
-use serval_measure::experiment::{
-    Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
-};
 use serval_model::{StoreError, properties::Origin};
-use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
+use serval_report::notes::lines;
+use serval_result::{
+    experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
+    note::Note,
+};
+use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
-    collections::BTreeMap,
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -53,35 +54,25 @@ impl Phases {
         let mut file = self.file.clone();
         let seed = file.seed.unwrap_or_else(crate::plan::fresh_seed);
         file.seed = Some(seed);
+        let curve = Curve {
+            name: file.store.name.clone(),
+            store: file.store.name.clone(),
+            binding: self.store.name.to_owned(),
+            workload: String::new(),
+            at: None,
+            saturation: None,
+            highest: None,
+        };
         ExperimentDocument {
-            experiment_version: EXPERIMENT_VERSION,
-            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
             title: file.title.clone(),
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: "phases".to_owned(),
-            started: timestamp(SystemTime::now()),
-            command_line,
             plan: file.to_toml(),
             seed,
-            axis: None,
-            environment: crate::environment(),
-            curves: vec![Curve {
-                name: file.store.name.clone(),
-                store: file.store.name.clone(),
-                binding: self.store.name.to_owned(),
-                workload: String::new(),
-                at: None,
-                saturation: None,
-                highest: None,
-            }],
-            runs: Vec::new(),
-            phases: Vec::new(),
+            curves: vec![curve],
             runs_planned: file.phases.len() as u64,
-            complete: false,
-            time_s: BTreeMap::new(),
-            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            ..experiment_document(ExperimentKind::Phases, command_line, &self.warnings)
         }
     }
 
@@ -169,7 +160,7 @@ struct Conductor<'a> {
 enum Came {
     Done(Box<PhaseEntry>),
     /// What it measured until it could not go on.
-    CutOff(Box<PhaseEntry>, Lost),
+    CutOff(Box<PhaseEntry>, RunLost),
     Interrupted,
 }
 
@@ -178,7 +169,7 @@ fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
 }
 
 fn of_group(error: GroupError) -> ConductError {
-    ExperimentError::Run(RunError::Group(error.to_string())).into()
+    ExperimentError::Group(error.to_string()).into()
 }
 
 impl Conductor<'_> {
@@ -333,8 +324,9 @@ impl Conductor<'_> {
         }
         let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
         for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
-            entry.warnings.push(format!("client {} was lost and did not run it", client + 1));
+            entry.notes.push(Note::CommandNotRun { client: client as u64 + 1 });
         }
+        entry.warnings = lines(&entry.notes);
         let mut output = Vec::new();
         for (client, CommandWire { failure, output: lines }) in outcomes {
             let name = team.clients().get(client).map(|facts| facts.name()).unwrap_or_default();
@@ -465,25 +457,21 @@ impl Conductor<'_> {
             Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
             performed => performed?,
         };
-        if performed.record.ended_by != EndedBy::Interrupted && performed.record.lost.is_none() {
+        if performed.record.ended_by != EndedBy::Interrupted && performed.lost.is_none() {
             (self.each)(&plan, &performed);
         }
-        let Performed { document, record, unwritten, .. } = performed;
+        let missing = performed.missing(&plan);
+        let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(error) = unwritten {
             return Err(ExperimentError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);
         }
-        let gave_up = || Lost::Workload("all its clients gave up after failures".to_owned());
-        let lost = record.lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
+        let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
+        let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
-        let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
-            units.saturating_sub(document.overall.operations.saturating_sub(document.failed()))
-        });
-        if missing > 0 {
-            entry.warnings.push(format!("the load is not complete: {missing} records are missing"));
-        }
+        entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
         made::keep(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
@@ -496,10 +484,11 @@ impl Conductor<'_> {
         let run = RunEntry {
             point: nth,
             target: plan.options.rate.as_ref().map(|rate| rate.rate_max()),
-            ..made::entry(&document, kind, entry.folder.clone().unwrap_or_default())
+            ..RunEntry::of(&document, kind, entry.folder.clone().unwrap_or_default())
         };
         entry.flags = run.flags.clone();
-        entry.warnings.extend(document.warnings.iter().cloned());
+        entry.notes.extend(document.notes.iter().cloned());
+        entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
         match lost {
             None => Ok(Came::Done(Box::new(entry))),

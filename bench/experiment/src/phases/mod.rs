@@ -17,7 +17,10 @@ use crate::{
     sweep::curves::IN_PROCESS,
 };
 use serval_coordination::coordinator::Leading;
-use serval_model::properties::{Fault, Faults, Origin, Properties, units::format_duration};
+use serval_model::properties::{
+    Fault, Faults, Origin, Properties,
+    units::{counted, format_duration},
+};
 use serval_stores::StoreInfo;
 use serval_workload::{core::Phase, random::split_mix};
 use std::time::Duration;
@@ -290,10 +293,10 @@ impl Phases {
                 },
                 PhaseWork::Pause(time) => format!("pause of {}", span(*time)),
                 PhaseWork::Presplit { command, .. } => {
-                    let points = self.points(nth).map_or(0, |points| points.len());
+                    let keys = counted(self.points(nth).map_or(0, |points| points.len() as u64), "key");
                     match command {
-                        Some(command) => format!("division at {points} keys by: {command}"),
-                        None => format!("division at {points} keys; {}", self.no_presplit()),
+                        Some(command) => format!("division at {keys} by: {command}"),
+                        None => format!("division at {keys}; {}", self.no_presplit()),
                     }
                 }
                 PhaseWork::Command { command, at, timeout } => {

@@ -7,7 +7,7 @@ use super::{
     made,
 };
 use crate::{
-    document::timestamp,
+    document::{experiment_document, plan_notes},
     file::{Point, Question, RunSettings},
     folder::FolderError,
     group::Team,
@@ -16,22 +16,24 @@ use crate::{
     properties as p,
     watching::{Step, Watcher},
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
-};
 use serval_model::{
-    OperationKind, StoreError,
+    OperationKind,
     properties::{Origin, Properties, units::format_duration},
 };
-use serval_runner::{Control, EndedBy, Lost, RunError};
+use serval_report::notes::{line, lines};
+use serval_result::{
+    document::ResultDocument,
+    experiment::{Curve, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
+    note::Note,
+};
+use serval_runner::{Control, EndedBy, RunError};
 use serval_workload::{
     core::{Phase, properties as core},
     random::split_mix,
 };
 use std::{
     collections::BTreeMap,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// Why a conducted experiment stopped.
@@ -101,9 +103,6 @@ pub(super) struct Conductor<'a> {
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
 
-/// In the warning of a curve that was lost.
-const GIVEN_UP: &str = ": given up at ";
-
 /// The time spent on something, by name.
 pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
     *spent.entry(what).or_default() += seconds;
@@ -137,30 +136,21 @@ impl Experiment {
             saturation: None,
             highest: None,
         });
+        let kind = match question {
+            Question::Sweep(_) => ExperimentKind::Sweep,
+            Question::Max(_) => ExperimentKind::Max,
+        };
         ExperimentDocument {
-            experiment_version: EXPERIMENT_VERSION,
-            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
             title: file.title.clone(),
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: match question {
-                Question::Sweep(_) => "sweep".to_owned(),
-                Question::Max(_) => "max".to_owned(),
-            },
-            started: timestamp(SystemTime::now()),
-            command_line,
             plan: file.to_toml(),
             seed,
             axis: file.axis.clone(),
-            environment: crate::environment(),
             curves: curves.collect(),
-            runs: Vec::new(),
-            phases: Vec::new(),
             runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
-            complete: false,
-            time_s: BTreeMap::new(),
-            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            ..experiment_document(kind, command_line, &self.warnings)
         }
     }
 
@@ -197,7 +187,9 @@ impl Experiment {
             spent: BTreeMap::new(),
         };
         // What was given up before is tried again.
-        conductor.journal.document.warnings.retain(|words| !words.contains(GIVEN_UP));
+        let document = &mut conductor.journal.document;
+        document.notes = plan_notes(&self.warnings);
+        document.warnings = lines(&document.notes);
         conductor.watcher.experiment(&conductor.journal.document);
         let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
@@ -380,9 +372,12 @@ impl Conductor<'_> {
 
     /// Loses a curve, which is tried again when the experiment is gone on with.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
-        let words = format!("{}{GIVEN_UP}'{at}': {why}", self.curve(curve).name);
+        let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
+        let note = Note::CurveGivenUp { curve: name, at, why };
+        let words = line(&note);
         self.watcher.note(&words);
         self.journal.document.warnings.push(words);
+        self.journal.document.notes.push(note);
         self.lost[curve] = true;
         Ok(self.journal.write()?)
     }
@@ -412,7 +407,7 @@ impl Conductor<'_> {
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
-        let Performed { document, record, unwritten, .. } = performed?;
+        let Performed { document, record, lost, unwritten, .. } = performed?;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
@@ -430,14 +425,8 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Ran::Interrupted);
         }
-        match record.lost {
-            // It is not the store that failed, and no other curve would fare better.
-            Some(Lost::Clients(why)) => return Err(ExperimentError::Run(RunError::Group(why)).into()),
-            Some(lost) => {
-                let lost = StoreError::new(curve.info.name, lost.to_string());
-                return Err(ExperimentError::Store(lost).into());
-            }
-            None => {}
+        if let Some(lost) = lost {
+            return Err(lost.into_error(curve.info.name).into());
         }
         made::keep(folder, &plan, &document)?;
         let overall = &document.overall;
@@ -458,7 +447,7 @@ impl Conductor<'_> {
             share: self.share(job),
             whole_s: begun.elapsed().as_secs_f64() - ready_s,
             records_before,
-            ..made::entry(&document, job.kind, folder_name)
+            ..RunEntry::of(&document, job.kind, folder_name)
         };
         self.ended(entry, &document)?;
         Ok(Ran::Done(Box::new(document)))

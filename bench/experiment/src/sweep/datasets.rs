@@ -4,7 +4,7 @@ use super::{
     curves::{Dataset, Renewal},
     journal::{Journal, RecordsState},
 };
-use crate::{perform::ExperimentError, session::Session};
+use crate::{error::ExperimentError, session::Session};
 use serval_model::{
     Execution, StoreError,
     properties::{Faults, Properties},

@@ -3,16 +3,16 @@
 
 use super::{
     conduct::{ConductError, Conductor, Job, Ran, window},
-    flags::flags,
     journal::JournalError,
 };
-use crate::{perform::ExperimentError, promise::Promise};
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Flag, Highest, PromiseTrial, RunEntry, RunKind},
-};
+use crate::{error::ExperimentError, promise::Promise};
 use serval_model::properties::Faults;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
+use serval_result::{
+    document::ResultDocument,
+    experiment::{Flag, Highest, PromiseTrial, RunEntry, RunKind},
+    flags::flags,
+};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
 
 /// How far above the saturation the search begins.

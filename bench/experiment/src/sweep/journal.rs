@@ -6,8 +6,8 @@ use crate::{
     folder::{FolderError, ResultFolder},
 };
 use serde::{Deserialize, Serialize};
-use serval_measure::experiment::{ExperimentDocument, RunEntry};
 use serval_report::stored::{self, EXPERIMENT};
+use serval_result::experiment::{ExperimentDocument, RunEntry};
 use std::{
     collections::BTreeMap,
     fs, io,

@@ -13,9 +13,9 @@ use crate::{
     plan::{Plan, Request},
     properties as p,
 };
-use serval_measure::experiment::{Flag, RunEntry, RunKind};
-use serval_model::{OperationKind, StoreError};
-use serval_runner::{Control, EndedBy, Lost, RunError};
+use serval_model::{OperationKind, StoreError, properties::units::counted};
+use serval_result::experiment::{RunEntry, RunKind};
+use serval_runner::{Control, EndedBy};
 use serval_workload::{
     Workload,
     core::{Eraser, Phase, properties as core},
@@ -119,7 +119,8 @@ impl Conductor<'_> {
             let processes = self.processes();
             let end = self.records[dataset].look_for_end(core, self.stores, processes)?;
             if end > before {
-                self.watcher.note(&format!("found {} records of a run that was cut off", end - before));
+                self.watcher
+                    .note(&format!("found {} of a run that was cut off", counted(end - before, "record")));
             }
             self.fill(dataset, before..end)?;
         }
@@ -150,10 +151,9 @@ impl Conductor<'_> {
         let session = self.records[dataset].session(self.stores)?;
         // Whoever asked for the end of the run does not ask for gaps.
         let control = Control::default();
-        let record =
-            session.run(&plan.workload, &plan.options, &control, &mut ()).map_err(ExperimentError::Run)?;
-        if let Some(lost) = record.lost {
-            return Err(ExperimentError::Store(StoreError::new(store.name, lost.to_string())).into());
+        let ran = session.run(&plan.workload, &plan.options, &control, &mut ())?;
+        if let Some(lost) = ran.lost {
+            return Err(lost.into_error(store.name).into());
         }
         Ok(())
     }
@@ -182,17 +182,14 @@ impl Conductor<'_> {
             perform(&plan, session, self.control, self.watcher, files, command_line)?
         };
         let failure = performed.load_failure();
-        let Performed { document, record, .. } = performed;
+        let Performed { document, record, lost, .. } = performed;
         if record.ended_by == EndedBy::Interrupted {
             return Ok(false);
         }
         let overall = &document.overall;
         let store = self.records[dataset].dataset.info.name;
-        if let Some(Lost::Clients(why)) = record.lost {
-            return Err(ExperimentError::Run(RunError::Group(why)).into());
-        }
-        if let Some(lost) = record.lost {
-            return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
+        if let Some(lost) = lost {
+            return Err(lost.into_error(store).into());
         }
         if let Some(failure) = failure {
             // Where none was inserted there is nothing to go on with: what stands
@@ -214,13 +211,12 @@ impl Conductor<'_> {
         spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
         if let Some((name, folder)) = folder.take() {
             made::keep(folder, &plan, &document)?;
-            let entry = made::entry(&document, RunKind::Load, name);
+            let entry = RunEntry::of(&document, RunKind::Load, name);
             let entry = RunEntry {
                 curve: job.curve,
                 warm_up_s: 0.0,
                 whole_s: begun.elapsed().as_secs_f64(),
                 records_before: Some(0),
-                flags: entry.flags.into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
                 ..entry
             };
             self.ended(entry, &document)?;
@@ -251,8 +247,7 @@ impl Conductor<'_> {
         self.watcher.step(&step);
         let eraser: Arc<dyn Workload> = Arc::new(Eraser::new(core, first..end));
         let session = self.records[dataset].session(self.stores)?;
-        let record =
-            session.run(&eraser, &plan.options, self.control, self.watcher).map_err(ExperimentError::Run)?;
+        let record = session.run(&eraser, &plan.options, self.control, self.watcher)?.record;
         if record.ended_by == EndedBy::Interrupted {
             return Ok(false);
         }

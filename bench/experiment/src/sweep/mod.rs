@@ -5,7 +5,6 @@ pub(crate) mod conduct;
 pub(crate) mod curves;
 mod datasets;
 mod estimate;
-pub(crate) mod flags;
 mod highest;
 pub(crate) mod journal;
 mod loading;

@@ -2,13 +2,12 @@
 //! `docs/experiments.md` has the rule.
 
 use super::conduct::{ConductError, Conductor, Job, Ran};
-use super::made::failed_per_s;
-use serval_measure::{
+use serval_model::Execution;
+use serval_report::units::{plural, rate};
+use serval_result::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind, Saturation},
 };
-use serval_model::Execution;
-use serval_report::units::{plural, rate};
 use std::time::Duration;
 
 /// What doubling the clients must gain to be worth going on.
@@ -172,7 +171,7 @@ impl Conductor<'_> {
 /// Operations a second that succeeded: what fails at once would be the fastest
 /// store of all.
 fn succeeded(document: &ResultDocument) -> f64 {
-    document.overall.throughput - failed_per_s(document)
+    document.overall.throughput - document.overall.failed_per_s()
 }
 
 #[cfg(test)]

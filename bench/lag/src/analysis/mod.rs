@@ -12,9 +12,9 @@ pub use versions::BEHIND_MAX;
 use crate::journal::{Counts, Journal, Trial};
 use clock::Moment;
 use history::History;
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_result::{
     document::Latency,
-    histogram::Histogram,
     lag::{Brackets, Fate, LagKey, LagKeys, LagResult, LagWrites, Survival},
 };
 use versions::Judge;

@@ -9,7 +9,7 @@
 //! with d_i the keys that became visible at t_i, and n_i those that had not before t_i and were
 //! not censored before it either. One that is censored at t_i counts in n_i.
 
-use serval_measure::lag::SurvivalStep;
+use serval_result::lag::SurvivalStep;
 
 /// Steps of a curve at most: more than a plot has pixels.
 const STEPS_MAX: usize = 500;
@@ -53,7 +53,7 @@ fn thinned(steps: Vec<SurvivalStep>) -> Vec<SurvivalStep> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serval_measure::lag::Survival;
+    use serval_result::lag::Survival;
 
     #[test]
     fn the_example_of_the_document() {

@@ -8,9 +8,9 @@ use super::{
     history::{History, Key, State},
 };
 use crate::journal::{Journal, Read, WriteKind};
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_result::{
     document::Latency,
-    histogram::Histogram,
     lag::{Behind, Versions, Violations},
 };
 use std::collections::{BTreeMap, HashMap};

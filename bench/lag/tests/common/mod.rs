@@ -6,11 +6,11 @@ use serval_lag::{
     journal::Journal,
     queue::InMemory,
 };
-use serval_measure::lag::LagResult;
 use serval_model::{
     Operation, OperationKind, Schema,
     properties::{Origin, Properties, Reader},
 };
+use serval_result::lag::LagResult;
 use serval_runner::{Control, RunOptions, virtual_time, virtual_time::VirtualTime};
 use serval_synthetic::{Delayed, Service, Shape, Staleness};
 use serval_workload::{
@@ -18,6 +18,7 @@ use serval_workload::{
     core::{Circumstances, CoreWorkload, Phase},
 };
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -140,10 +141,11 @@ fn core(run: &Run) -> Arc<dyn Workload> {
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let mut reader = Reader::new(&properties);
-    let core = CoreWorkload::open(&mut reader, &facts);
+    let core = CoreWorkload::open(&mut reader, &facts, &BTreeMap::new());
     reader.finish().unwrap();
     Arc::new(core.unwrap())
 }

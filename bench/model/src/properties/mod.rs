@@ -10,7 +10,7 @@ mod table;
 pub mod units;
 
 pub use reader::Reader;
-pub use table::{Catalog, Kind, Property, Source, Table};
+pub use table::{Catalog, Kind, Property, Source, Table, YcsbWord};
 
 use std::{
     collections::BTreeMap,
@@ -98,6 +98,30 @@ impl fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+/// What is the matter with the name of a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    /// Accepted, and without effect.
+    Ignored,
+    /// Known, with a word that says yes and that YCSB reads as false.
+    ReadAsFalse,
+    /// Unknown, and within two edits of a known name.
+    Slip,
+    /// Unknown. YCSB's files carry the properties of other stores.
+    Unknown,
+}
+
+/// A name that means nothing here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameFault {
+    /// The name.
+    pub name: String,
+    /// What is the matter with it.
+    pub kind: NameKind,
+    /// The same in words.
+    pub fault: Fault,
+}
 
 /// Names with their settings.
 #[derive(Debug, Clone, Default)]
@@ -190,25 +214,26 @@ impl Properties {
         self.settings.iter().map(|(name, setting)| (name.as_str(), setting))
     }
 
-    /// Looks at names that no table knows. One within two edits of a known
-    /// name is taken for a slip and is a fault; others are warnings (YCSB's
-    /// files carry the properties of other stores), or faults too when
-    /// `strict`. Names in `elsewhere` are known to belong to other programs
-    /// and are never slips.
-    pub fn check_names(
-        &self,
-        catalog: &Catalog,
-        elsewhere: &[&str],
-        strict: bool,
-    ) -> (Vec<Fault>, Vec<Fault>) {
-        let (mut faults, mut warnings) = (Vec::new(), Vec::new());
+    /// Finds names that are accepted without effect, names that no table knows, and
+    /// words that say yes where YCSB reads false. Names in `elsewhere` are known to belong to other programs and are
+    /// never slips.
+    pub fn check_names(&self, catalog: &Catalog, elsewhere: &[&str]) -> Vec<NameFault> {
+        let mut found = Vec::new();
+        let mut note = |name: &str, setting: &Setting, kind, problem| {
+            let fault = Fault { origin: Some(setting.origin.clone()), problem };
+            found.push(NameFault { name: name.to_owned(), kind, fault });
+        };
         for (name, setting) in &self.settings {
             if let Some(property) = catalog.find(name) {
                 if property.source == Source::Ignored {
-                    warnings.push(Fault {
-                        origin: Some(setting.origin.clone()),
-                        problem: format!("'{name}' has no effect in Serval: {}", property.meaning),
-                    });
+                    let problem = format!("'{name}' has no effect in Serval: {}", property.meaning);
+                    note(name, setting, NameKind::Ignored, problem);
+                }
+                if property.ycsb_word(setting.value.trim()) == Some(YcsbWord::Yes) {
+                    let value = &setting.value;
+                    let problem =
+                        format!("{name}={value}: false, as in YCSB, which takes only 'true' for true");
+                    note(name, setting, NameKind::ReadAsFalse, problem);
                 }
                 continue;
             }
@@ -220,12 +245,9 @@ impl Properties {
                 || "no part of Serval reads it; 'serval properties' lists what there is".to_owned(),
                 |known| format!("did you mean '{known}'?"),
             );
-            let fault = Fault {
-                origin: Some(setting.origin.clone()),
-                problem: format!("unknown property '{name}': {hint}"),
-            };
-            if near.is_some() || strict { faults.push(fault) } else { warnings.push(fault) }
+            let kind = if near.is_some() { NameKind::Slip } else { NameKind::Unknown };
+            note(name, setting, kind, format!("unknown property '{name}': {hint}"));
         }
-        (faults, warnings)
+        found
     }
 }

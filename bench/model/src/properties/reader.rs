@@ -97,16 +97,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// `true` or `false`; of YCSB's properties what YCSB takes for that ([`Property::ycsb_word`]).
     pub fn flag(&mut self, property: &Property) -> bool {
-        self.parse(property, |text| {
-            if text.eq_ignore_ascii_case("true") {
-                Ok(true)
-            } else if text.eq_ignore_ascii_case("false") {
-                Ok(false)
-            } else {
-                Err("must be true or false".into())
-            }
+        self.parse(property, |text| match text {
+            _ if text.eq_ignore_ascii_case("true") => Ok(true),
+            _ if text.eq_ignore_ascii_case("false") || property.ycsb_word(text).is_some() => Ok(false),
+            _ => Err("must be true or false".into()),
         })
         .unwrap_or(false)
     }
@@ -180,10 +176,15 @@ impl<'a> Reader<'a> {
         .unwrap_or(words[0])
     }
 
-    /// Numbers separated by commas.
+    /// Numbers separated by commas. Commas at the end are dropped, as Java's `split` drops them.
     pub fn numbers(&mut self, property: &Property) -> Vec<f64> {
         self.parse(property, |text| {
-            text.split(',')
+            let numbers = text.trim_end_matches(',');
+            if numbers.is_empty() && !text.is_empty() {
+                return Ok(Vec::new());
+            }
+            numbers
+                .split(',')
                 .map(|part| {
                     let part = part.trim();
                     part.parse::<f64>()

@@ -9,7 +9,7 @@ pub enum Kind {
     Text,
     /// A file or folder.
     Path,
-    /// `true` or `false`, in any case.
+    /// `true` or `false`, in any case; see [`Property::ycsb_word`].
     Flag,
     /// A whole number within bounds, 64 bits.
     Count {
@@ -119,7 +119,27 @@ pub struct Property {
     pub meaning: &'static str,
 }
 
+/// A word that YCSB's `Boolean.parseBoolean` reads as false, as it reads all but `true`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YcsbWord {
+    /// Says no, and is false.
+    No,
+    /// Says yes, and is false all the same.
+    Yes,
+}
+
 impl Property {
+    /// What a word other than `true` and `false` says as the value of this property, if it is
+    /// one that YCSB's files have and this is a flag of YCSB's. Other words are slips.
+    pub fn ycsb_word(&self, text: &str) -> Option<YcsbWord> {
+        let is_one_of = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+        match (self.source, self.kind) {
+            (Source::Ycsb, Kind::Flag) if is_one_of(["n", "no", "0", "off"]) => Some(YcsbWord::No),
+            (Source::Ycsb, Kind::Flag) if is_one_of(["y", "yes", "1", "on"]) => Some(YcsbWord::Yes),
+            _ => None,
+        }
+    }
+
     /// A property of YCSB's.
     pub const fn ycsb(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Property { name, aliases: &[], kind, default: None, unit: "", source: Source::Ycsb, meaning }

@@ -1,4 +1,4 @@
-//! Sizes and spans of time with units.
+//! Sizes, spans of time and counts with units.
 
 /// Parses a size in bytes: `100`, `64KiB`, `64k`, `1.5GB`, `1 MiB`.
 ///
@@ -38,6 +38,11 @@ pub fn parse_duration(text: &str, bare_ns: u64) -> Result<u64, String> {
         _ => return Err(format!("unknown unit '{unit}': use ns, us, ms, s, m, h or d")),
     };
     scale(number, factor, "time span")
+}
+
+/// A count with the name of what is counted: `1 record`, `2 records`.
+pub fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 fn split(text: &str) -> (&str, &str) {

@@ -2,11 +2,11 @@
 
 use super::{error::CompareError, run::Run};
 use crate::{
-    notes::printable,
     stored::{self, EXPERIMENT, RESULT, Stored, StoredExperiment},
+    text::printable,
     units::{digits, rate},
 };
-use serval_measure::experiment::{Flag, RunEntry, RunKind};
+use serval_result::experiment::{ExperimentKind, Flag, RunEntry, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -257,7 +257,7 @@ impl Side {
         flags: &mut BTreeMap<Flag, usize>,
     ) -> Result<(), CompareError> {
         let document = &experiment.document;
-        if document.kind == "phases" {
+        if document.kind == ExperimentKind::Phases {
             return self.take_phases(experiment, curve, flags);
         }
         let names: Vec<&str> = document.curves.iter().map(|curve| curve.name.as_str()).collect();

@@ -5,7 +5,7 @@ use super::{
     document::{Comparison, MetricComparison, Overall, Verdict},
     table::{change, full_name, interval, level, notes, runs, size, value},
 };
-use crate::notes::printable;
+use crate::text::printable;
 use std::fmt::Write as _;
 
 /// Text that Markdown and HTML take for nothing else.

@@ -1,7 +1,9 @@
 //! A run cut into pieces of time, which are what is resampled within it.
 
-use crate::html::is_beside;
-use serval_measure::document::{IntervalMetric, IntervalSummary};
+use serval_result::{
+    document::{IntervalMetric, IntervalSummary},
+    metric::is_beside,
+};
 use serval_statistics::series::block_length;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,7 +114,7 @@ fn mean<'a>(intervals: impl Iterator<Item = &'a IntervalMetric>) -> Option<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_measure::document::IntervalTimes;
+    use serval_result::document::IntervalTimes;
 
     #[test]
     fn only_operations_of_the_workload_are_counted_as_ended() {

@@ -7,11 +7,13 @@ use super::{
     setup,
 };
 use crate::{
-    notes,
     stored::{HISTOGRAM_LOG, StoredError},
     summary::two_times,
 };
-use serval_measure::document::{Latency, ResultDocument};
+use serval_result::{
+    document::{EndedBy, Latency, ResultDocument},
+    flags::Offered,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -64,7 +66,7 @@ impl Run {
     pub(crate) fn of(path: &Path, document: &ResultDocument) -> Result<Run, StoredError> {
         let mut values = BTreeMap::new();
         let mut counts = BTreeMap::new();
-        let (overall, paced) = (&document.overall, document.pacing.is_some());
+        let overall = &document.overall;
         let of_run = |kind| Metric { operation: None, kind };
         values.insert(of_run(Kind::Throughput), overall.throughput);
         if overall.operations > 0 {
@@ -96,15 +98,15 @@ impl Run {
         if overall.operations == 0 {
             notes.push("measured no operation");
         }
-        match overall.ended_by.as_str() {
-            "interrupted" => notes.push("were interrupted"),
-            "failed" => notes.push("failed before their end"),
+        match overall.ended_by.known() {
+            Some(EndedBy::Interrupted) => notes.push("were interrupted"),
+            Some(EndedBy::Failed) => notes.push("failed before their end"),
             _ => (),
         }
         if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {
             notes.push("were bounded by the client, not the store");
         }
-        if document.environment.build.contains("debug") {
+        if document.environment.debug {
             notes.push("are of a debug build of the client");
         }
         if document.censored.in_flight > 0 || document.censored.not_started > 0 {
@@ -119,7 +121,7 @@ impl Run {
             counts,
             operations: overall.operations,
             two_times,
-            throughput_matters: !paced || notes::target_missed(document).is_some(),
+            throughput_matters: Offered::of(document).is_none_or(|offered| offered.is_missed()),
             notes,
             pieces: Pieces::of(&document.series),
             log: path.with_file_name(HISTOGRAM_LOG),

@@ -1,8 +1,8 @@
 //! What runs were: in what the set-up of two sides differs.
 
 use super::{document::SetupDifference, run::Run};
-use crate::{notes::printable, units::rate};
-use serval_measure::document::ResultDocument;
+use crate::{text::printable, units::rate};
+use serval_result::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a value that are kept.

@@ -5,8 +5,8 @@ use super::{
     document::{Comparison, Kind, MetricComparison, Overall, PointComparison, Verdict},
 };
 use crate::{
-    notes::printable,
     summary::{Styles, WIDTH, line, wrapped},
+    text::printable,
     units::{count, digits, percentile, plural, rate, time},
 };
 use anstyle::Style;
@@ -194,7 +194,7 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
 pub(crate) fn runs(point: &PointComparison) -> String {
     match (point.runs_a.len(), point.runs_b.len()) {
         (a, b) if a == b => format!("{} a side", plural(a as u64, "run")),
-        (a, b) => format!("{} runs in A, {} in B", count(a as u64), count(b as u64)),
+        (a, b) => format!("{} in A, {} in B", plural(a as u64, "run"), count(b as u64)),
     }
 }
 

@@ -6,12 +6,13 @@ use super::{
 };
 use crate::{json, sample, stored::HISTOGRAM_LOG, summary::Styles};
 use proptest::prelude::*;
-use serval_measure::{
+use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind, Saturation},
-    hdr_log::HdrLog,
-    histogram::Histogram,
-    recorder::Pair,
+    experiment::{
+        Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
+        Saturation,
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -124,7 +125,7 @@ fn metric<'a>(comparison: &'a Comparison, operation: &str, kind: Kind) -> &'a Me
 
 /// An experiment of phases: the loads and runs of these laws, by name, and a pause.
 fn write_phases(folder: &Path, phases: &[(&str, Law)], number: u64) {
-    let mut document = experiment("phases");
+    let mut document = experiment(ExperimentKind::Phases);
     document.phases.push(PhaseEntry {
         name: "rest".to_owned(),
         kind: "pause".to_owned(),
@@ -375,12 +376,12 @@ fn write_experiment_of(folder: &Path, seed: u64, factor: f64, saturation: Option
         }
     }
     let curves = vec![curve("first"), curve("second")];
-    let document = ExperimentDocument { seed, curves, runs, ..experiment("sweep") };
+    let document = ExperimentDocument { seed, curves, runs, ..experiment(ExperimentKind::Sweep) };
     fs::write(folder.join("experiment.json"), serde_json::to_string(&document).unwrap()).unwrap();
 }
 
 /// An experiment in which nothing has been done.
-fn experiment(kind: &str) -> ExperimentDocument {
+fn experiment(kind: ExperimentKind) -> ExperimentDocument {
     ExperimentDocument {
         experiment_version: EXPERIMENT_VERSION,
         serval_version: "0.1.0".to_owned(),
@@ -388,7 +389,7 @@ fn experiment(kind: &str) -> ExperimentDocument {
         about: String::new(),
         figure: String::new(),
         saw: String::new(),
-        kind: kind.to_owned(),
+        kind: kind.into(),
         started: String::new(),
         command_line: Vec::new(),
         plan: String::new(),
@@ -402,6 +403,7 @@ fn experiment(kind: &str) -> ExperimentDocument {
         complete: true,
         time_s: BTreeMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

@@ -7,8 +7,8 @@ use super::{
     view::{CurveView, View, keys},
 };
 use crate::{
-    html::parts::escape,
     plot::{Axis, Bar, Plot, Shape},
+    text::escape,
     units::{bytes, time},
 };
 use std::fmt::Write as _;

@@ -7,20 +7,20 @@
 
 use crate::{
     html::series::{added, all_operations, without_end},
-    notes::printable,
+    notes::notes,
     plot::{POINTS_MAX, distribution},
     stored::{StoredError, StoredExperiment},
+    text::printable,
 };
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_result::{
     document::{IntervalSummary, ResultDocument, TimesResult},
     experiment::{Flag, RunEntry, RunKind},
-    histogram::Histogram,
+    flags::Offered,
     load::Usage,
+    note::Note,
 };
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Share of the target below which a point did not reach it.
-const TARGET_REACHED: f64 = 0.99;
 
 /// What an experiment's reports need of the results of its runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +61,7 @@ pub(super) struct Point {
     /// Measured, s, of all repeats.
     pub(super) duration_s: f64,
     /// Whether arrivals are random: fewer than asked for may be chance.
-    pub(super) poisson: bool,
+    pub(super) random: bool,
     /// Without an outcome at the end.
     pub(super) unfinished: u64,
     pub(super) metrics: Vec<Metric>,
@@ -73,8 +73,8 @@ pub(super) struct Point {
     pub(super) processes: BTreeSet<String>,
     /// Why the client bounded it.
     pub(super) bound: BTreeSet<String>,
-    /// Warnings of its documents.
-    pub(super) warnings: BTreeSet<String>,
+    /// What its documents note, each once.
+    pub(super) notes: Vec<Note>,
     /// What the store said of failures, with how often.
     pub(super) messages: BTreeMap<String, u64>,
     /// The course of each repeat, warm-up left out.
@@ -232,11 +232,8 @@ impl Point {
 
     /// Less was done than asked for, by more than chance.
     pub(super) fn target_missed(&self) -> bool {
-        self.target.is_some_and(|target| {
-            let due = target * self.duration_s;
-            let chance = if self.poisson { 4.0 * due.sqrt() } else { 0.0 };
-            due - self.throughput.value * self.duration_s > due * (1.0 - TARGET_REACHED) + chance
-        })
+        let (random, throughput, duration_s) = (self.random, self.throughput.value, self.duration_s);
+        self.target.is_some_and(|target| Offered { target, random, throughput, duration_s }.is_missed())
     }
 
     /// What it is on its curve: its offered load, or its clients.
@@ -359,17 +356,18 @@ impl Gathering {
         point.operations = point.operations.saturating_add(overall.operations);
         point.failed = point.failed.saturating_add(overall.failed);
         point.duration_s += overall.duration_s;
-        point.poisson |= document.pacing.as_ref().is_some_and(|pacing| pacing.arrivals == "poisson");
-        let unfinished = document.censored.in_flight.saturating_add(document.censored.not_started);
-        point.unfinished = point.unfinished.saturating_add(unfinished);
-        point.warnings.extend(document.warnings.iter().map(|warning| printable(warning, 1000)));
+        point.random |= Offered::of(document).is_some_and(|offered| offered.random);
+        point.unfinished = point.unfinished.saturating_add(document.censored.unfinished());
+        for note in notes(document) {
+            if !point.notes.contains(&note) {
+                point.notes.push(note);
+            }
+        }
         self.throughputs.push(overall.throughput);
         for metric in &document.metrics {
             let adding = self.metrics.entry(printable(&metric.name, 60)).or_default();
-            let count = metric.statuses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
-            let ok = metric.ok.as_ref().map_or(0, |ok| ok.service.count);
-            adding.count = adding.count.saturating_add(count);
-            adding.failed = adding.failed.saturating_add(count.saturating_sub(ok));
+            adding.count = adding.count.saturating_add(metric.count());
+            adding.failed = adding.failed.saturating_add(metric.failed());
             if let Some(times) = &metric.ok {
                 adding.add(times);
             }

@@ -2,6 +2,7 @@
 //! runs laid over each other: a page, a summary, a table as CSV, plots as
 //! files. All are made from what [`Loaded`] keeps of the runs' results.
 
+mod alike;
 mod costs;
 mod csv;
 mod curves;
@@ -26,11 +27,11 @@ pub use csv::COLUMNS;
 pub use load::Loaded;
 pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
 };
-use std::{collections::BTreeMap, io::Write, path::Path};
+use std::{io::Write, path::Path};
 use view::View;
 
 /// Characters of a name at most.
@@ -52,7 +53,7 @@ impl Part {
     /// What is stored, by the name that tells it from others; reads the
     /// results of an experiment's runs.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
-        let name = crate::notes::printable(name, NAME_MAX);
+        let name = crate::text::printable(name, NAME_MAX);
         match stored {
             Stored::Experiment(experiment) => {
                 let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
@@ -63,63 +64,41 @@ impl Part {
     }
 
     fn of_run(name: String, path: &Path, document: &ResultDocument) -> Part {
-        let name = crate::notes::printable(&name, NAME_MAX);
-        let (run, overall) = (&document.run, &document.overall);
-        let entry = RunEntry {
-            curve: 0,
-            kind: RunKind::Point,
-            point: 0,
-            repeat: 0,
-            target: document.pacing.as_ref().map(|pacing| pacing.target),
-            share: None,
-            clients: run.clients,
-            folder: String::new(),
-            started: run.started.clone(),
-            throughput: overall.throughput,
-            failed_per_s: overall.failed as f64 / overall.duration_s.max(f64::MIN_POSITIVE),
-            duration_s: overall.duration_s,
-            warm_up_s: overall.warm_up_s,
-            whole_s: overall.duration_s + overall.warm_up_s,
-            records_before: None,
-            flags: view::flags(document),
-        };
+        let name = crate::text::printable(&name, NAME_MAX);
+        let run = &document.run;
+        let target = document.pacing.as_ref().map(|pacing| pacing.target);
+        let entry = RunEntry { target, ..RunEntry::of(document, RunKind::Point, String::new()) };
         let loaded = Loaded::of_result(&entry, document);
+        let curve = Curve {
+            name: name.clone(),
+            store: name.clone(),
+            binding: run.store.clone(),
+            workload: run.workload.rsplit('.').next().unwrap_or(&run.workload).to_owned(),
+            at: None,
+            saturation: None,
+            highest: None,
+        };
         let document = ExperimentDocument {
             experiment_version: EXPERIMENT_VERSION,
             serval_version: run.serval_version.clone(),
-            title: crate::notes::title(document),
-            about: String::new(),
-            figure: String::new(),
-            saw: String::new(),
-            kind: "run".to_owned(),
+            title: crate::text::title(document),
+            kind: ExperimentKind::Run.into(),
             started: run.started.clone(),
             command_line: run.command_line.clone(),
-            plan: String::new(),
             seed: run.seed,
-            axis: None,
             environment: document.environment.clone(),
-            curves: vec![Curve {
-                name: name.clone(),
-                store: name.clone(),
-                binding: run.store.clone(),
-                workload: run.workload.rsplit('.').next().unwrap_or(&run.workload).to_owned(),
-                at: None,
-                saturation: None,
-                highest: None,
-            }],
+            curves: vec![curve],
             runs: vec![entry],
-            phases: Vec::new(),
             runs_planned: 1,
             complete: true,
-            time_s: BTreeMap::new(),
-            warnings: Vec::new(),
+            ..ExperimentDocument::default()
         };
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
     }
 
     fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
-        let name = crate::notes::printable(&experiment.document.title, NAME_MAX);
+        let name = crate::text::printable(&experiment.document.title, NAME_MAX);
         Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
     }
 }
@@ -297,6 +276,12 @@ mod tests {
     use super::*;
     use crate::{html::parts::checks::check, sample, summary::WIDTH};
     use proptest::prelude::*;
+    use serval_result::{
+        document::{BufferedResult, Censored, EndedBy},
+        experiment::Flag,
+        flags::flags,
+        group::GroupResult,
+    };
 
     /// Two runs, and an experiment of the same results whose words are odd too.
     fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
@@ -339,6 +324,82 @@ mod tests {
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
             }
         }
+    }
+
+    /// The flags of a run in a report of several, as [`flags`] has them.
+    #[test]
+    fn a_report_of_several_runs_has_the_flags_of_each() {
+        type Change = fn(&mut ResultDocument);
+        let calm = || {
+            let mut document = sample::unpaced();
+            document.overall.failed = 0;
+            document
+        };
+        let cases: [(Change, &[Flag]); 8] = [
+            (|_| {}, &[]),
+            (|run| run.overall.failed = 1, &[Flag::Failures]),
+            (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 1, unsent: 0 }), &[Flag::Failures]),
+            (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 0, unsent: 1 }), &[Flag::Failures]),
+            (|run| run.censored.in_flight = 1, &[Flag::Failures]),
+            (|run| run.overall.ended_by = EndedBy::Interrupted.into(), &[Flag::Interrupted]),
+            (|run| run.overall.ended_by = EndedBy::Failed.into(), &[Flag::Interrupted]),
+            (|run| run.overall.operations = 999, &[Flag::FewSamples]),
+        ];
+        for (number, (change, wanted)) in cases.into_iter().enumerate() {
+            let mut document = calm();
+            change(&mut document);
+            let part = Part::of_run("a".to_owned(), Path::new("result.json"), &document);
+            assert_eq!(part.experiment.document.runs[0].flags, wanted, "case {number}");
+            let page = together_html(&[part.clone(), part]);
+            for (flag, words) in [(Flag::Failures, "Failures: "), (Flag::Interrupted, "Interrupted: ")] {
+                assert_eq!(page.contains(words), wanted.contains(&flag), "case {number}, {words}");
+            }
+        }
+        // A load has as many operations as there are records.
+        let mut load = calm();
+        (load.run.phase, load.overall.operations) = ("load".to_owned(), 10);
+        assert_eq!(flags(&load), []);
+        let mut slow = sample::paced();
+        let pacing = slow.pacing.as_mut().unwrap();
+        (pacing.target, slow.overall.failed, slow.censored) = (1000.0, 0, Censored::default());
+        assert_eq!(flags(&slow), [Flag::Overloaded]);
+    }
+
+    #[test]
+    fn what_runs_have_alike_is_said_once() {
+        let part = |name: &str, skew_ns: u64| {
+            let mut document = sample::unpaced();
+            (document.overall.operations, document.environment.debug) = (900, true);
+            document.group = Some(GroupResult {
+                start_skew_ns: Some(skew_ns),
+                clock_error_ns: Some(80_000),
+                ..GroupResult::default()
+            });
+            // As a run writes it.
+            document.notes = crate::notes::notes(&document);
+            document.warnings = crate::notes::lines(&document.notes);
+            Part::of_run(name.to_owned(), Path::new("result.json"), &document)
+        };
+        let parts = [part("a", 2_500_000), part("b", 3_000_000_000), part("c", 20_000_000)];
+        let said = warnings::warnings(&View::new(&parts));
+        let said: Vec<String> = said.iter().map(crate::notes::Warning::line).collect();
+        let at = "a at 16 clients; b at 16 clients; c at 16 clients";
+        let wanted = [
+            format!(
+                "Failures: times are of what succeeded: {at}. 3 of 11,053 READ (0.027 %); 3 × NOT_FOUND: <b>no such key</b> & \
+                 \"none\" in 'usertable'"
+            ),
+            format!("Few samples: too few operations for the tail percentiles: {at}."),
+            "The store runs on the same machine as the client. (all points)".to_owned(),
+            "The clients may have begun as much as 2.58 ms to 3.00 s apart (clocks are known to 80.0 µs). (all points)"
+                .to_owned(),
+            "This is a debug build of the client: its numbers are not to be quoted. (all points)".to_owned(),
+        ];
+        let mut sorted = said.clone();
+        sorted.sort();
+        let mut wanted = wanted.to_vec();
+        wanted.sort();
+        assert_eq!(sorted, wanted);
     }
 
     #[test]

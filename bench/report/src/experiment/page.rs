@@ -4,11 +4,11 @@ use super::{
     Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
 };
 use crate::{
-    html::parts::{self, command_line, escape, figure, keys, notes_section, tile},
-    notes::printable,
+    html::parts::{self, command_line, figure, keys, tile, warnings_section},
+    text::{escape, printable},
     units::{bytes, count, plural, rate, time},
 };
-use serval_measure::experiment::{ExperimentDocument, RunKind};
+use serval_result::experiment::{ExperimentDocument, ExperimentKind, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Tiles of curves at most.
@@ -35,7 +35,7 @@ pub(super) fn page(view: &View<'_>) -> String {
     };
     parts::page(&title, &printable(&below, 300), |page| {
         about(page, view);
-        notes_section(page, &warnings(view));
+        warnings_section(page, &warnings(view));
         let of_phases: Vec<_> = view.parts.iter().filter(|part| phases::has(part)).collect();
         for part in &of_phases {
             phases::table(page, part);
@@ -183,8 +183,8 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
         ("client", format!("Serval {}, {}", document.serval_version, environment.build)),
         ("started", document.started.clone()),
         ("seed", document.seed.to_string()),
-        match document.kind.as_str() {
-            "phases" => {
+        match document.kind.known() {
+            Some(ExperimentKind::Phases) => {
                 let done = count(document.phases.len() as u64);
                 ("phases", format!("{done} of {} planned", count(document.runs_planned)))
             }

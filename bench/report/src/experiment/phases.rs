@@ -1,22 +1,24 @@
 //! Experiments of phases: a table of the phases, and their courses on one axis of time
 //! (YCSB++, SoCC 2011, figures 9 and 10).
 
-use super::{Block, Layout, Part, Section};
+use super::{
+    Block, Layout, Part, Section,
+    alike::{cut, together},
+};
 use crate::{
-    html::{
-        is_beside,
-        parts::escape,
-        series::{all_operations, without_end},
-    },
-    notes::{Note, notes, percentile, printable},
+    html::series::{all_operations, without_end},
+    notes::{Warning, notes, stored},
     plot::{Axis, Line, POINTS_MAX, Plot, Upright},
     summary::{Styles, line, wrapped},
+    text::{escape, printable},
     units::{count, rate, time},
 };
-use serval_measure::{
+use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
-    experiment::PhaseEntry,
+    experiment::{ExperimentKind, PhaseEntry},
     lag::LagResult,
+    metric::is_beside,
+    note::Note,
 };
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
 
@@ -75,6 +77,20 @@ impl<'a> Told<'a> {
         if at.is_finite() { at } else { 0.0 }
     }
 
+    /// Those of its result, and what else is said of it.
+    fn notes(&self) -> Vec<Note> {
+        let result = self.result.map_or_else(Vec::new, notes);
+        let of_result = self.result.map_or_else(Vec::new, stored);
+        let text = |text: &String| Note::Text { text: printable(text, 300) };
+        let own = match self.entry.notes.is_empty() {
+            // A document of an older version has sentences only.
+            true => self.entry.warnings.iter().map(text).collect(),
+            false => self.entry.notes.clone(),
+        };
+        let own = own.into_iter().filter(|note| !of_result.contains(note));
+        result.into_iter().chain(own).collect()
+    }
+
     fn operations(&self) -> impl Iterator<Item = &'a MetricResult> {
         self.result.into_iter().flat_map(|result| &result.metrics).filter(|metric| !is_beside(&metric.name))
     }
@@ -88,34 +104,12 @@ fn told(part: &Part) -> Vec<Told<'_>> {
 
 /// Whether there are phases in it.
 pub(super) fn has(part: &Part) -> bool {
-    part.experiment.document.kind == "phases"
+    part.experiment.document.kind == ExperimentKind::Phases
 }
 
 /// What is to be known before a number of a phase is quoted.
-pub(super) fn warnings(part: &Part) -> Vec<Note> {
-    let of_phase = |told: Told<'_>| {
-        let own = told.result.map_or_else(Vec::new, notes);
-        let name = told.name();
-        let cut_off = told.entry.incomplete.iter().map(|why| Note {
-                text: format!(
-                    "{name} is incomplete: {}. Its numbers are of the part that was done; going on with the experiment \
-                     makes it again.",
-                    printable(why, 500).trim_end_matches('.')
-                ),
-                details: Vec::new(),
-            });
-        let own = own.into_iter().map(|note| Note { text: format!("{name}: {}", note.text), ..note });
-        let mut said: Vec<Note> = cut_off.chain(own).collect();
-        let missing = told.entry.warnings.iter().filter(|words| words.contains("records are missing"));
-        said.extend(
-            missing.map(|words| Note {
-                text: format!("{name}: {}.", printable(words, 300)),
-                details: Vec::new(),
-            }),
-        );
-        said
-    };
-    let mut all: Vec<Note> = told(part).into_iter().flat_map(of_phase).collect();
+pub(super) fn warnings(part: &Part) -> Vec<Warning> {
+    let mut all = Vec::new();
     let document = &part.experiment.document;
     if has(part) && !document.complete {
         let text = format!(
@@ -123,7 +117,34 @@ pub(super) fn warnings(part: &Part) -> Vec<Note> {
             document.phases.iter().filter(|phase| phase.incomplete.is_none()).count(),
             document.runs_planned
         );
-        all.insert(0, Note { text, details: Vec::new() });
+        all.push(Warning { text, details: Vec::new() });
+    }
+    let mut said: Vec<(String, Warning)> = Vec::new();
+    for told in told(part) {
+        let name = told.name();
+        all.extend(told.entry.incomplete.iter().map(|why| Warning {
+            text: format!(
+                "{name} is incomplete: {}. Its numbers are of the part that was done; going on with the experiment \
+                 makes it again.",
+                printable(why, 500).trim_end_matches('.')
+            ),
+            details: Vec::new(),
+        }));
+        said.extend(told.notes().iter().map(|note| (name.clone(), Warning::from(note))));
+    }
+    // What several phases say alike is said once.
+    let texts = said.iter().enumerate().map(|(nth, (_, warning))| (nth, warning.text.clone()));
+    for (text, of) in together(texts) {
+        let (mut names, mut details): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
+        for (name, warning) in of.into_iter().map(|nth| &said[nth]) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+            let more = warning.details.iter().filter(|line| !details.contains(line));
+            details.extend(more.cloned().collect::<Vec<_>>());
+        }
+        let end = if text.ends_with('.') { "" } else { "." };
+        all.push(Warning { text: format!("{}: {text}{end}", names.join(", ")), details: cut(details) });
     }
     all
 }
@@ -145,7 +166,7 @@ fn cells(told: &Told<'_>) -> [String; 4] {
 fn times(metric: &MetricResult) -> [String; 3] {
     let response = metric.ok.as_ref().map(|times| &times.response);
     let of = |p: f64| {
-        response.and_then(|latency| percentile(latency, p)).map_or("–".to_owned(), |ns| time(ns as f64))
+        response.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
     };
     [of(50.0), of(95.0), of(99.0)]
 }
@@ -341,11 +362,11 @@ pub(super) fn section(part: &Part) -> Option<Section> {
         Some(plot("Operations a second, of each process".to_owned(), y, lines))
     }));
     for name in operations(&phases) {
-        let of = |interval: &IntervalSummary, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+        let of = |interval: &IntervalSummary, field: fn(&serval_result::document::IntervalTimes) -> u64| {
             let metric = interval.metrics.get(name).filter(|metric| metric.ok > 0)?;
             Some(field(&metric.response).max(1) as f64)
         };
-        let highest = |label: &str, style, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+        let highest = |label: &str, style, field: fn(&serval_result::document::IntervalTimes) -> u64| {
             over(&phases, label, style, move |_, piece, _| {
                 piece.iter().filter_map(|interval| of(interval, field)).reduce(f64::max)
             })
@@ -387,7 +408,7 @@ fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for metric in phases.iter().flat_map(Told::operations) {
         let sum = counts.entry(&metric.name).or_default();
-        *sum = sum.saturating_add(crate::notes::total(metric));
+        *sum = sum.saturating_add(metric.count());
     }
     let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
     names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -3,12 +3,11 @@
 
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
-    html::parts::escape,
-    notes::printable,
     plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
+    text::{escape, printable},
     units::{count, plural, rate, time},
 };
-use serval_measure::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
+use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
 use std::{fmt::Write as _, io::Write};
 
 /// The title of the section that the trials' table stands below.

@@ -7,11 +7,11 @@ use super::{
     warnings::warnings,
 };
 use crate::{
-    notes::printable,
     summary::{Styles, WIDTH, line, wrapped},
+    text::printable,
     units::{plural, rate, time},
 };
-use serval_measure::experiment::{Highest, Saturation};
+use serval_result::experiment::{Highest, Saturation};
 
 pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     let mut text = String::new();
@@ -28,9 +28,9 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     if !warnings.is_empty() {
         text.push('\n');
     }
-    for note in warnings {
-        wrapped(&mut text, "! ", &note.text, styles.warning);
-        for detail in &note.details {
+    for warning in warnings {
+        wrapped(&mut text, "! ", &warning.text, styles.warning);
+        for detail in &warning.details {
             wrapped(&mut text, "    ", detail, styles.dim);
         }
     }

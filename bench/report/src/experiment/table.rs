@@ -6,7 +6,7 @@ use super::{
     view::{CurveView, View},
 };
 use crate::{
-    html::parts::escape,
+    text::escape,
     units::{count, plural, rate, time},
 };
 use std::fmt::Write as _;

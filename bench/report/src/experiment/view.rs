@@ -5,13 +5,12 @@ use super::{
     load::{CurveResults, Metric, Point, Times},
 };
 use crate::{
-    html::is_beside,
-    notes::printable,
     plot::{Key, Shape},
+    text::printable,
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Flag, Highest, Saturation},
+use serval_result::{
+    experiment::{Highest, Saturation},
+    metric::is_beside,
 };
 use std::collections::BTreeMap;
 
@@ -40,21 +39,6 @@ pub(super) struct CurveView<'a> {
     pub(super) saturation: Option<&'a Saturation>,
     pub(super) highest: Option<&'a Highest>,
     pub(super) results: &'a CurveResults,
-}
-
-/// What to know of a single run, as its numbers say it.
-pub(super) fn flags(document: &ResultDocument) -> Vec<Flag> {
-    let mut flags = Vec::new();
-    let mut add = |flag: Flag, holds: bool| flags.extend(holds.then_some(flag));
-    add(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
-    let stationarity = document.stationarity.as_ref();
-    let changed = stationarity.is_some_and(|told| told.throughput.is_some() || told.service.is_some());
-    add(Flag::Changed, changed);
-    add(Flag::Stalled, stationarity.is_some_and(|told| told.stalls.is_some()));
-    add(Flag::ClientBound, document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()));
-    add(Flag::Failures, document.overall.failed > 0);
-    add(Flag::Interrupted, document.overall.ended_by == "interrupted");
-    flags
 }
 
 impl<'a> View<'a> {

@@ -1,19 +1,24 @@
 //! What a reader must know before quoting a number of an experiment, the
 //! gravest first, each with the points that it holds for.
 
-use super::{load::Point, view::View};
-use crate::{
-    notes::{Note, printable},
-    stationary::{CHANGED, STALLED},
-    units::{count, percent, plural, rate},
+use super::{
+    alike::{cut, together},
+    load::Point,
+    view::{CurveView, View},
 };
-use serval_measure::experiment::Flag;
+use crate::{
+    notes::{Warning, line},
+    stationary::{changes, stalls},
+    text::printable,
+    units::{count, percent, plural, rate, time},
+};
+use serval_result::{
+    experiment::{Flag, RunKind},
+    note::Note,
+};
 
 /// Points named in a sentence.
 const NAMED_MAX: usize = 12;
-
-/// Sentences below one.
-const DETAILS_MAX: usize = 12;
 
 /// What each flag means for the numbers.
 const FLAGS: [(Flag, &str); 7] = [
@@ -34,16 +39,22 @@ const FLAGS: [(Flag, &str); 7] = [
     (Flag::Interrupted, "Interrupted: the run was ended before its time"),
 ];
 
-/// How notes of lateness begin.
-const LATE: &str = "Operations started late: ";
-
-/// How notes of single runs begin that say what flags say of the points.
-const SAID_BY_FLAGS: [&str; 5] =
-    ["The run was not steady", "Whether the run was steady", "The schedule asked for", STALLED, CHANGED];
-
-/// Whether a note of a single run is said by the points' own.
-fn is_said_by_points(note: &str) -> bool {
-    SAID_BY_FLAGS.iter().any(|start| note.starts_with(start)) || note.contains(" unfinished")
+/// Whether a note of a run is said by what is said of points together.
+fn is_said_by_points(note: &Note) -> bool {
+    matches!(
+        note,
+        Note::ClientBound { .. }
+            | Note::Interrupted
+            | Note::Failed
+            | Note::NotSteady { .. }
+            | Note::SteadinessUnknown { .. }
+            | Note::Stalled { .. }
+            | Note::Changed { .. }
+            | Note::Unfinished { .. }
+            | Note::OperationsFailed { .. }
+            | Note::TargetMissed { .. }
+            | Note::FewOperations { .. }
+    )
 }
 
 /// A point: its curve, and its load with what is to be said of it.
@@ -64,114 +75,81 @@ fn some(points: &[Named<'_>]) -> String {
     if more > 0 { format!("{shown}; and {more} more") } else { shown }
 }
 
-/// A sentence with its numbers left out, and the numbers: commas of thousands and points of decimals
-/// are parts of them.
-fn apart(sentence: &str) -> (String, Vec<String>) {
-    let (mut form, mut numbers) = (String::new(), Vec::new());
-    let mut rest = sentence;
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let number = &rest[at..];
-        let end = number.find(|c: char| !(c.is_ascii_digit() || c == ',' || c == '.'));
-        let number = number[..end.unwrap_or(number.len())].trim_end_matches([',', '.']);
-        form.push_str(&rest[..at]);
-        form.push('\u{0}');
-        numbers.push(number.to_owned());
-        rest = &rest[at + number.len()..];
-    }
-    form.push_str(rest);
-    (form, numbers)
-}
-
-/// Sentences that differ in their numbers only as one, with the least and the most of each
-/// number, and the points that it is said of.
-fn together<'n>(said: &[(&'n str, String, String)]) -> Vec<(String, Vec<Named<'n>>)> {
-    let mut forms: Vec<(String, Vec<Vec<String>>, Vec<Named<'n>>)> = Vec::new();
-    for (curve, load, sentence) in said {
-        let (form, numbers) = apart(sentence);
-        let point = (*curve, load.clone());
-        match forms.iter_mut().find(|(other, ..)| *other == form) {
-            Some((_, all, points)) => {
-                all.push(numbers);
-                if !points.contains(&point) {
-                    points.push(point);
-                }
-            }
-            None => forms.push((form, vec![numbers], vec![point])),
-        }
-    }
-    let value = |number: &&String| number.replace(',', "").parse::<f64>().unwrap_or(f64::MAX);
-    let sentence = |form: &str, all: &[Vec<String>]| {
-        let mut parts = form.split('\u{0}');
-        let mut out = parts.next().unwrap_or_default().to_owned();
-        for (nth, part) in parts.enumerate() {
-            let numbers = || all.iter().filter_map(|numbers| numbers.get(nth));
-            let by_value = |a: &&String, b: &&String| value(a).total_cmp(&value(b));
-            if let (Some(least), Some(most)) = (numbers().min_by(by_value), numbers().max_by(by_value)) {
-                out.push_str(least);
-                if least != most {
-                    out.push_str(&format!(" to {most}"));
-                }
-            }
-            out.push_str(part);
-        }
-        out
+/// Sentences of points, each once; with its points, where these are not all that are named above.
+fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String> {
+    let forms = together(said);
+    let only = forms.len() == 1;
+    let line = |(sentence, points): (String, Vec<Named<'_>>)| match only || points == above {
+        true => sentence,
+        false => format!("{}: {sentence}", some(&points)),
     };
-    forms.into_iter().map(|(form, all, points)| (sentence(&form, &all), points)).collect()
+    forms.into_iter().map(line).collect()
 }
 
-/// Some lines, and how many more.
-fn cut(mut lines: Vec<String>) -> Vec<String> {
-    let more = lines.len().saturating_sub(DETAILS_MAX);
-    lines.truncate(DETAILS_MAX);
-    if more > 0 {
-        lines.push(format!("and {more} more"));
+/// What a point is called.
+fn named<'v>(curve: &'v CurveView<'_>, point: &Point) -> Named<'v> {
+    (&curve.name, point.load())
+}
+
+pub(super) fn warnings(view: &View<'_>) -> Vec<Warning> {
+    let mut all: Vec<Warning> = view.parts.iter().flat_map(super::phases::warnings).collect();
+    let mut say = |text: String, details: Vec<String>| all.push(Warning { text, details: cut(details) });
+    bound(view, &mut say);
+    flagged(view, &mut say);
+    unfinished(view, &mut say);
+    of_experiments(view, &mut say);
+    of_runs(view, &mut say);
+    all
+}
+
+/// Takes a sentence, and what stands below it.
+type Say<'s> = &'s mut dyn FnMut(String, Vec<String>);
+
+/// That the client bounded points.
+fn bound(view: &View<'_>, say: Say<'_>) {
+    let is_bound = |point: &Point| point.flags.contains(&Flag::ClientBound) || !point.bound.is_empty();
+    let bound: Vec<Named<'_>> = view
+        .points()
+        .filter(|(_, point)| is_bound(point))
+        .map(|(curve, point)| named(curve, point))
+        .collect();
+    if bound.is_empty() {
+        return;
     }
-    lines
+    let reasons = view.points().flat_map(|(curve, point)| {
+        point.bound.iter().map(move |sentence| (named(curve, point), sentence.clone()))
+    });
+    say(
+        format!("Client bound: the client, and not the store, bounded these points: {}.", some(&bound)),
+        each_once(reasons.collect(), &bound),
+    );
 }
 
-/// The numbers of a note of lateness: `p99 1.67 ms, at most 6.91 ms`.
-fn lateness(note: &str) -> String {
-    let numbers = note.strip_prefix(LATE).unwrap_or(note);
-    // Numbers have points too; the sentence's is followed by a space.
-    numbers.split(". ").next().unwrap_or(numbers).trim().to_owned()
-}
-
-pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
-    let mut notes: Vec<Note> = view.parts.iter().flat_map(super::phases::warnings).collect();
-    let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details: cut(details) });
-    let names = |holds: &dyn Fn(&Point) -> bool| -> Vec<(&str, String)> {
-        view.points().filter(|(_, p)| holds(p)).map(|(c, p)| (c.name.as_str(), p.load())).collect()
-    };
-    let bound = names(&|point| point.flags.contains(&Flag::ClientBound) || !point.bound.is_empty());
-    if !bound.is_empty() {
-        let reasons: Vec<(&str, String, String)> = view
-            .points()
-            .flat_map(|(curve, point)| {
-                let said = point.bound.iter();
-                said.map(|sentence| (curve.name.as_str(), point.load(), sentence.clone()))
-            })
-            .collect();
-        let reasons = together(&reasons);
-        let only = reasons.len() == 1;
-        let reasons = reasons.into_iter().map(|(sentence, points)| match only {
-            true => sentence,
-            false => format!("{}: {sentence}", some(&points)),
-        });
-        say(
-            format!("Client bound: the client, and not the store, bounded these points: {}.", some(&bound)),
-            reasons.collect(),
-        );
-    }
+/// What flags say of points.
+fn flagged(view: &View<'_>, say: Say<'_>) {
     for (flag, words) in FLAGS {
-        let flagged = names(&|point| match flag {
+        let holds = |point: &Point| match flag {
             Flag::Failures => point.failed > 0 || point.flags.contains(&flag),
             _ => point.flags.contains(&flag),
-        });
+        };
+        let flagged: Vec<Named<'_>> = view
+            .points()
+            .filter(|(_, point)| holds(point))
+            .map(|(curve, point)| named(curve, point))
+            .collect();
         if !flagged.is_empty() {
             let details = match flag {
-                Flag::Failures => failures(view),
-                Flag::Stalled => told(view, STALLED),
-                Flag::Changed => told(view, CHANGED),
+                Flag::Failures => failures(view, &flagged),
+                Flag::Stalled => numbers(view, |note| match note {
+                    Note::Stalled { stalls: told, judged_s } => Some(stalls(told, *judged_s)),
+                    _ => None,
+                }),
+                Flag::Changed => numbers(view, |note| match note {
+                    Note::Changed { throughput, service, judged_s } => {
+                        Some(changes(throughput.as_ref(), service.as_ref(), *judged_s))
+                    }
+                    _ => None,
+                }),
                 _ => Vec::new(),
             };
             say(format!("{words}: {}.", some(&flagged)), details);
@@ -179,7 +157,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
         if flag == Flag::Overloaded {
             // Where that is so is said already.
             let missed = view.points().filter(|(_, point)| point.target_missed() && !point.overloaded());
-            let missed: Vec<(&str, String)> = missed
+            let missed: Vec<Named<'_>> = missed
                 .map(|(curve, point)| {
                     let done = format!("{} ({}/s done)", point.load(), rate(point.throughput.value));
                     (curve.name.as_str(), done)
@@ -190,8 +168,11 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             }
         }
     }
+}
+
+fn unfinished(view: &View<'_>, say: Say<'_>) {
     let unfinished = view.points().filter(|(_, point)| point.unfinished > 0);
-    let unfinished: Vec<(&str, String)> = unfinished
+    let unfinished: Vec<Named<'_>> = unfinished
         .map(|(curve, point)| {
             (curve.name.as_str(), format!("{} ({})", point.load(), count(point.unfinished)))
         })
@@ -206,11 +187,14 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             Vec::new(),
         );
     }
+}
+
+/// What holds for experiments as a whole.
+fn of_experiments(view: &View<'_>, say: Say<'_>) {
     for part in view.parts {
         let document = &part.experiment.document;
         if !document.complete && !super::phases::has(part) {
-            let done =
-                document.runs.iter().filter(|run| run.kind == serval_measure::experiment::RunKind::Point);
+            let done = document.runs.iter().filter(|run| run.kind == RunKind::Point);
             say(
                 format!(
                     "{} is not complete: {} of {} were done.",
@@ -229,29 +213,35 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
         }
         document.warnings.iter().for_each(|warning| say(printable(warning, 1000), Vec::new()));
     }
-    // The documents' own, each once; what the points say already is not said again.
-    let mut own: Vec<(&str, String, String)> = Vec::new();
-    let mut late: Vec<(&str, String, String)> = Vec::new();
+}
+
+/// The runs' own notes, each once; what the points say already is not said again.
+fn of_runs(view: &View<'_>, say: Say<'_>) {
+    let mut own: Vec<(Named<'_>, String)> = Vec::new();
+    let mut late: Vec<(Named<'_>, String)> = Vec::new();
     let all = view.points().count();
     for (curve, point) in view.points() {
-        for warning in point.warnings.iter().filter(|warning| !point.bound.contains(*warning)) {
-            let said = (curve.name.as_str(), point.load());
-            // The numbers of each are its own, what they mean is not.
-            match warning.starts_with(LATE) {
-                true if all > 1 => late.push((said.0, said.1, lateness(warning))),
-                _ if all > 1 && is_said_by_points(warning) => {}
-                _ => own.push((said.0, said.1, warning.clone())),
+        for note in &point.notes {
+            match note {
+                // The numbers of each are its own, what they mean is not.
+                Note::StartedLate { p99_ns, max_ns, slack_ns: None } if all > 1 => {
+                    let [p99, most] = [p99_ns, max_ns].map(|ns| time(*ns as f64));
+                    late.push((named(curve, point), format!("p99 {p99}, at most {most}")));
+                }
+                Note::ClientBound { .. } => {}
+                note if all > 1 && is_said_by_points(note) => {}
+                note => own.push((named(curve, point), printable(&line(note), 1000))),
             }
         }
     }
     if !late.is_empty() {
         // A point has such a note for each repeat.
-        let repeats = late.chunk_by(|a, b| (a.0, &a.1) == (b.0, &b.1));
+        let repeats = late.chunk_by(|(a, _), (b, _)| a == b);
         let (points, details): (Vec<_>, Vec<_>) = repeats
             .map(|of| {
-                let numbers: Vec<&str> = of.iter().map(|(_, _, numbers)| numbers.as_str()).collect();
-                let (curve, load) = (of[0].0, &of[0].1);
-                ((curve, load.clone()), format!("{curve} at {load}: {}", numbers.join("; ")))
+                let numbers: Vec<&str> = of.iter().map(|(_, numbers)| numbers.as_str()).collect();
+                let (curve, load) = &of[0].0;
+                (of[0].0.clone(), format!("{curve} at {load}: {}", numbers.join("; ")))
             })
             .unzip();
         say(
@@ -263,45 +253,41 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             details,
         );
     }
-    for (warning, points) in together(&own) {
+    for (warning, points) in together(own) {
         let which = if points.len() == all && all > 1 { "all points".to_owned() } else { some(&points) };
         say(if all > 1 { format!("{warning} ({which})") } else { warning }, Vec::new());
     }
-    notes
 }
 
-/// What runs say of themselves that begins so, by point.
-fn told(view: &View<'_>, start: &str) -> Vec<String> {
-    let said = view.points().flat_map(|(curve, point)| {
-        let notes = point.warnings.iter().filter_map(|note| note.strip_prefix(start));
-        notes.map(|note| {
-            let numbers = note.split(". ").next().unwrap_or(note).trim_end_matches('.');
-            format!("{}: {numbers}", curve.name_of(point))
-        })
-    });
-    said.collect()
+/// What a kind of note says of each run, by point.
+fn numbers(view: &View<'_>, of: impl Fn(&Note) -> Option<String>) -> Vec<String> {
+    let line = |(curve, point): (&CurveView<'_>, &Point)| {
+        let numbers = point.notes.iter().filter_map(&of);
+        numbers.map(|numbers| format!("{}: {numbers}", curve.name_of(point))).collect::<Vec<_>>()
+    };
+    view.points().flat_map(line).collect()
 }
 
-/// What failed, by point and operation, and what the stores said.
-fn failures(view: &View<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
+/// What failed, by operation, and what the stores said.
+fn failures(view: &View<'_>, above: &[Named<'_>]) -> Vec<String> {
+    let mut said = Vec::new();
     for (curve, point) in view.points() {
         for metric in point.metrics.iter().filter(|metric| metric.failed > 0) {
-            lines.push(format!(
-                "{}: {} of {} {} ({})",
-                curve.name_of(point),
+            let words = format!(
+                "{} of {} {} ({})",
                 count(metric.failed),
                 count(metric.count),
                 metric.name,
                 percent(metric.failed, metric.count)
-            ));
+            );
+            said.push((named(curve, point), words));
         }
-        let said = point.messages.iter().max_by_key(|(_, times)| **times);
-        if let (Some((words, times)), Some(line)) = (said, lines.last_mut()) {
+        let most = point.messages.iter().max_by_key(|(_, times)| **times);
+        if let (Some((words, times)), Some((_, line))) = (most, said.last_mut()) {
             line.push_str(&format!("; {} × {words}", count(*times)));
         }
     }
-    lines
+    each_once(said, above)
 }
 
 #[cfg(test)]
@@ -309,23 +295,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_that_differ_in_numbers_only_are_one() {
-        let said =
-            |curve: &'static str, load: &str, sentence: &str| (curve, load.to_owned(), sentence.to_owned());
-        let all = [
-            said("redis", "1 client", "clients spent 58 % of 1,200 ms outside."),
-            said("redis", "2 clients", "clients spent 9.5 % of 1,200 ms outside."),
-            said("redis", "2 clients", "clients spent 60 % of 1,200 ms outside."),
-            said("sqlite", "max", "no processor was free."),
-            said("sqlite", "max", "clients spent 99 % of 1,200 ms outside."),
-        ];
-        let found: Vec<(String, String)> =
-            together(&all).into_iter().map(|(sentence, points)| (sentence, some(&points))).collect();
-        let wanted = [
-            ("clients spent 9.5 to 99 % of 1,200 ms outside.", "redis at 1 client, 2 clients; sqlite at max"),
-            ("no processor was free.", "sqlite at max"),
-        ];
-        assert_eq!(found, wanted.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    fn points_are_named_by_curve() {
+        let points = [("redis", "1/s"), ("redis", "2/s"), ("sqlite", "max")].map(|(a, b)| (a, b.to_owned()));
+        assert_eq!(some(&points), "redis at 1/s, 2/s; sqlite at max");
         let many: Vec<(&str, String)> = (0..14).map(|i| ("a", i.to_string())).collect();
         assert_eq!(some(&many), "a at 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11; and 2 more");
     }

@@ -5,15 +5,17 @@ pub(crate) mod parts;
 pub(crate) mod series;
 
 use crate::{
-    notes::{is_lower_bound, notes, percentile, printable, title, total},
+    notes::warnings,
     plot::{self, Line, Plot},
     summary::{two_times, what_times_are},
+    text::{escape, printable, title},
     units::{self, count, digits, percent, plural, rate, time},
 };
-use parts::{command_line, escape, figure, notes_section, table, tile};
-use serval_measure::{
+use parts::{command_line, figure, table, tile, warnings_section};
+use serval_result::{
     document::{Latency, MetricResult, ResultDocument, TimesResult},
     load::Usage,
+    metric::is_beside,
 };
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -23,14 +25,14 @@ pub fn html(document: &ResultDocument) -> String {
     let below = format!("{} · Serval {}", run.started, run.serval_version);
     parts::page(&title(document), &below, |page| {
         // What makes numbers worthless comes before them.
-        let notes = notes(document);
+        let warnings = warnings(document);
         let bound = document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty());
         if bound {
-            notes_section(page, &notes);
+            warnings_section(page, &warnings);
         }
         tiles(page, document);
         if !bound {
-            notes_section(page, &notes);
+            warnings_section(page, &warnings);
         }
         if !document.metrics.is_empty() {
             numbers(page, document);
@@ -113,8 +115,8 @@ fn tiles(page: &mut String, document: &ResultDocument) {
     for p in [50.0, 99.0] {
         match leading(document) {
             Some((name, response)) => {
-                if let Some(ns) = percentile(response, p) {
-                    let least = if is_lower_bound(document, p) { "≥ " } else { "" };
+                if let Some(ns) = response.percentile(p) {
+                    let least = if document.is_lower_bound(p) { "≥ " } else { "" };
                     let what = format!("response time {}, {name}", units::percentile(p));
                     tile(format!("{least}{}", time(ns as f64)), what);
                 }
@@ -145,14 +147,9 @@ fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
     Some((&metric.name, &ok.response))
 }
 
-/// Whether a metric is no operation of the workload.
-pub(crate) fn is_beside(name: &str) -> bool {
-    matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP" | "FLUSH")
-}
-
 fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {
     let mut metrics: Vec<_> = document.metrics.iter().collect();
-    metrics.sort_by_key(|metric| std::cmp::Reverse(total(metric)));
+    metrics.sort_by_key(|metric| std::cmp::Reverse(metric.count()));
     metrics
 }
 
@@ -171,10 +168,8 @@ fn numbers(page: &mut String, document: &ResultDocument) {
          <th>count</th><th>/s</th><th>failed</th><th class=\"text\"></th><th>mean</th>{heads}<th>max</th></tr></thead>\n<tbody>\n"
     );
     for metric in &document.metrics {
-        let all = total(metric);
-        let failed = all.saturating_sub(metric.ok.as_ref().map_or(0, |ok| ok.service.count));
-        let row =
-            Row { name: metric.name.clone(), count: all, failed: Some(failed), times: metric.ok.as_ref() };
+        let (count, failed) = (metric.count(), Some(metric.failed()));
+        let row = Row { name: metric.name.clone(), count, failed, times: metric.ok.as_ref() };
         row.write(page, document, &percentiles, paced);
         for (status, times) in &metric.failed {
             let name = format!("{} {status}", metric.name);
@@ -200,7 +195,7 @@ impl Row<'_> {
             let latency = latency.filter(|latency| latency.count > 0);
             let mut cells = cell(latency.map(|l| l.mean_ns));
             for &p in percentiles {
-                cells += &cell(latency.and_then(|l| percentile(l, p)).map(|ns| ns as f64));
+                cells += &cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
             }
             cells + &cell(latency.map(|l| l.max_ns as f64))
         };
@@ -328,7 +323,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ("store".to_owned(), run.store.clone()),
         ("workload".to_owned(), run.workload.clone()),
         ("started".to_owned(), run.started.clone()),
-        ("ended by".to_owned(), overall.ended_by.clone()),
+        ("ended by".to_owned(), overall.ended_by.to_string()),
         ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
         ("seed".to_owned(), run.seed.to_string()),
     ];
@@ -360,7 +355,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
             format!("{}, arrivals {}{slack}", pacing.schedule, pacing.arrivals),
         ));
         let late = &pacing.lateness;
-        let p99 = percentile(late, 99.0).map_or(String::new(), |ns| format!("p99 {}, ", time(ns as f64)));
+        let p99 = late.percentile(99.0).map_or(String::new(), |ns| format!("p99 {}, ", time(ns as f64)));
         rows.push(("lateness".to_owned(), format!("{p99}at most {}", time(late.max_ns as f64))));
     }
     table(page, "The run", &rows);
@@ -403,7 +398,7 @@ mod tests {
     };
     use crate::sample;
     use proptest::prelude::*;
-    use serval_measure::document::IntervalSummary;
+    use serval_result::document::IntervalSummary;
 
     #[test]
     fn what_came_from_outside_is_escaped() {
@@ -473,7 +468,7 @@ mod tests {
             received_bytes: None,
         };
         let mut document = sample::paced();
-        let client = serval_measure::load::ClientLoad {
+        let client = serval_result::load::ClientLoad {
             usage: usage.clone(),
             threads: 2,
             busiest_thread: Some(0.98),
@@ -481,11 +476,8 @@ mod tests {
             ..Default::default()
         };
         document.client = Some(client);
-        let process = serval_measure::load::ProcessLoad {
-            name: "redis-server".to_owned(),
-            usage,
-            ..Default::default()
-        };
+        let process =
+            serval_result::load::ProcessLoad { name: "redis-server".to_owned(), usage, ..Default::default() };
         document.processes = vec![process];
         // Said among the document's warnings too, it is said once.
         document.warnings.push("The client's threads <were> busy.".to_owned());

@@ -1,10 +1,11 @@
 //! Parts that all pages have.
 
 use crate::{
-    notes::{Note, turns},
+    notes::Warning,
     plot::{Key, Plot, Shape, opacity, palette},
+    text::escape,
 };
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 /// Style sheet of the pages.
 const STYLE: &str = include_str!("style.css");
@@ -27,35 +28,17 @@ pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> 
     page
 }
 
-/// Text as part of a page: in an element or in a quoted attribute.
-pub(crate) fn escape(text: impl Display) -> String {
-    let mut out = String::new();
-    for c in text.to_string().chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML.
-            c if (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c) => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 /// What a reader must know first.
-pub(crate) fn notes_section(page: &mut String, notes: &[Note]) {
-    if notes.is_empty() {
+pub(crate) fn warnings_section(page: &mut String, warnings: &[Warning]) {
+    if warnings.is_empty() {
         return;
     }
     page.push_str("<section class=\"card notes\">\n<h2>Before quoting a number</h2>\n<ul>\n");
-    for note in notes {
-        let _ = write!(page, "<li>{}", escape(&note.text));
-        if !note.details.is_empty() {
+    for warning in warnings {
+        let _ = write!(page, "<li>{}", escape(&warning.text));
+        if !warning.details.is_empty() {
             page.push_str("<ul>");
-            for detail in &note.details {
+            for detail in &warning.details {
                 let _ = write!(page, "<li>{}</li>", escape(detail));
             }
             page.push_str("</ul>");

@@ -1,12 +1,13 @@
 //! The course of a run.
 
-use super::{
-    by_count,
-    parts::{escape, figure},
+use super::{by_count, parts::figure};
+use crate::{
+    plot::{Axis, Column, Heat, Line, POINTS_MAX, Plot},
+    text::escape,
 };
-use crate::plot::{Axis, Column, Heat, Line, POINTS_MAX, Plot};
-use serval_measure::document::{
-    IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels,
+use serval_result::{
+    document::{IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels},
+    metric::is_beside,
 };
 use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
 
@@ -218,7 +219,7 @@ pub(crate) fn all_operations(interval: &IntervalSummary) -> f64 {
     if verbs > 0 {
         return verbs.saturating_sub(of("READ-MODIFY-WRITE")) as f64;
     }
-    interval.metrics.iter().filter(|(name, _)| !super::is_beside(name)).map(|(_, m)| ended(m) as f64).sum()
+    interval.metrics.iter().filter(|(name, _)| !is_beside(name)).map(|(_, m)| ended(m) as f64).sum()
 }
 
 fn ended(metric: &IntervalMetric) -> u64 {

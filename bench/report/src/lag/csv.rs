@@ -1,7 +1,7 @@
 //! The curves of lag as CSV, for plots of one's own: a line a point of a curve.
 
 use super::distribution_of;
-use serval_measure::lag::{LagResult, SurvivalStep};
+use serval_result::lag::{LagResult, SurvivalStep};
 use std::io::Write;
 
 /// The columns. Later versions add columns at the end only.

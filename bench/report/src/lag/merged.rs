@@ -1,9 +1,10 @@
 //! The lag of several results as one: what can be added is, and what cannot is left out and named.
 
 use crate::merge::{MergeError, Part, Together, latency};
-use serval_measure::{
+use serval_result::{
     document::Latency,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Versions, Violations},
+    note::MergedNote,
 };
 use std::collections::BTreeMap;
 
@@ -75,50 +76,37 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
 }
 
 /// What the parts say of lag as one; `None` where none says anything. Keys that one has read no other has: the queue
-/// gives each once. What is left out is told in `warnings`.
+/// gives each once. What is left out is told in `notes`.
 pub(crate) fn merged(
     parts: &[Part<'_>],
     together: Together,
-    warnings: &mut Vec<String>,
+    notes: &mut Vec<MergedNote>,
 ) -> Result<Option<LagResult>, MergeError> {
     let lags: Vec<(&str, &LagResult)> =
         parts.iter().filter_map(|part| Some((part.name, part.document.lag.as_ref()?))).collect();
     let Some((first, one)) = lags.first() else { return Ok(None) };
     for part in parts.iter().filter(|part| part.document.lag.is_none()) {
-        warnings.push(format!("{}: no lag was measured: what is said of lag is of the others.", part.name));
+        notes.push(MergedNote::LagNotMeasured { part: part.name.to_owned() });
     }
     for (name, lag) in &lags[1..] {
         if (lag.sample, lag.poll_ns) != (one.sample, one.poll_ns) {
-            let of = |lag: &LagResult| {
-                format!("{} of keys, read every {:.3} ms", lag.sample, lag.poll_ns as f64 / 1e6)
-            };
-            warnings.push(format!(
-                "Lag was sampled differently ({first}: {}; {name}: {}): its distribution is of both.",
-                of(one),
-                of(lag)
-            ));
+            notes.push(MergedNote::LagSamplingDiffers {
+                parts: [first, name].map(|name| (*name).to_owned()),
+                samples: [one.sample, lag.sample],
+                poll_ns: [one.poll_ns, lag.poll_ns],
+            });
         }
     }
     let read: Vec<(&str, &LagResult)> = lags.iter().copied().filter(|(_, lag)| lag.keys.tried > 0).collect();
     if read.iter().any(|(_, lag)| lag.survival.is_some()) {
-        warnings.push(
-            "The survival curves of lag are left out: curves that have censored keys in them cannot be added. The parts have \
-             theirs."
-                .to_owned(),
-        );
+        notes.push(MergedNote::WithoutSurvival);
     }
     // What is known of some keys only would be taken for all.
     let clocks_known = read.iter().all(|(_, lag)| lag.visible.is_some() && lag.hand_over.is_some());
     if !clocks_known && read.iter().any(|(_, lag)| lag.visible.is_some() || lag.hand_over.is_some()) {
-        let without: Vec<&str> = read
-            .iter()
-            .filter(|(_, lag)| lag.visible.is_none() || lag.hand_over.is_none())
-            .map(|(name, _)| *name)
-            .collect();
-        warnings.push(format!(
-            "Hand-over, and times from acknowledgement to visibility, are left out: {} has none, for its clocks are not known.",
-            without.join(", ")
-        ));
+        let without = read.iter().filter(|(_, lag)| lag.visible.is_none() || lag.hand_over.is_none());
+        let parts = without.map(|(name, _)| (*name).to_owned()).collect();
+        notes.push(MergedNote::WithoutVisibility { parts });
     }
     let brackets = Brackets {
         lower: spans(&read, |lag| lag.visible.as_ref()?.lower.as_ref())?,
@@ -163,7 +151,8 @@ mod tests {
     use super::*;
     use crate::{merge::merge, sample};
     use proptest::prelude::*;
-    use serval_measure::{document::ResultDocument, histogram::Histogram};
+    use serval_measure::histogram::Histogram;
+    use serval_result::document::ResultDocument;
 
     /// A result with these lags, in ns; zero for those that were found at once.
     fn lagging(lags: &[u64]) -> ResultDocument {

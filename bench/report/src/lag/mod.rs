@@ -7,13 +7,13 @@ pub use csv::{COLUMNS, write};
 pub(crate) use merged::merged;
 
 use crate::{
-    html::parts::{escape, figure, table},
-    notes::{Note, printable},
+    html::parts::{figure, table},
     plot::{Axis, Line, Plot},
     summary::{Styles, line, wrapped},
+    text::{escape, printable},
     units::{count, percent, plural, time},
 };
-use serval_measure::{
+use serval_result::{
     document::Latency,
     lag::{LagResult, SurvivalStep, Versions, Violations},
 };
@@ -21,96 +21,8 @@ use serval_measure::{
 /// Characters of a queue's address that are shown.
 const QUEUE_MAX: usize = 80;
 
-/// Why a key may never be found behind write buffers.
-const OVERTAKEN: &str = " Behind write buffers some may never be found: what one client acknowledged before, and sent after, \
-    has written over them.";
-
-/// What is to be said before numbers of lag are quoted. `buffered`: whether writes lay in buffers.
-pub(crate) fn notes(lag: &LagResult, buffered: bool) -> Vec<Note> {
-    let writes = &lag.writes;
-    let mut notes = Vec::new();
-    let mut say = |number: u64, text: String| {
-        if number > 0 {
-            notes.push(Note { text, details: vec![] });
-        }
-    };
-    say(
-        writes.not_carried,
-        format!(
-            "{} of {} sampled writes did not go into the queue, which was full or too slow: their lag is not known. Lower \
-             lag.sample, or use more consumers.",
-            count(writes.not_carried),
-            count(writes.not_carried.saturating_add(writes.carried))
-        ),
-    );
-    say(
-        lag.keys.censored,
-        format!(
-            "{} not found when the time was over (lag.drain): their lag is longer than what was seen, and is in no \
-             percentile. The survival curve has them as what they are.{}",
-            were(lag.keys.censored, "key"),
-            if buffered { OVERTAKEN } else { "" }
-        ),
-    );
-    say(
-        lag.keys.not_taken,
-        format!(
-            "{} carried and came to no consumer that told of it: there were too few consumers, or one was lost. Nothing is \
-             known of their lag.",
-            were(lag.keys.not_taken, "key")
-        ),
-    );
-    say(
-        lag.keys.undecided,
-        format!(
-            "{} written over or deleted, or may have been, before a consumer found them: nothing is said of their lag.",
-            were(lag.keys.undecided, "key")
-        ),
-    );
-    say(
-        writes.not_noted,
-        format!(
-            "{} could not be noted, for there were too many: what is said of lag and versions does not know of them. Lower \
-             lag.sample.",
-            plural(writes.not_noted, "read or write")
-        ),
-    );
-    say(
-        writes.too_short,
-        format!(
-            "{} of sampled keys had a value of less than 20 bytes, which a version needs: what reads of such values saw is left open.",
-            plural(writes.too_short, "write")
-        ),
-    );
-    say(
-        writes.from_before,
-        format!(
-            "{} in the queue when the consumer began: they were waited for, or are of an earlier run. Another lag.queue \
-             keeps runs apart.",
-            were(writes.from_before, "key")
-        ),
-    );
-    say(
-        writes.foreign,
-        format!("{} in the queue could not be understood, and left out.", were(writes.foreign, "thing")),
-    );
-    say(
-        lag.reads_failed,
-        format!(
-            "{} of {} reads by consumers failed, which says nothing of lag.",
-            count(lag.reads_failed),
-            count(lag.reads)
-        ),
-    );
-    notes
-}
-
-fn were(number: u64, thing: &str) -> String {
-    format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
-}
-
 fn at(latency: &Latency, p: f64) -> u64 {
-    crate::notes::percentile(latency, p).unwrap_or(0)
+    latency.percentile(p).unwrap_or(0)
 }
 
 /// Median, tail and maximum of spans.
@@ -157,8 +69,8 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
     row(
         "sampled",
         Some(format!(
-            "{} writes ({} of keys), {} carried by {}, {} not carried",
-            count(lag.writes.acknowledged),
+            "{} ({} of keys), {} carried by {}, {} not carried",
+            plural(lag.writes.acknowledged, "write"),
             percent((lag.sample.clamp(0.0, 1.0) * 1e6).round() as u64, 1_000_000),
             count(lag.writes.carried),
             printable(&lag.queue, QUEUE_MAX),
@@ -269,7 +181,7 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
         0 => String::new(),
         censored => format!(", {} not found at the end", count(censored)),
     };
-    format!("{} keys, {} with a lag{times}{censored}", count(all), percent(not_zero, all))
+    format!("{}, {} with a lag{times}{censored}", plural(all, "key"), percent(not_zero, all))
 }
 
 fn distribution(lag: &LagResult) -> Option<Plot> {
@@ -381,7 +293,7 @@ mod tests {
     #[test]
     fn a_result_with_little_in_it_is_shown_as_it_is() {
         let mut document = sample::unpaced();
-        document.lag = Some(serval_measure::lag::LagResult::default());
+        document.lag = Some(serval_result::lag::LagResult::default());
         let page = html(&document);
         assert!(page.contains("<h2>Read-after-write lag</h2>") && !page.contains("not yet visible"));
         assert!(summary::summary(&document, &summary::Styles::plain()).contains("0 writes"));

@@ -137,7 +137,7 @@ fn means(drawn: &[u8], width: usize, across: usize, down: usize) -> Vec<u8> {
 
 /// Text of an attribute or element.
 fn escape(text: &str) -> String {
-    crate::html::parts::escape(text)
+    crate::text::escape(text)
 }
 
 /// A colour that says how it is to be dashed, which plotters' SVG cannot: its

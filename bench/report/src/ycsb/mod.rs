@@ -1,15 +1,17 @@
 //! YCSB's output, line for line: what scripts written for YCSB read.
 //!
-//! Times are in microseconds. `[READ]` is the service time (from the actual
-//! start), as in YCSB; where operations are paced, `[Intended-READ]`, the
-//! response time, is added without being asked for. The lines come in the
-//! order in which YCSB prints them, which is that of Java's hash maps.
+//! Times are in microseconds. `[READ]` is the service time (from the actual start), and
+//! `[Intended-READ]` the response time, where `measurement.interval` asks for it. Nothing is here
+//! that YCSB would not print. The lines come in the order in which YCSB prints them, which is that
+//! of Java's hash maps.
 
+pub mod client_lines;
 mod export;
 pub mod java;
 mod kinds;
 mod names;
 mod status;
+pub mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -37,9 +39,10 @@ pub type Metrics = BTreeMap<(Metric, Status), Pair>;
 pub type Legacy = BTreeMap<(Metric, Status, TimeKind), LegacySeries>;
 
 /// `measurement.interval`: which times are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Interval {
     /// `op`: service times.
+    #[default]
     Op,
     /// `intended`: response times, under the plain names.
     Intended,
@@ -104,8 +107,8 @@ pub struct Options<'a> {
     pub custom: &'a [&'a str],
     /// Whether operations had intended starts (`target`).
     pub paced: bool,
-    /// `measurement.interval`, if given.
-    pub interval: Option<Interval>,
+    /// `measurement.interval`.
+    pub interval: Interval,
     /// `measurementtype`.
     pub kind: Kind,
     /// `hdrhistogram.percentiles`, in the order given.
@@ -128,7 +131,7 @@ impl Default for Options<'_> {
         Options {
             custom: &[],
             paced: false,
-            interval: None,
+            interval: Interval::default(),
             kind: Kind::default(),
             percentiles: &[50.0, 95.0, 99.0],
             verbose: false,
@@ -149,11 +152,11 @@ pub struct Report<'a> {
     pub runtime_ms: u64,
     /// Operations (a read-modify-write is one).
     pub operations: u64,
-    /// All times.
+    /// All times, in YCSB's [`terms`].
     pub metrics: &'a Metrics,
-    /// What `histogram` and `timeseries` need; empty for the other kinds.
+    /// What `histogram` and `timeseries` need, in YCSB's terms; empty for the other kinds.
     pub legacy: &'a Legacy,
-    /// What `raw` needs; empty for the other kinds.
+    /// What `raw` needs, in YCSB's terms; empty for the other kinds.
     pub raw: &'a [RawSample],
 }
 
@@ -191,18 +194,16 @@ impl Options<'_> {
     /// The maps that are printed, in order.
     fn sides(&self) -> &'static [Side] {
         match self.interval {
-            Some(Interval::Op) => &[Side::Service],
-            Some(Interval::Intended) => &[Side::Response],
-            Some(Interval::Both) => &[Side::Service, Side::Response],
-            None if self.paced => &[Side::Service, Side::Response],
-            None => &[Side::Service],
+            Interval::Op => &[Side::Service],
+            Interval::Intended => &[Side::Response],
+            Interval::Both => &[Side::Service, Side::Response],
         }
     }
 
     /// The name under which a map's measurement is printed.
     fn printed(&self, side: Side, name: &str) -> String {
         match (side, self.interval) {
-            (Side::Response, Some(Interval::Intended)) | (Side::Service, _) => name.to_owned(),
+            (Side::Response, Interval::Intended) | (Side::Service, _) => name.to_owned(),
             (Side::Response, _) => format!("Intended-{name}"),
         }
     }
@@ -237,6 +238,12 @@ impl Report<'_> {
             }
         }
         lines
+    }
+
+    /// How many measurements there are: YCSB's of all its maps that are printed.
+    pub fn measurements(&self) -> usize {
+        let of = |side| names::in_order(&self.options, side, names::counts(self.metrics)).len();
+        self.options.sides().iter().map(|side| of(*side)).sum()
     }
 
     /// Writes every single time as the kinds `raw` and `hdrhistogram+raw` do,

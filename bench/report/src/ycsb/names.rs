@@ -65,7 +65,7 @@ pub(super) fn in_order(
         if side == Side::Service || has_response(metric) {
             entry(&mut entries, name_of(options, metric, status)).sources.push((metric, status));
         }
-        let counted_here = side == Side::Service || options.interval == Some(Interval::Intended);
+        let counted_here = side == Side::Service || options.interval == Interval::Intended;
         if has_returns(metric) && counted_here {
             entry(&mut entries, operation.to_owned()).returns.push((status, count));
         }

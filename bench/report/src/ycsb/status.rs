@@ -26,7 +26,7 @@ pub struct Status<'a> {
     /// What has been measured at any time before: it is named even if
     /// nothing has come since the last status line.
     pub seen: &'a [(Metric, Outcome)],
-    /// Times since the last status line.
+    /// Times since the last status line, in YCSB's [`terms`](crate::ycsb::terms).
     pub interval: &'a Metrics,
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use serval_measure::{
     legacy::{Legacy as LegacyRecorder, LegacyKind},
-    recorder::{Moment, Recorder, RecorderOptions, Totals},
+    recorder::{Recorder, RecorderOptions, SampleOrigin, Totals},
     times::Times,
 };
 use serval_model::{Outcome, java::string_hash};
@@ -64,7 +64,7 @@ fn replay(golden: &Golden, paced: bool, kind: Option<LegacyKind>) -> (Totals, Le
             end_ns += 1_000_000;
             let times = Times { service: us * 1000 + 500, response: us * 1000 + 500 };
             let outcome = Outcome { status, message: None };
-            handle.record(metric, &outcome, times, Moment { warm_up: false, client: 0, end_ns });
+            handle.record(metric, &outcome, times, SampleOrigin { warm_up: false, client: 0, end_ns });
         }
     };
     let verbose =
@@ -207,13 +207,12 @@ fn the_published_version_differs_by_what_is_known() {
 #[test]
 fn structure_is_ycsbs_with_intended_times() {
     let of = |paced, interval| Options { paced, interval, ..Options::default() };
-    compare(golden_file!("op-paced.txt"), of(true, Some(Interval::Op)), None);
-    compare(golden_file!("both.txt"), of(false, Some(Interval::Both)), None);
-    compare(golden_file!("both-paced.txt"), of(true, Some(Interval::Both)), None);
-    // What YCSB prints for `both` is printed unasked when paced.
-    compare(golden_file!("both-paced.txt"), of(true, None), None);
-    compare(golden_file!("intended-paced.txt"), of(true, Some(Interval::Intended)), None);
-    compare(golden_file!("default.txt"), of(false, None), None);
+    compare(golden_file!("op-paced.txt"), of(true, Interval::Op), None);
+    compare(golden_file!("both.txt"), of(false, Interval::Both), None);
+    compare(golden_file!("both-paced.txt"), of(true, Interval::Both), None);
+    compare(golden_file!("intended-paced.txt"), of(true, Interval::Intended), None);
+    // As for `op`, paced or not.
+    assert_eq!(Options::default().interval, Interval::Op);
 }
 
 #[test]
@@ -223,12 +222,12 @@ fn structure_is_ycsbs_for_older_types() {
     compare(golden_file!("histogram.txt"), of(Kind::Buckets), buckets);
     let five = Options { buckets: 5, verbose: true, ..of(Kind::Buckets) };
     compare(golden_file!("histogram-verbose.txt"), five, Some(LegacyKind::Buckets(5)));
-    let both = Options { interval: Some(Interval::Both), ..of(Kind::HdrAndBuckets) };
+    let both = Options { interval: Interval::Both, ..of(Kind::HdrAndBuckets) };
     compare(golden_file!("hdr-histogram.txt"), both, buckets);
     let series = Some(LegacyKind::TimeSeries { granularity_ms: 100 });
     compare(
         golden_file!("timeseries.txt"),
-        Options { paced: true, interval: Some(Interval::Op), ..of(Kind::TimeSeries) },
+        Options { paced: true, interval: Interval::Op, ..of(Kind::TimeSeries) },
         series,
     );
     compare(golden_file!("raw.txt"), of(Kind::Raw), None);
@@ -349,7 +348,7 @@ fn the_status_line_is_ycsbs() {
 #[test]
 fn response_times_are_printed_where_they_belong() {
     let mut metrics = Metrics::new();
-    let pair = metrics.entry((Metric::INSERT_BATCH, Status::Ok)).or_default();
+    let pair = metrics.entry((Metric::READ, Status::Ok)).or_default();
     pair.service.record(1_999);
     pair.response.record(5_000_000);
     let report = |interval| {
@@ -359,17 +358,97 @@ fn response_times_are_printed_where_they_belong() {
             Report { options, runtime_ms: 0, operations: 1, metrics: &metrics, legacy: &legacy, raw: &[] };
         text(&report.lines())
     };
-    let batch = "Operations, 1\n[INSERT-BATCH], AverageLatency(us), 1.999\n[INSERT-BATCH], MinLatency(us), 1\n\
-                 [INSERT-BATCH], MaxLatency(us), 1\n[INSERT-BATCH], Return=OK, 1\n";
-    let overall = "[OVERALL], RunTime(ms), 0\n[OVERALL], Throughput(ops/sec), Infinity\n[INSERT-BATCH], ";
-    assert_eq!(report(Some(Interval::Op)), format!("{overall}{batch}"));
-    assert!(report(None).starts_with(&format!("{overall}{batch}[Intended-INSERT-BATCH], Operations, 1\n")));
-    assert!(report(None).ends_with("[Intended-INSERT-BATCH], MaxLatency(us), 5000\n"));
-    assert_eq!(report(None), report(Some(Interval::Both)));
-    assert!(
-        report(Some(Interval::Intended))
-            .contains("[INSERT-BATCH], MaxLatency(us), 5000\n[INSERT-BATCH], Return=OK")
+    let read = "Operations, 1\n[READ], AverageLatency(us), 1.999\n[READ], MinLatency(us), 1\n\
+                [READ], MaxLatency(us), 1\n[READ], Return=OK, 1\n";
+    let overall = "[OVERALL], RunTime(ms), 0\n[OVERALL], Throughput(ops/sec), Infinity\n[READ], ";
+    assert_eq!(report(Interval::Op), format!("{overall}{read}"));
+    let both = report(Interval::Both);
+    assert!(both.starts_with(&format!("{overall}{read}[Intended-READ], Operations, 1\n")), "{both}");
+    assert!(both.ends_with("[Intended-READ], MaxLatency(us), 5000\n"), "{both}");
+    let intended = report(Interval::Intended);
+    assert!(intended.contains("[READ], MaxLatency(us), 5000\n[READ], Return=OK"), "{intended}");
+}
+
+/// Two batches of 10 and one of 3 that fails, recorded as a client records them.
+fn batches(options: &RecorderOptions) -> (Totals, Legacy) {
+    let (recorder, handle) = Recorder::new(options);
+    for (inserts, outcome, end_ns) in [
+        (10, Outcome::OK, 1_000_000),
+        (10, Outcome::OK, 150_000_000),
+        (3, Outcome::error("full"), 160_000_000),
+    ] {
+        let times = Times { service: 40_000_999, response: 50_000_000 };
+        handle.record_batch(inserts, &outcome, times, SampleOrigin { warm_up: false, client: 0, end_ns });
+    }
+    handle.record(
+        Metric::FLUSH,
+        &Outcome::OK,
+        Times { service: 5, response: 5 },
+        SampleOrigin { warm_up: false, client: 0, end_ns: 5 },
     );
+    let legacy = recorder.legacy();
+    let series = legacy.iter().flat_map(|legacy| legacy.series());
+    let series = series.map(|(m, s, t, series)| ((m, s, t), series.clone())).collect();
+    (Totals::of(&[recorder]), series)
+}
+
+/// The lines of the batches, in YCSB's terms.
+fn of_batches(kind: Kind, legacy: Option<LegacyKind>) -> (String, String) {
+    let raw = kind.is_raw().then(serval_measure::raw::RawLog::to_memory);
+    let log = raw.as_ref().map(|(log, _)| log.clone());
+    let options = RecorderOptions { paced: true, legacy, raw: log };
+    let (totals, legacy) = batches(&options);
+    drop(options);
+    let samples = raw.map_or(Vec::new(), |(log, thread)| {
+        drop(log);
+        thread.join().unwrap()
+    });
+    let metrics = terms::metrics(&totals.measured);
+    let legacy = terms::legacy(legacy, &totals.measured);
+    let raw = terms::raw(&samples, &totals.measured);
+    let options = Options { kind, paced: true, percentiles: &[50.0, 99.0], ..Options::default() };
+    let report =
+        Report { options, runtime_ms: 1000, operations: 23, metrics: &metrics, legacy: &legacy, raw: &raw };
+    let mut points = Vec::new();
+    report.write_raw_points(0, &mut points).unwrap();
+    (text(&report.lines()), String::from_utf8(points).unwrap())
+}
+
+#[test]
+fn a_batch_is_what_bindings_of_ycsb_that_batch_make_of_it() {
+    let overall = "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 23.0\n";
+    let (lines, _) = of_batches(Kind::Hdr, None);
+    let returns = "[INSERT], Return=OK, 2\n[INSERT], Return=BATCHED_OK, 20\n[INSERT], Return=ERROR, 1\n";
+    let failed = "[INSERT-FAILED], Operations, 1\n[INSERT-FAILED], AverageLatency(us), 40000.999\n";
+    assert!(lines.starts_with(overall), "{lines}");
+    // 18 of the batches that were done, 2 of the one that failed, and the 2 that were done.
+    assert!(
+        lines.contains("[INSERT], Operations, 22\n[INSERT], AverageLatency(us), 3636.4544545454546\n"),
+        "{lines}"
+    );
+    assert!(lines.contains("[INSERT], 50thPercentileLatency(us), 0\n"), "{lines}");
+    assert!(lines.contains("[INSERT], 99thPercentileLatency(us), 40"), "{lines}");
+    for line in returns.lines() {
+        assert!(lines.contains(line), "{line} is not in {lines}");
+    }
+    assert!(lines.contains(failed), "{lines}");
+    assert!(!lines.contains("BATCH]") && !lines.contains("FLUSH"), "{lines}");
+
+    let (lines, _) = of_batches(Kind::Buckets, Some(LegacyKind::Buckets(100)));
+    assert!(lines.contains("[INSERT], Operations, 22\n[INSERT], AverageLatency(us), 3636."), "{lines}");
+    assert!(lines.contains("[INSERT], MinLatency(us), 0\n[INSERT], MaxLatency(us), 40000\n"), "{lines}");
+    assert!(lines.contains("[INSERT], 95thPercentileLatency(us), 40000\n"), "{lines}");
+
+    let (lines, _) = of_batches(Kind::TimeSeries, Some(LegacyKind::TimeSeries { granularity_ms: 100 }));
+    assert!(lines.contains("[INSERT], Operations, 22\n"), "{lines}");
+    // One batch in either; that which failed was in the second.
+    assert!(lines.contains("[INSERT], 0, 4000.0\n[INSERT], 100, 3333."), "{lines}");
+
+    let (lines, points) = of_batches(Kind::Raw, None);
+    assert!(lines.contains("[INSERT], Total Operations, 22\n"), "{lines}");
+    assert_eq!(points.lines().filter(|line| *line == "INSERT,1,0").count(), 9, "{points}");
+    assert_eq!(points.lines().filter(|line| line.starts_with("INSERT,")).count(), 22, "{points}");
+    assert!(points.contains("INSERT,150,40000\n"), "{points}");
 }
 
 #[test]

@@ -10,16 +10,17 @@
 
 pub mod searched;
 
-use serval_measure::{
+use serval_measure::{histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{
-        Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
-        MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
+        Censored, EndedBy, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes,
+        Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
         SCHEMA_VERSION, TimesResult, levels,
     },
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, Flag, RunEntry, RunKind, Saturation},
-    histogram::Histogram,
+    experiment::{
+        Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, Flag, RunEntry, RunKind, Saturation,
+    },
     load::{ClientLoad, ProcessLoad, Steadiness, Usage},
-    recorder::Pair,
 };
 use std::{
     collections::BTreeMap,
@@ -179,13 +180,14 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         run: facts(run),
         environment: environment(),
         warnings: vec!["The store runs on the same machine as the client.".to_owned()],
+        notes: Vec::new(),
         overall: Overall {
             duration_s: f64::from(seconds),
             warm_up_s: f64::from(run.warm_up),
             operations,
             failed: failures,
             throughput: operations as f64 / f64::from(seconds),
-            ended_by: "time".to_owned(),
+            ended_by: EndedBy::Time.into(),
             client_cpu_s: operations as f64 * 6e-6,
         },
         metrics,
@@ -234,6 +236,7 @@ fn environment() -> Environment {
         kernel: "Linux 6.1.0".to_owned(),
         host: "client-1".to_owned(),
         build: "x86_64 release".to_owned(),
+        debug: false,
     }
 }
 
@@ -282,7 +285,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn new<'a>(folder: &'a Path, title: &str, kind: &str) -> Making<'a> {
+    fn new<'a>(folder: &'a Path, title: &str, kind: ExperimentKind) -> Making<'a> {
         let document = ExperimentDocument {
             experiment_version: EXPERIMENT_VERSION,
             serval_version: "0.1.0".to_owned(),
@@ -290,7 +293,7 @@ impl Making<'_> {
             about: String::new(),
             figure: String::new(),
             saw: String::new(),
-            kind: kind.to_owned(),
+            kind: kind.into(),
             started: "2026-04-05T06:07:08Z".to_owned(),
             command_line: ["serval", "experiment", "run", "experiments/made up.toml"]
                 .map(str::to_owned)
@@ -310,6 +313,7 @@ impl Making<'_> {
                 .map(|(name, s)| (name.to_owned(), s))
                 .into(),
             warnings: Vec::new(),
+            notes: Vec::new(),
         };
         Making { folder, document }
     }
@@ -377,7 +381,7 @@ pub struct Size {
 
 /// A sweep up to the saturation and past it, with points of all flags.
 pub fn sweep(folder: &Path, size: Size) {
-    let mut making = Making::new(folder, "Workload A: read and update, half and half", "sweep");
+    let mut making = Making::new(folder, "Workload A: read and update, half and half", ExperimentKind::Sweep);
     making.document.about =
         "Latency against throughput until saturation, for several stores side by side.".to_owned();
     making.document.figure = "YCSB paper, figure 3: workload A".to_owned();
@@ -436,7 +440,7 @@ pub fn sweep(folder: &Path, size: Size) {
 
 /// Reads, updates and scans, each as fast as the store answers.
 pub fn closed(folder: &Path, seconds: u32, drawn: u64) {
-    let mut making = Making::new(folder, "Key-value operations, one server", "sweep");
+    let mut making = Making::new(folder, "Key-value operations, one server", ExperimentKind::Sweep);
     making.document.figure = "Yesquel paper, figures 15 and 16".to_owned();
     making.document.saw = "Yesquel's throughput was at most 18 % below that of Redis.".to_owned();
     let workloads: [(&str, &[Operation]); 3] = [
@@ -473,7 +477,7 @@ pub fn closed(folder: &Path, seconds: u32, drawn: u64) {
 
 /// Ranges of several lengths.
 pub fn axis(folder: &Path, seconds: u32, drawn: u64) {
-    let mut making = Making::new(folder, "Range size", "sweep");
+    let mut making = Making::new(folder, "Range size", ExperimentKind::Sweep);
     making.document.axis = Some("records a range".to_owned());
     making.document.figure = "YCSB paper, 6.4: 25 to 800 records a range".to_owned();
     let lengths = [25.0, 50.0, 100.0, 200.0, 400.0, 800.0];

@@ -1,8 +1,8 @@
 //! An experiment that looked for the highest rate under a promise.
 
 use super::{Size, sweep};
-use serval_measure::experiment::{
-    ExperimentDocument, Flag, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind,
+use serval_result::experiment::{
+    ExperimentDocument, ExperimentKind, Flag, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind,
 };
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub fn max(folder: &Path) {
     sweep(folder, Size { stores: 2, points: 4, repeats: 3, seconds: 5, drawn: 60 });
     let file = folder.join("experiment.json");
     let mut document: ExperimentDocument = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    document.kind = "max".to_owned();
+    document.kind = ExperimentKind::Max.into();
     document.title = "workload A: read.p99 < 1ms and failed < 0.1%".to_owned();
     for curve in 0..2 {
         let saturation = document.curves[curve].saturation.clone().unwrap().throughput;

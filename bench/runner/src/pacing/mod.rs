@@ -1,29 +1,27 @@
-//! Intended starts: which operation is due when, and who takes it. The law is
-//! in `docs/pacing.md`.
+//! Intended starts: when each operation is due, and which client takes it. The law is in
+//! `docs/pacing.md`.
 
+mod poisson;
 pub mod rate;
 
+use poisson::PoissonArrivals;
 use rate::RateSchedule;
 use serval_model::Share;
-use serval_workload::{Random, Rng};
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How intended starts are spaced and shared out.
+/// How intended starts are spaced and divided among clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Each client has an even schedule of its own (YCSB's).
+    /// An even schedule for each client, as in YCSB.
     Client,
-    /// One even schedule; whoever is free takes the next.
+    /// One even schedule; the next idle client takes the next start.
     Uniform,
-    /// One schedule with exponential gaps; whoever is free takes the next.
+    /// One schedule with exponential gaps; the next idle client takes the next start.
     Poisson,
 }
 
 impl Arrivals {
-    /// The name in properties and results.
+    /// Returns the name in properties and results.
     pub fn name(self) -> &'static str {
         match self {
             Arrivals::Client => "client",
@@ -33,25 +31,23 @@ impl Arrivals {
     }
 }
 
-/// A number on a cache line of its own, so that clients do not slow each
-/// other down by writing neighbours.
+/// A counter on a cache line of its own, to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
 
 #[derive(Debug)]
 enum Source {
-    /// How many operations each client has taken.
+    /// Number of starts that each client has taken.
     Client(Box<[Padded]>),
-    /// How many operations have been taken.
+    /// Number of starts taken.
     Uniform(AtomicU64),
-    /// The sum of gaps so far; a lock, since each depends on the last, held
-    /// for one addition and outside of what is timed.
-    Poisson(Mutex<(Rng, f64)>),
+    /// Random arrivals.
+    Poisson(Box<PoissonArrivals>),
 }
 
-/// The intended starts of a run, shared by its clients. Times are ns since
-/// the start of pacing.
+/// The intended starts of a run, shared by its clients. Instants are ns since the start of the
+/// schedule.
 #[derive(Debug)]
 pub struct Schedule {
     rate: RateSchedule,
@@ -60,25 +56,23 @@ pub struct Schedule {
     share: Share,
 }
 
-/// Operations of a client that are looked at one by one when they have not
-/// been started at the end.
+/// Starts that remain at the end and are listed one by one, for each client or for the shared
+/// schedule. Of more, a sample is listed.
 const SAMPLES: u64 = 1_000_000;
 
 impl Schedule {
-    /// The schedule of a run. Several processes have a `share` each of one
-    /// schedule: even arrivals are dealt out in turn, random ones drawn by
-    /// each.
+    /// Creates the schedule of a run. Of several processes, each has a `share` of one schedule:
+    /// they take even arrivals in turn, and each draws its random arrivals.
     pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, share: Share, seed: u64) -> Self {
         let source = match arrivals {
             Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
             Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
-            Arrivals::Poisson => Source::Poisson(Mutex::new((Rng::new(seed), 0.0))),
+            Arrivals::Poisson => Source::Poisson(Box::new(PoissonArrivals::new(seed))),
         };
         Schedule { rate, clients: clients as u64, source, share }
     }
 
-    /// Takes the next intended start for a client; `None` when the schedule
-    /// is over.
+    /// Takes the next intended start for a client. Returns `None` if the schedule is over.
     pub fn take(&self, client: usize) -> Option<u64> {
         let due = match &self.source {
             Source::Client(taken) => {
@@ -88,39 +82,34 @@ impl Schedule {
                 (k * self.clients + client as u64) as f64
             }
             Source::Uniform(taken) => taken.fetch_add(1, Relaxed) as f64,
-            Source::Poisson(state) => {
-                let (rng, sum) = &mut *state.lock().unwrap_or_else(PoisonError::into_inner);
-                // 1 - u is in (0, 1], so that the logarithm is finite.
-                *sum -= libm::log(1.0 - rng.next_f64());
-                *sum
-            }
+            Source::Poisson(arrivals) => arrivals.take(),
         };
         self.start_of(due)
     }
 
-    /// When this process's own number `own` is due, ns.
+    /// Returns the instant of this process's operation number `own`, ns.
     fn start_of(&self, own: f64) -> Option<u64> {
         let due = own * self.share.count() as f64 + self.phase();
         self.rate.time_of(due).map(|seconds| (seconds * 1e9) as u64)
     }
 
-    /// By how much its operations come later than those of the first process, in
-    /// operations of all.
+    /// Returns the offset of its operations from those of the first process, in operations of the
+    /// whole group.
     fn phase(&self) -> f64 {
         if let Source::Poisson(_) = self.source { 0.0 } else { self.share.index() as f64 }
     }
 
-    /// How many of its own are due within so many ns since the start.
+    /// Returns how many of its operations are due within `span` ns after the start.
     fn own_due(&self, span: u64) -> f64 {
         self.share.of_rate(self.rate.due(span as f64 / 1e9) - self.phase()).max(0.0)
     }
 
-    /// Takes every operation still due before `end` (ns), calling `each` with
-    /// its intended start and how many it stands for. Above a million a
-    /// client's, an evenly spaced sample stands for all.
+    /// Takes all remaining starts before `end` (ns). Calls `each` with an intended start and the
+    /// number of operations that it stands for: above a million for a client, an evenly spaced
+    /// sample stands for all.
     pub fn take_rest(&self, end: u64, mut each: impl FnMut(u64, u64)) {
         let due_by_end = self.own_due(end);
-        // First k not taken, distance to the next, for each part.
+        // For each part, the first k that is not taken, and the step to the next.
         let parts: Vec<(u64, u64)> = match &self.source {
             Source::Client(taken) => taken
                 .iter()
@@ -128,17 +117,20 @@ impl Schedule {
                 .map(|(i, taken)| (taken.0.load(Relaxed) * self.clients + i as u64, self.clients))
                 .collect(),
             Source::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
-            Source::Poisson(state) => {
-                let sum = state.lock().unwrap_or_else(PoisonError::into_inner).1;
-                if due_by_end - sum < SAMPLES as f64 {
-                    while let Some(start) = self.take(0).filter(|start| *start < end) {
-                        each(start, 1);
+            Source::Poisson(arrivals) => {
+                let mut due = arrivals.take();
+                let few = due_by_end - due < SAMPLES as f64;
+                loop {
+                    let Some(start) = self.start_of(due).filter(|start| *start < end) else { return };
+                    each(start, 1);
+                    if !few {
+                        break;
                     }
-                    return;
+                    due = arrivals.take();
                 }
-                // So many vary by a thousandth at most: they stand evenly for
-                // those that would be drawn.
-                vec![(sum.ceil() as u64, 1)]
+                // The number of so many random arrivals varies by a thousandth at most: an even
+                // sample stands for them.
+                vec![(due.ceil() as u64, 1)]
             }
         };
         for (first, step) in parts {
@@ -157,7 +149,7 @@ impl Schedule {
         }
     }
 
-    /// Operations due within a span of ns since the start of pacing.
+    /// Returns how many operations are due from `from` to `to`, ns since the start.
     pub fn due_between(&self, from: u64, to: u64) -> f64 {
         self.share.of_rate(self.rate.due(to as f64 / 1e9) - self.rate.due(from as f64 / 1e9))
     }
@@ -166,10 +158,11 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serval_workload::{Random, Rng};
 
     const MS: u64 = 1_000_000;
 
-    /// The end of a run must not take as long as what was not started.
+    /// The end of a run must not take as long as the operations that were not started.
     #[test]
     fn a_great_rest_is_a_sample_that_stands_for_all_of_it() {
         for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
@@ -195,8 +188,8 @@ mod tests {
         }
     }
 
-    /// Three processes together offer what one would: even arrivals exactly,
-    /// random ones in the mean.
+    /// Three processes together offer the load of one: even arrivals exactly, random arrivals in
+    /// the mean.
     #[test]
     fn processes_share_a_schedule() {
         let part = |arrivals, index, seed| {
@@ -244,6 +237,38 @@ mod tests {
             let p = (-x).exp();
             let sigma = (p * (1.0 - p) / gaps.len() as f64).sqrt();
             assert!((above(x) - p).abs() < 5.0 * sigma, "P(gap > {x}) = {}", above(x));
+        }
+    }
+
+    /// The law as `docs/pacing.md` writes it.
+    fn poisson_starts(rate: &RateSchedule, seed: u64, end: u64) -> Vec<u64> {
+        let mut rng = Rng::new(seed);
+        let mut sum = 0.0;
+        let starts = std::iter::from_fn(|| {
+            sum -= libm::log(1.0 - rng.next_f64());
+            Some((rate.time_of(sum)? * 1e9) as u64)
+        });
+        starts.take_while(|start| *start < end).collect()
+    }
+
+    #[test]
+    fn poisson_starts_of_a_seed_are_those_of_the_law_and_the_rest_is_exactly_the_rest() {
+        const CLIENTS: usize = 3;
+        let end = 4_000 * MS;
+        for (seed, text) in [(1, "4000"), (2, "ramp 1000..9000 for 3s; 2000"), (3, "5000 for 2s")] {
+            let rate = RateSchedule::parse(text).unwrap();
+            let expected = poisson_starts(&rate, seed, end);
+            for taken in [0, 1, 5_000] {
+                let schedule = Schedule::new(rate.clone(), Arrivals::Poisson, CLIENTS, Share::WHOLE, seed);
+                let starts: Vec<u64> = (0..taken).map(|k| schedule.take(k % CLIENTS).unwrap()).collect();
+                assert_eq!(starts, expected[..taken], "{text}");
+                let mut rest = Vec::new();
+                schedule.take_rest(end, |start, n| {
+                    assert_eq!(n, 1);
+                    rest.push(start);
+                });
+                assert_eq!(rest, expected[taken..], "{text} after {taken}");
+            }
         }
     }
 

@@ -1,10 +1,10 @@
-//! Offered load over time: the rate λ(t), its integral Λ(t), and Λ⁻¹. The
-//! law and its symbols are in `docs/pacing.md`.
+//! Offered load over time: the rate λ(t), its integral Λ(t), and Λ⁻¹. `docs/pacing.md` has the law
+//! and its symbols.
 
 use serval_model::properties::units::{format_duration, parse_duration};
 use std::fmt;
 
-/// Steps of the bisection that inverts a sine: beyond a double's precision.
+/// Steps of the bisection that inverts a sine, more than the precision of a double needs.
 const BISECTIONS: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,14 +21,14 @@ enum Shape {
 struct Segment {
     shape: Shape,
     start_s: f64,
-    /// Infinite for the last one, if it has no end.
+    /// Infinite for a last segment without end.
     length_s: f64,
-    /// Λ at the segment's start.
+    /// Λ at the start of the segment.
     before: f64,
 }
 
 impl Segment {
-    /// Operations due `t` seconds into the segment.
+    /// Returns the operations due `t` seconds into the segment.
     fn due(&self, t: f64) -> f64 {
         match self.shape {
             Shape::Constant { rate } => rate * t,
@@ -40,12 +40,12 @@ impl Segment {
         }
     }
 
-    /// When `due` operations are due, in seconds into the segment.
+    /// Returns the second of the segment at which `due` operations are due.
     fn time_of(&self, due: f64) -> f64 {
         match self.shape {
             Shape::Constant { rate } => due / rate,
             Shape::Ramp { from, to } => {
-                // The stable form of the quadratic's root; right for from = to.
+                // The numerically stable root of the quadratic; also right for from = to.
                 let root = libm::sqrt((from * from + 2.0 * due * (to - from) / self.length_s).max(0.0));
                 if from + root == 0.0 { 0.0 } else { 2.0 * due / (from + root) }
             }
@@ -85,7 +85,7 @@ impl fmt::Display for RateSchedule {
 }
 
 impl RateSchedule {
-    /// The same rate (operations/s, above zero) for ever.
+    /// Creates a constant rate (operations/s, above zero) without end.
     pub fn constant(rate: f64) -> Self {
         Self::of(vec![(Shape::Constant { rate }, f64::INFINITY)], format!("{rate}/s"))
     }
@@ -104,9 +104,9 @@ impl RateSchedule {
         schedule
     }
 
-    /// Reads a schedule: segments separated by `;`, each
+    /// Parses a schedule: segments separated by `;`, each
     ///
-    /// * `1000 for 30s` – a constant rate; the last may leave out `for`,
+    /// * `1000 for 30s` – a constant rate; the last segment may omit `for`,
     /// * `ramp 1000..5000 for 60s`,
     /// * `steps 1000..5000 by 1000 for 10s` – 1000, 2000, ... for 10 s each,
     /// * `sine 3000+-1000 every 20s for 2m`.
@@ -135,7 +135,7 @@ impl RateSchedule {
         Ok(schedule)
     }
 
-    /// The same schedule after `seconds` at its starting rate, for warming up.
+    /// Returns the schedule with a warm-up of `seconds` at its starting rate in front.
     #[must_use]
     pub fn after_warm_up(&self, seconds: f64) -> Self {
         if seconds <= 0.0 {
@@ -147,26 +147,25 @@ impl RateSchedule {
         Self::of(shapes, self.words.clone())
     }
 
-    /// Whether the rate is the same for ever.
+    /// Returns whether the rate is constant and has no end.
     pub fn is_constant(&self) -> bool {
         matches!(self.segments[..], [Segment { shape: Shape::Constant { .. }, length_s, .. }] if length_s.is_infinite())
     }
 
-    /// How long it lasts; `None` for ever.
+    /// Returns its length; `None` if it has no end.
     pub fn length_s(&self) -> Option<f64> {
         let last = self.segments.last()?;
         last.length_s.is_finite().then_some(last.start_s + last.length_s)
     }
 
-    /// Λ(t): operations due within the first `t` seconds.
+    /// Returns Λ(t), the operations due within the first `t` seconds.
     pub fn due(&self, t: f64) -> f64 {
         let index = self.segments.partition_point(|s| s.start_s <= t).max(1) - 1;
         let segment = &self.segments[index];
         segment.before + segment.due((t - segment.start_s).clamp(0.0, segment.length_s))
     }
 
-    /// Λ⁻¹(due): the second at which so many operations are due; `None` after
-    /// the end.
+    /// Returns Λ⁻¹(due), the second at which `due` operations are due; `None` after the end.
     pub fn time_of(&self, due: f64) -> Option<f64> {
         let index = self.segments.partition_point(|s| s.before <= due).max(1) - 1;
         let segment = &self.segments[index];
@@ -174,7 +173,7 @@ impl RateSchedule {
         (t.is_finite() && t < segment.length_s).then_some(segment.start_s + t)
     }
 
-    /// The highest rate that it reaches, operations/s.
+    /// Returns its highest rate, operations/s.
     pub fn rate_max(&self) -> f64 {
         let rates = self.segments.iter().map(|s| match s.shape {
             Shape::Constant { rate } => rate,
@@ -185,11 +184,11 @@ impl RateSchedule {
     }
 }
 
-/// Segments of a schedule at most: a day of one-minute steps.
+/// Largest number of segments: a day of one-minute steps.
 const SEGMENTS_MAX: usize = 1440;
-/// Operations of a schedule at most: doubles count exactly up to 2^53.
+/// Largest number of operations: doubles count exactly up to 2^53.
 const COUNT_MAX: f64 = 9.0e15;
-/// Fastest rate, operations/s: one a nanosecond.
+/// Highest rate, operations/s: one per nanosecond.
 const RATE_MAX: f64 = 1e9;
 
 fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
@@ -263,7 +262,7 @@ fn parse_nonnegative(text: &str) -> Result<f64, String> {
 
 fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = parse_nonnegative(text)?;
-    // Below one an hour a schedule is a mistake, and 1/rate overflows.
+    // A lower rate is a mistake, and 1/rate overflows.
     if rate >= 1e-4 { Ok(rate) } else { Err(format!("the rate '{text}' must be above zero")) }
 }
 
@@ -272,7 +271,7 @@ fn parse_range(text: &str) -> Result<(f64, f64), String> {
     Ok((parse_nonnegative(from)?, parse_nonnegative(to)?))
 }
 
-/// A schedule's length in words, for plans.
+/// Returns the length of a schedule in words, for plans.
 pub fn length_in_words(schedule: &RateSchedule) -> String {
     match schedule.length_s() {
         Some(seconds) => format_duration((seconds * 1e9) as u64),
@@ -361,7 +360,7 @@ mod tests {
             let t = x * 19.99;
             let due = schedule.due(t);
             let back = schedule.time_of(due).unwrap();
-            // Time resolution: where the rate is near zero, time is ill-determined.
+            // Where the rate is near zero, the time of an operation is ill-determined.
             prop_assert!((schedule.due(back) - due).abs() < 1e-6 * due.max(1.0), "{t} -> {due} -> {back}");
         }
 

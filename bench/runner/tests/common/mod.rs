@@ -2,10 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use serval_model::{
-    Client, Execution, FieldSelection, Operation, OperationKind, Outcome, Record, Reply, Schema, Store,
-    StoreError,
+    Client, Execution, FieldSelection, Metric, Operation, OperationKind, Outcome, Record, Reply, Schema,
+    Store, StoreError,
 };
-use serval_workload::{ClientWorkload, Demand, Last, Place, Rng, Step, Workload};
+use serval_workload::{ClientWorkload, Demand, End, Last, Place, Rng, Step, Workload};
 use std::{
     future::{Future, pending},
     sync::{
@@ -169,5 +169,44 @@ impl ClientWorkload for Reads {
         operation.begin(OperationKind::Read);
         operation.key.push('k');
         Step::Issue { more: false }
+    }
+}
+
+/// Reads a key and updates it, as one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadModifyWrites {
+    /// Whether each looks for the record before.
+    pub looks: bool,
+    /// Operations of the unit that have ended.
+    pub ended: usize,
+}
+
+impl Workload for ReadModifyWrites {
+    fn schema(&self) -> Schema {
+        Schema { table: "t".into(), fields: Vec::new() }
+    }
+    fn demands(&self) -> Vec<Demand> {
+        Vec::new()
+    }
+    fn client(&self, _: Place, _: Rng) -> Box<dyn ClientWorkload> {
+        Box::new(*self)
+    }
+}
+
+impl ClientWorkload for ReadModifyWrites {
+    fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
+        self.ended = if matches!(last, Last::Begin) { usize::from(!self.looks) } else { self.ended + 1 };
+        operation.begin(if self.ended < 2 { OperationKind::Read } else { OperationKind::Update });
+        operation.key.push('k');
+        match self.ended {
+            0 => Step::Probe,
+            1 | 2 => Step::Issue { more: true },
+            _ => Step::End(End {
+                composite: Some(Metric::READ_MODIFY_WRITE),
+                verified: None,
+                ok: true,
+                stop: false,
+            }),
+        }
     }
 }

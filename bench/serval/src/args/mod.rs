@@ -191,6 +191,9 @@ pub(crate) struct YcsbArgs {
     /// Write a result folder too; must not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) result: Option<PathBuf>,
+    /// Serval's remarks on the run too, which YCSB does not print: always on a terminal
+    #[arg(long)]
+    pub(crate) notes: bool,
     /// Write every single time to raw.csv in the result folder
     #[arg(long, requires = "result")]
     pub(crate) raw: bool,

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{AgentArgs, GroupArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
 };
 use serval_experiment::{
     group::{Agent, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, properties as p},
@@ -75,9 +75,7 @@ pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure>
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
     };
     Team::gather(leading, control, &mut came, told).map_err(|error| match error {
-        error @ GroupError::Interrupted => {
-            Failure { status: failure::INTERRUPTED, message: error.to_string() }
-        }
+        error @ GroupError::Interrupted => Failure { exit: Exit::Interrupted, message: error.to_string() },
         error => Failure::store(error.to_string()),
     })
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     args::BenchArgs,
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     interrupt,
     live::{Both, Live},
     render,
@@ -72,7 +72,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
 
 fn interrupted() -> Failure {
     Failure {
-        status: failure::INTERRUPTED,
+        exit: Exit::Interrupted,
         message: "interrupted while loading: there is nothing to report, and nothing was left behind".into(),
     }
 }
@@ -107,17 +107,17 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     return Err(interrupted());
                 }
                 tell!(
-                    "loaded {} records in {:.1} s, {}/s",
-                    serval_report::units::count(overall.operations - overall.failed),
+                    "loaded {} in {:.1} s, {}/s",
+                    serval_report::units::plural(overall.operations - overall.failed, "record"),
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );
-                if let Some(error) = &loaded.record.lost {
+                if let Some(error) = &loaded.lost {
                     return Err(error.clone().into());
                 }
                 if let Some(failure) = loaded.load_failure() {
                     return Err(Failure {
-                        status: failure::OPERATIONS_FAILED,
+                        exit: Exit::OperationsFailed,
                         message: format!("{failure}. Nothing was measured and nothing was left behind"),
                     });
                 }
@@ -148,7 +148,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     unfinished.set(None);
     tell!("result: {}", path.display());
     shown?;
-    if let Some(error) = performed.record.lost {
+    if let Some(error) = performed.lost {
         return Err(error.into());
     }
     Ok(code)

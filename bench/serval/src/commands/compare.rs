@@ -2,7 +2,7 @@
 
 use crate::{
     args::CompareArgs,
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     render, stdout,
 };
 use serval_report::compare::{self, CompareError, Options, Side, document::Overall};
@@ -107,8 +107,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
     };
     stdout(&text)?;
     Ok(match found.verdict {
-        Overall::Worse => ExitCode::from(failure::WORSE),
-        Overall::Inconclusive => ExitCode::from(failure::INCONCLUSIVE),
+        Overall::Worse => Exit::Worse.into(),
+        Overall::Inconclusive => Exit::Inconclusive.into(),
         Overall::Better | Overall::NoDifference => ExitCode::SUCCESS,
     })
 }

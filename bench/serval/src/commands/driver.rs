@@ -3,20 +3,19 @@
 use super::{properties, run_properties, store};
 use crate::{
     args::{CheckArgs, PropertyArgs, ServeArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     stdout,
 };
 use anstyle::{AnsiColor, Style};
 use rustix::event::{PollFd, PollFlags, poll};
-use serval_model::properties::Faults;
-use serval_stores::{
-    driver::{
-        Driver,
-        check::{self, Report, Verdict},
-        serve::{self, ServeError},
-    },
-    wrapped::Settings,
+use serval_driver::{
+    Driver,
+    check::{self, Report, Verdict},
+    serve::{self, ServeError},
 };
+use serval_model::properties::Faults;
+use serval_stores::Opener;
+use serval_wrappers::Settings;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 /// A word as a shell needs it.
@@ -86,7 +85,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         let words = if report.passed() { "It keeps" } else { "It does not keep" };
         anstream::println!("{words} to the protocol.");
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(failure::OPERATIONS_FAILED) })
+    Ok(if report.passed() { ExitCode::SUCCESS } else { Exit::OperationsFailed.into() })
 }
 
 /// `serval driver serve STORE`.
@@ -96,13 +95,14 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
         return Err(Faults::one(problem).into());
     }
-    let served = serve::input()
-        .and_then(|input| serve::serve(info, &properties, input, serve::output()?, end_when_left_alone));
+    let served = serve::input().and_then(|input| {
+        serve::serve(&Opener(info), &properties, input, serve::output()?, end_when_left_alone)
+    });
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),
         error @ (ServeError::Io(_) | ServeError::Protocol(_)) => {
-            Failure { status: failure::STORE, message: error.to_string() }
+            Failure { exit: Exit::Store, message: error.to_string() }
         }
     })
 }
@@ -122,6 +122,6 @@ fn end_when_left_alone(grace: Duration) {
         }
         std::thread::sleep(grace + PATIENCE);
         tell!("Serval has hung up, and the store does not let go: ended");
-        std::process::exit(i32::from(failure::STORE));
+        std::process::exit(i32::from(Exit::Store.code()));
     });
 }

@@ -5,7 +5,7 @@ use crate::{failure::Failure, stdout};
 use serval_experiment::{perform::Performed, plan::Plan, properties as p};
 use serval_measure::legacy::{LegacySeries, TimeKind};
 use serval_model::{Metric, Status};
-use serval_report::ycsb::{Exporter, Legacy, Report};
+use serval_report::ycsb::{Exporter, Legacy, Report, client_lines, terms};
 use std::{
     collections::BTreeMap,
     fs,
@@ -55,19 +55,26 @@ pub(super) fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> 
     let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
     let totals = &performed.record.totals;
     let options = plan.output.ycsb(&custom, plan.options.rate.is_some());
-    let legacy = legacy(performed);
+    let metrics = terms::metrics(&totals.measured);
+    let legacy = terms::legacy(legacy(performed), &totals.measured);
+    let raw = terms::raw(&performed.raw, &totals.measured);
     let report = Report {
         options,
         // A run of less than a millisecond would have an infinite throughput,
         // which parsers do not expect.
         runtime_ms: (performed.record.duration.as_millis() as u64).max(1),
         operations: totals.units,
-        metrics: &totals.measured,
+        metrics: &metrics,
         legacy: &legacy,
-        raw: &performed.raw,
+        raw: &raw,
     };
+    let exporter = Exporter::from_name(&plan.output.exporter);
     let mut outcome = Ok(());
     if options.kind.is_raw() {
+        if exporter.is_some() {
+            let file = plan.output.raw_file.as_deref();
+            stdout(client_lines::raw_destination(file).repeat(report.measurements()).as_bytes())?;
+        }
         let since_epoch = performed.record.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch_ms = since_epoch.as_millis() as u64;
         match &plan.output.raw_file {
@@ -89,7 +96,7 @@ pub(super) fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> 
             }
         }
     }
-    match Exporter::from_name(&plan.output.exporter) {
+    match exporter {
         Some(exporter) => exporter.write(&report.lines(), &mut text).map_err(in_memory)?,
         None => text.extend(crate::render::json(&performed.document)?),
     }

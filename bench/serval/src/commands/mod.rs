@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod driver;
+mod experiments;
 pub(crate) mod explain;
 mod export;
 mod phases;
@@ -11,6 +12,7 @@ pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod sweep;
 pub(crate) mod ycsb;
+mod ycsb_client;
 
 use crate::{
     args::{JavaArgs, PropertyArgs, RunPropertyArgs},

@@ -2,36 +2,35 @@
 //! `serval run`.
 
 use super::{
-    agent, command_line, export,
-    sweep::{from_journal, group, property_lines},
-    tell_debug_build, tell_warnings,
+    agent, command_line,
+    experiments::{Shown, failed, from_journal, group, interrupted, property_lines, report, store_named},
+    export, tell_debug_build, tell_warnings,
 };
 use crate::{
     args::{ExperimentRunArgs, PlaceArgs, YcsbArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     format::span,
     interrupt,
     live::{Live, LiveArgs},
-    render, stdout,
+    stdout,
 };
 use serval_experiment::{
     bench::default_folder,
-    file::{PhasesFile, StoreEntry, of_properties},
+    file::{PhasesFile, of_properties},
     group::Team,
     perform::Performed,
     phases::{LookingOn, Phases, inlined},
     plan::Plan,
-    sweep::{ConductError, Journal, RealStores, Stopped},
+    sweep::{Journal, RealStores, Stopped},
 };
-use serval_measure::experiment::Flag;
-use serval_model::properties::{Faults, Origin, Properties};
-use serval_report::{
-    experiment::Loaded,
-    stored::StoredExperiment,
-    units::{count, plural},
+use serval_model::properties::{Faults, Properties};
+use serval_report::units::{count, plural};
+use serval_result::{
+    experiment::{Flag, PhaseEntry},
+    note::Note,
 };
 use serval_runner::Control;
-use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
+use std::{fmt::Write as _, process::ExitCode, time::Duration};
 
 /// `serval experiment run FILE` of a file of phases.
 pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
@@ -52,7 +51,7 @@ pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<Exi
     match &args.stores[..] {
         [] => {}
         [name] if file.store.name == *name => {}
-        [name] => file.store = store_named(name),
+        [name] => file.store = store_named(name, &[]),
         _ => return Err(Failure::usage("--store: phases are of one store: run the file once for each")),
     }
     let of_sweeps = [
@@ -95,18 +94,6 @@ pub(super) fn scaled(file: PhasesFile, scale: Option<f64>) -> Result<PhasesFile,
     }
 }
 
-fn store_named(name: &str) -> StoreEntry {
-    StoreEntry {
-        name: name.to_owned(),
-        binding: name.to_owned(),
-        watch: Vec::new(),
-        save: None,
-        restore: None,
-        properties: Vec::new(),
-        origin: Some(Origin::CommandLine("--store".into())),
-    }
-}
-
 fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode, Failure> {
     let phases = Phases::new(file)?;
     if place.dry_run {
@@ -128,12 +115,7 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
             Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
         }
     };
-    conduct(
-        &phases,
-        journal,
-        &How { keep_stores: place.keep_stores, json: place.json, ycsb: false },
-        &place.live,
-    )
+    conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
 }
 
 /// `serval experiment resume` of phases.
@@ -145,7 +127,7 @@ pub(super) fn resume(
     live: &LiveArgs,
 ) -> Result<ExitCode, Failure> {
     let phases = Phases::new(file)?;
-    conduct(&phases, journal, &How { keep_stores, json, ycsb: false }, live)
+    conduct(&phases, journal, &How::new(keep_stores, json), live)
 }
 
 /// `serval load` and `serval run` with `phases=N`, as in YCSB++: YCSB's output of each phase.
@@ -160,20 +142,25 @@ pub(super) fn of_command(
         return Err(Failure::usage(format!("{flag} does not go with phases=N")));
     }
     let title = format!("Phases on {}", args.store);
-    let file = of_properties(properties, default, &store_named(&args.store), &title)?;
+    let file = of_properties(properties, default, &store_named(&args.store, &[]), &title)?;
     let phases = Phases::new(file)?;
     phases.refuse()?;
     let folder = args.result.clone().unwrap_or_else(|| default_folder(&args.store, "phases"));
     let journal = Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?;
-    conduct(&phases, journal, &How { keep_stores: false, json: false, ycsb: true }, &args.live)
+    conduct(&phases, journal, &How { keep_stores: false, shown: Shown::Aside }, &args.live)
 }
 
 /// What becomes of it.
 struct How {
     keep_stores: bool,
-    json: bool,
-    /// Whether standard output gets YCSB's output of each phase.
-    ycsb: bool,
+    /// [`Shown::Aside`] where standard output gets YCSB's output of each phase.
+    shown: Shown,
+}
+
+impl How {
+    fn new(keep_stores: bool, json: bool) -> How {
+        How { keep_stores, shown: if json { Shown::Json } else { Shown::Summary } }
+    }
 }
 
 fn gather(phases: &Phases, control: &Control) -> Result<Option<Team>, Failure> {
@@ -200,7 +187,7 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
     let (mut number, mut exported) = (0, Ok(()));
     let mut each = |plan: &Plan, performed: &Performed| {
         number += 1;
-        if how.ycsb && exported.is_ok() {
+        if how.shown == Shown::Aside && exported.is_ok() {
             exported = ycsb(number, plan, performed);
         }
     };
@@ -209,60 +196,19 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
     drop(live);
     drop(team);
     exported?;
-    let again = || format!("serval experiment resume {}", folder.display());
-    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, &again()))?;
+    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "goes on with this phase"))?;
     if stopped != Stopped::Complete {
-        return Err(Failure {
-            status: failure::INTERRUPTED,
-            message: format!(
-                "interrupted: '{}' goes on, 'serval report {}' shows what there is",
-                again(),
-                folder.display()
-            ),
-        });
+        return Err(interrupted(&folder));
     }
-    // The numbers are shown even where their files cannot be written.
-    let mut shown = if how.json { stdout(&render::pretty(&journal.document)?) } else { Ok(()) };
-    let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
-    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
-    let reported = super::sweep::report(&journal, &stored, &loaded);
-    if !how.json {
-        let terminal = std::io::stdout().is_terminal();
-        let text = serval_report::experiment::summary(&stored, &loaded, &render::styles(terminal));
-        match how.ycsb {
-            // Standard output is for programs that read YCSB's.
-            true => tell!("{text}"),
-            false => shown = stdout(text.as_bytes()),
-        }
-    }
-    reported?;
-    shown?;
-    tell!("report: {}", folder.join("report.html").display());
-    let bad = |phase: &serval_measure::experiment::PhaseEntry| {
-        phase.flags.contains(&Flag::Failures)
-            || phase.warnings.iter().any(|words| words.contains("records are missing"))
+    report(&journal, how.shown)?;
+    let bad = |phase: &PhaseEntry| {
+        let is_incomplete = |note: &Note| matches!(note, Note::LoadIncomplete { .. });
+        phase.flags.contains(&Flag::Failures) || phase.notes.iter().any(is_incomplete)
     };
     Ok(match journal.document.phases.iter().any(bad) {
-        true => ExitCode::from(failure::OPERATIONS_FAILED),
+        true => Exit::OperationsFailed.into(),
         false => ExitCode::SUCCESS,
     })
-}
-
-fn failed(error: ConductError, folder: &Path, again: &str) -> Failure {
-    match error {
-        ConductError::Experiment(error) => {
-            let failure: Failure = error.into();
-            Failure {
-                message: format!(
-                    "{}. What was measured is in {}; '{again}' goes on with this phase",
-                    failure.message,
-                    folder.display(),
-                ),
-                ..failure
-            }
-        }
-        ConductError::Journal(error) => from_journal(error),
-    }
 }
 
 fn in_short(phases: &Phases) -> String {

@@ -5,13 +5,13 @@ use crate::{
     failure::Failure,
     render, stdout,
 };
-use serval_measure::document::ResultDocument;
 use serval_report::{
     experiment::{self, Part},
     html::PlotFile,
     json, merge,
     stored::{self, Stored, StoredError},
 };
+use serval_result::document::ResultDocument;
 use std::{
     fs::File,
     io::{IsTerminal, Write},

@@ -240,7 +240,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
             Ok(line) => parse(line),
             // Other bytes than were meant must not get into a store.
             Err(_) => {
-                let shown = serval_report::notes::printable(&String::from_utf8_lossy(&line), 60);
+                let shown = serval_report::text::printable(&String::from_utf8_lossy(&line), 60);
                 Line::Wrong(format!("Error: this line is not UTF-8: {}", shown.trim()))
             }
         };

@@ -1,36 +1,38 @@
 //! `serval sweep`, `serval max` and `serval experiment`: many runs, one
 //! question.
 
-use super::{agent, command_line, phases, properties, tell_debug_build, tell_warnings};
+use super::{
+    agent, command_line,
+    experiments::{
+        Shown, failed, from_journal, group, interrupted, property_lines, report, resume_with, store_named,
+    },
+    phases, tell_debug_build, tell_warnings,
+};
 use crate::{
     args::{
-        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, PropertyArgs, ResumeArgs, RunSettingArgs,
-        SeriesArgs, ShowArgs, SweepArgs,
+        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
+        ShowArgs, SweepArgs,
     },
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     format::span,
     interrupt,
     live::{Live, LiveArgs},
-    render, stdout,
+    stdout,
 };
 use serval_experiment::{
     bench::default_folder,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, GroupEntry, POINTS, Point, PointOrder, PropertyLine, Question,
-        RunSettings, StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read_any, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, Question, RunSettings, StatePolicy,
+        WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
     phases::Phases,
     promise::Promise,
-    sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
+    sweep::{Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
 };
-use serval_measure::experiment::{ExperimentDocument, Flag};
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
-use serval_report::{
-    experiment::Loaded,
-    stored::StoredExperiment,
-    units::{bytes, count, plural},
-};
-use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
+use serval_report::units::{bytes, count, plural};
+use serval_result::experiment::{ExperimentDocument, Flag};
+use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
@@ -69,20 +71,6 @@ pub(crate) fn experiment(command: &ExperimentCommand) -> Result<ExitCode, Failur
 
 fn fault(flag: &str, problem: impl Into<String>) -> Fault {
     Fault { origin: Some(Origin::CommandLine(flag.into())), problem: problem.into() }
-}
-
-/// Properties of all curves, as an experiment file has them.
-pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
-    match properties(args) {
-        Ok(all) => all
-            .iter()
-            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
-            .collect(),
-        Err(more) => {
-            faults.extend(more.0);
-            Vec::new()
-        }
-    }
 }
 
 fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
@@ -194,29 +182,6 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
     }
 }
 
-/// Fills in what flags say of the processes that make every run together.
-pub(super) fn group(args: &RunSettingArgs, group: &mut Option<GroupEntry>) {
-    if args.agents.is_some() {
-        group.get_or_insert_default().clients = args.agents;
-    }
-    if args.coordination.is_some() {
-        group.get_or_insert_default().zookeeper = args.coordination.clone();
-    }
-}
-
-/// A store of the command line.
-fn store_named(name: &str, watch: &[String]) -> StoreEntry {
-    StoreEntry {
-        name: name.to_owned(),
-        binding: name.to_owned(),
-        watch: watch.to_vec(),
-        save: None,
-        restore: None,
-        properties: Vec::new(),
-        origin: Some(Origin::CommandLine("--store".into())),
-    }
-}
-
 /// Stores that the command line has twice.
 fn twice(names: &[String]) -> Vec<Fault> {
     let again = names.iter().enumerate().filter(|(index, store)| names[..*index].contains(store));
@@ -309,13 +274,6 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 
-pub(super) fn from_journal(error: JournalError) -> Failure {
-    match error {
-        JournalError::Folder(error) => error.into(),
-        error => Failure::usage(error.to_string()),
-    }
-}
-
 fn conduct(
     experiment: &Experiment,
     journal: Journal,
@@ -333,70 +291,24 @@ fn conduct(
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
     let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
     drop(live);
-    let again = || format!("serval experiment resume {}", folder.display());
-    let (journal, stopped) = outcome.map_err(|error| match error {
-        ConductError::Experiment(error) => {
-            let failure: Failure = error.into();
-            Failure {
-                message: format!(
-                    "{}. What was measured is in {}; '{}' goes on",
-                    failure.message,
-                    folder.display(),
-                    again()
-                ),
-                ..failure
-            }
-        }
-        ConductError::Journal(error) => from_journal(error),
-    })?;
+    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "goes on"))?;
     match stopped {
-        Stopped::Interrupted => Err(Failure {
-            status: failure::INTERRUPTED,
-            message: format!(
-                "interrupted: '{}' goes on, 'serval report {}' shows what there is",
-                again(),
-                folder.display()
-            ),
-        }),
+        Stopped::Interrupted => Err(interrupted(&folder)),
         Stopped::CurvesLost => {
             let problems = journal.document.warnings.join("; ");
-            Err(Failure { status: failure::STORE, message: format!("{problems}. '{}' tries again", again()) })
+            Err(Failure::store(format!("{problems}. '{}' tries again", resume_with(&folder))))
         }
         Stopped::Complete => {
-            // The numbers are shown even where their files cannot be written.
-            let mut shown = match json {
-                true => stdout(&render::pretty(&journal.document)?),
-                false => Ok(()),
-            };
-            let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
-            let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
-            let reported = report(&journal, &stored, &loaded);
-            if !json {
-                let styles = render::styles(std::io::stdout().is_terminal());
-                shown = stdout(serval_report::experiment::summary(&stored, &loaded, &styles).as_bytes());
-            }
-            reported?;
-            shown?;
-            tell!("report: {}", folder.join("report.html").display());
+            report(&journal, if json { Shown::Json } else { Shown::Summary })?;
             Ok(exit_code(&journal.document))
         }
     }
 }
 
-/// Writes the report into the experiment's folder.
-pub(super) fn report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
-    let files = serval_report::experiment::files(stored, loaded)
-        .map_err(|error| Failure::output(error.to_string()))?;
-    for (name, contents) in files {
-        journal.replace(&name, &contents)?;
-    }
-    Ok(())
-}
-
 /// Failed operations are failures here as in a single run.
 fn exit_code(document: &ExperimentDocument) -> ExitCode {
     if document.runs.iter().any(|entry| entry.flags.contains(&Flag::Failures)) {
-        return ExitCode::from(failure::OPERATIONS_FAILED);
+        return Exit::OperationsFailed.into();
     }
     ExitCode::SUCCESS
 }

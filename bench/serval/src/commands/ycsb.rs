@@ -1,9 +1,12 @@
 //! `serval load` and `serval run`: YCSB's commands with YCSB's output.
 
-use super::{agent, command_line, export, java_flags, phases, resolved, run_properties, tell_warnings};
+use super::{
+    agent, command_line, export, java_flags, phases, resolved, run_properties, tell_warnings,
+    ycsb_client::{YcsbClient, tell_ends, tell_lines},
+};
 use crate::{
     args::{LoadArgs, YcsbArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     interrupt,
     live::{Both, Live},
     render::files,
@@ -22,7 +25,8 @@ use serval_experiment::{
 };
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
-use serval_report::ycsb::{Metrics, StatusLine};
+use serval_report::ycsb::{Metrics, StatusLine, client_lines, terms};
+use serval_result::note::Note;
 use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{
@@ -60,26 +64,34 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         properties.set(p::LOAD_RESUME.name, "true", Origin::CommandLine("--resume".into()));
     }
     let plan = Plan::new(Request { properties, phase, store: info, strict: false })?;
-    tell_warnings(&plan.warnings);
+    run_plan(args, plan)
+}
+
+/// Runs a plan. Standard error and output have what YCSB's client would print, and warnings of what
+/// was asked for; the rest of Serval's own words is for people, and for those who ask (`--notes`).
+fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
+    let notes = args.notes || std::io::IsTerminal::is_terminal(&std::io::stderr());
     export::check(&plan)?;
     let mut live = Live::of_runs(&args.live)?;
     live.plan(&plan);
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
-    let local = open(info.name, &plan.properties)?;
-    if plan.resume && phase == Phase::Load {
+    // After all that the arguments can be refused for: one of them may have a password.
+    let client = YcsbClient::new(args, &plan);
+    client.loading()?;
+    tell_warnings(&plan.warnings);
+    let local = open(plan.store.name, &client.properties)?;
+    if plan.resume && plan.phase == Phase::Load {
         tell!("looking at every record, and loading those that are missing");
     }
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     let team = agent::gather(&plan, args.raw, &control)?;
     let processes = team.as_ref().map_or(1, |team| team.clients().len());
-    let clients = plan.options.clients as u64 * processes as u64;
-    let units = plan.workload.units().or(plan.options.units);
-    if units.is_some_and(|units| units < clients && units > 0) {
-        tell!("warning: there are more clients (threadcount) than operations; some would have nothing to do");
-    }
+    client.limit_threads(&mut plan, processes)?;
     let session = conducted(&*local, &plan, team.as_ref(), agent::told)?;
-    tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
+    if notes {
+        tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
+    }
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
     let performed =
@@ -87,11 +99,13 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     drop(live);
     show.bar.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
-    show.last_line(&performed);
+    show.last_lines(&performed);
     drop(session);
     drop(local);
-    for warning in &performed.document.warnings {
-        tell!("warning: {warning}");
+    let ended = exit_code(&plan, &performed);
+    let well = ended == ExitCode::SUCCESS && performed.unwritten.is_none() && performed.record.lost.is_none();
+    if notes || !well {
+        show.warn_of(&performed);
     }
     let exported = export::export(&plan, &performed);
     let kept = match (folder, &performed.unwritten) {
@@ -101,28 +115,30 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         (Some(folder), _) => keep(folder, &plan, &performed),
     };
     unfinished.set(None);
-    let loaded = performed.document.overall.operations.saturating_sub(performed.document.failed());
-    if let Some(missing) = plan.workload.units().and_then(|units| units.checked_sub(loaded))
-        && phase == Phase::Load
-        && missing > 0
-    {
-        // What ends with the process cannot be gone on with.
-        let advice = match info.name {
-            "memory" | "noop" | "basic" => "",
-            _ => "; the same command with --resume loads them",
-        };
-        let missing = serval_report::units::count(missing);
-        tell!("the load is not complete: {missing} records are missing{advice}");
+    if notes || !well {
+        tell_missing(&plan, &performed);
     }
     // What could not be written is said after all numbers are out.
     if let Some(error) = performed.unwritten {
         return Err(error.into());
     }
     exported.and(kept)?;
-    if let Some(error) = performed.record.lost {
+    if let Some(error) = performed.lost {
         return Err(error.into());
     }
-    Ok(exit_code(&plan, &performed))
+    Ok(ended)
+}
+
+/// Tells how many records a load has left out, and what to do.
+fn tell_missing(plan: &Plan, performed: &Performed) {
+    if let Some(missing) = performed.missing(plan) {
+        // What ends with the process cannot be gone on with.
+        let advice = match plan.store.name {
+            "memory" | "noop" | "basic" => "",
+            _ => "; the same command with --resume loads them",
+        };
+        tell!("{}{advice}", serval_report::notes::line(&Note::LoadIncomplete { missing }));
+    }
 }
 
 /// Writes the files of a result folder and gives it its name.
@@ -140,7 +156,9 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
 /// An error after a signal is the signal's: a system call was interrupted.
 pub(crate) fn interrupted_or(error: ExperimentError, control: &Control) -> Failure {
     match error {
-        ExperimentError::Store(_) | ExperimentError::Run(_) if control.interrupted() => {
+        ExperimentError::Store(_) | ExperimentError::Run(_) | ExperimentError::Group(_)
+            if control.interrupted() =>
+        {
             RunError::Interrupted.into()
         }
         error => error.into(),
@@ -157,7 +175,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     let unfinished_load =
         plan.phase == Phase::Load && plan.workload.units().is_some_and(|units| overall.operations < units);
     if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {
-        return ExitCode::from(failure::INTERRUPTED);
+        return Exit::Interrupted.into();
     }
     // What a client learns at its end is told there: writes that a buffer held
     // and that were not done. How many, only the message says.
@@ -167,7 +185,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     // A workload that stops by itself may have nothing to do.
     let nothing = overall.operations == 0 && performed.record.ended_by != EndedBy::Stopped;
     if too_many || unfinished_load || nothing {
-        return ExitCode::from(failure::OPERATIONS_FAILED);
+        return Exit::OperationsFailed.into();
     }
     ExitCode::SUCCESS
 }
@@ -184,6 +202,8 @@ struct Status<'a> {
     before: (Duration, u64),
     now: Progress,
     units: Option<u64>,
+    /// Warnings that were told before the run began.
+    warned: Vec<String>,
 }
 
 impl<'a> Status<'a> {
@@ -199,6 +219,7 @@ impl<'a> Status<'a> {
             before: (Duration::ZERO, 0),
             now: Progress { elapsed: Duration::ZERO, warming_up: false, units: 0, failed: 0 },
             units: plan.workload.units().or(plan.options.units),
+            warned: Vec::new(),
         }
     }
 
@@ -233,10 +254,18 @@ impl<'a> Status<'a> {
         self.since.clear();
     }
 
-    fn last_line(&mut self, performed: &Performed) {
+    fn last_lines(&mut self, performed: &Performed) {
+        tell_ends(self.plan, performed);
         if self.every.is_some() {
             self.now.units = performed.record.totals.units;
             self.line();
+        }
+    }
+
+    /// Tells the warnings of a result that have not been told.
+    fn warn_of(&self, performed: &Performed) {
+        for warning in performed.document.warnings.iter().filter(|text| !self.warned.contains(text)) {
+            tell!("warning: {warning}");
         }
     }
 }
@@ -246,8 +275,14 @@ impl Observer for Status<'_> {
         self.bar.connected(clients, of);
     }
 
+    fn warn(&mut self, warning: &str) {
+        tell!("warning: {warning}");
+        self.warned.push(warning.to_owned());
+    }
+
     fn started(&mut self, _: SystemTime) {
-        tell!("Starting test.");
+        let options = self.plan.output.ycsb(&[], self.plan.options.rate.is_some());
+        tell_lines(&client_lines::starting(&options, self.plan.options.time));
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -262,10 +297,10 @@ impl Observer for Status<'_> {
     }
 
     fn interval(&mut self, interval: &Interval) {
-        for (key, pair) in &interval.pairs {
-            self.seen.insert(*key);
-            let sum: &mut Pair = self.since.entry(*key).or_default();
-            sum.merge(pair);
+        for (key, pair) in terms::metrics(&interval.pairs) {
+            self.seen.insert(key);
+            let sum: &mut Pair = self.since.entry(key).or_default();
+            sum.merge(&pair);
         }
         self.bar.interval(interval);
     }

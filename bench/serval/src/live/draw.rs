@@ -3,7 +3,7 @@
 
 use super::{
     lines::named,
-    seen::{Last, Part, Point, Seen},
+    seen::{Last, Part, Point, Seen, plain},
 };
 use crate::format::span;
 use ratatui::{
@@ -14,8 +14,8 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Block, Borders, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Sparkline, Table},
 };
-use serval_measure::experiment::Flag;
-use serval_report::units::{count, percent, rate, time};
+use serval_report::units::{count, percent, plural, rate, time};
+use serval_result::experiment::Flag;
 use std::time::Duration;
 
 /// Fewest rows in which the throughput is plotted, axes and all; else there
@@ -94,8 +94,8 @@ fn title_line(view: &View<'_>) -> Line<'static> {
     let seen = view.seen;
     let mut spans = vec![Span::styled("Serval", HEAD.fg(DONE)), Span::raw(" ")];
     spans.push(Span::styled(seen.title.clone(), HEAD));
-    if !seen.kind.is_empty() {
-        spans.push(Span::raw(format!(" · {}", seen.kind)));
+    if let Some(kind) = &seen.kind {
+        spans.push(Span::raw(plain(&format!(" · {kind}"))));
     }
     if !seen.figure.is_empty() {
         spans.push(Span::styled(format!(" · {}", seen.figure), DIM));
@@ -121,7 +121,7 @@ fn step_line(view: &View<'_>) -> Line<'static> {
     let seen = view.seen;
     let Some((step, _)) = &seen.step else { return Line::from("getting ready").style(DIM) };
     let mut spans = vec![Span::styled(named(seen.curve(step.curve), &step.what), HEAD)];
-    let mut parts = vec![format!("{} clients", step.clients)];
+    let mut parts = vec![plural(step.clients as u64, "client")];
     if let Some(target) = step.target {
         parts.push(format!("offered {}/s", rate(target)));
     }

@@ -4,6 +4,7 @@ use super::seen::{Part, Point, Seen, plain};
 use crate::format::span;
 use serval_experiment::watching::Step;
 use serval_report::units::{count, plural, rate, time};
+use serval_result::experiment::ExperimentKind;
 use std::time::Duration;
 
 /// Time of a run between lines.
@@ -30,12 +31,13 @@ impl Lines {
         }
         let figure = if seen.figure.is_empty() { String::new() } else { format!(" [{}]", seen.figure) };
         let goes_on = if seen.done > 0 { format!(", {} done", seen.done) } else { String::new() };
+        let Some(kind) = &seen.kind else { return };
         (self.write)(&format!(
             "{} '{}'{figure}: {} {} planned{goes_on}: {}",
-            seen.kind,
+            plain(&kind.to_string()),
             seen.title,
             seen.planned,
-            if seen.kind == "phases" { "phases" } else { "runs" },
+            if *kind == ExperimentKind::Phases { "phases" } else { "runs" },
             seen.curves.join(", ")
         ));
     }
@@ -43,15 +45,14 @@ impl Lines {
     pub(super) fn step(&mut self, seen: &Seen, step: &Step) {
         self.next = LINE_EVERY;
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
-        // Searches for the saturation have the number in their name.
-        if !step.what.contains("client") {
+        if !step.names_clients() {
             parts.push(plural(step.clients as u64, "client"));
         }
         if let Some(target) = step.target {
             parts.push(format!("offered {}/s", rate(target)));
         }
         if let Some(units) = step.units {
-            parts.push(format!("{} operations", count(units)));
+            parts.push(plural(units, "operation"));
         }
         if !step.warm_up_max.is_zero() {
             parts.push(format!("warm-up at most {}", span(step.warm_up_max)));
@@ -127,7 +128,7 @@ fn result(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::made_up, *};
-    use serval_measure::experiment::Flag;
+    use serval_result::experiment::Flag;
     use std::{
         sync::{Arc, Mutex},
         time::Instant,

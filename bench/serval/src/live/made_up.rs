@@ -2,12 +2,12 @@
 
 use super::seen::Seen;
 use serval_experiment::watching::Step;
-use serval_measure::{
-    document::{Censored, Environment, MetricResult, Overall, ResultDocument, RunFacts, TimesResult},
-    experiment::{Curve, ExperimentDocument, Flag, RunEntry, RunKind},
-    recorder::Pair,
-};
+use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status};
+use serval_result::{
+    document::{Censored, Environment, MetricResult, Overall, ResultDocument, RunFacts, TimesResult},
+    experiment::{Curve, ExperimentDocument, ExperimentKind, Flag, RunEntry, RunKind},
+};
 use serval_runner::{Interval, Progress};
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub(super) fn experiment() -> ExperimentDocument {
         about: String::new(),
         figure: "YCSB paper, figure 3".into(),
         saw: String::new(),
-        kind: "sweep".into(),
+        kind: ExperimentKind::Sweep.into(),
         started: String::new(),
         command_line: Vec::new(),
         plan: String::new(),
@@ -45,6 +45,7 @@ pub(super) fn experiment() -> ExperimentDocument {
         complete: false,
         time_s: BTreeMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
     }
 }
 
@@ -158,6 +159,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
         },
         environment: Environment::default(),
         warnings: Vec::new(),
+        notes: Vec::new(),
         overall: Overall { operations: 120_000 + failed, failed, throughput: 11_998.4, ..Default::default() },
         metrics: vec![MetricResult {
             name: "READ".into(),

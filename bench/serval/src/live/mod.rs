@@ -28,7 +28,7 @@ use serval_experiment::{
     plan::Plan,
     watching::{Step, Watcher},
 };
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry},
 };
@@ -287,6 +287,11 @@ impl Observer for Both<'_> {
     fn started(&mut self, at: SystemTime) {
         self.0.started(at);
         self.1.started(at);
+    }
+
+    fn warn(&mut self, warning: &str) {
+        self.0.warn(warning);
+        self.1.warn(warning);
     }
 
     fn measuring(&mut self) {

@@ -2,12 +2,13 @@
 //! the conductor's thread writes once an interval and others show.
 
 use serval_experiment::watching::Step;
-use serval_measure::{
-    document::{IntervalTimes, ResultDocument},
-    experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
-    histogram::Histogram,
-};
+use serval_measure::histogram::Histogram;
 use serval_model::{Metric, OperationKind};
+use serval_result::{
+    document::{IntervalTimes, ResultDocument},
+    experiment::{ExperimentDocument, ExperimentKind, Flag, RunEntry, RunKind},
+    word::Word,
+};
 use serval_runner::{Interval, Progress};
 use std::{
     collections::VecDeque,
@@ -101,8 +102,8 @@ pub(crate) struct Point {
 pub(crate) struct Seen {
     /// The experiment's title.
     pub(crate) title: String,
-    /// `sweep` or `max`.
-    pub(crate) kind: String,
+    /// What it is, once that is known.
+    pub(crate) kind: Option<Word<ExperimentKind>>,
     /// The figure that it stands for.
     pub(crate) figure: String,
     /// The curves' names.
@@ -146,7 +147,7 @@ impl Default for Seen {
     fn default() -> Self {
         Seen {
             title: String::new(),
-            kind: String::new(),
+            kind: None,
             figure: String::new(),
             curves: Vec::new(),
             step: None,
@@ -227,7 +228,7 @@ impl Seen {
 
     pub(crate) fn experiment(&mut self, document: &ExperimentDocument) {
         self.title = plain(&document.title);
-        self.kind = plain(&document.kind);
+        self.kind = Some(document.kind.clone());
         self.figure = plain(&document.figure);
         self.curves = document.curves.iter().map(|curve| plain(&curve.name)).collect();
         self.planned = document.runs_planned;

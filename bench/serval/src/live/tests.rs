@@ -8,8 +8,8 @@ use serval_experiment::{
     plan::Request,
     session::{Session, open},
 };
-use serval_measure::experiment::{Flag, RunKind};
 use serval_model::properties::{Origin, Properties};
+use serval_result::experiment::{Flag, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -244,7 +244,7 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     let args = LiveArgs { prometheus: Some(address.parse().unwrap()), ..LiveArgs::default() };
     let failure = Live::of_runs(&args).map(|_| ()).unwrap_err();
     assert!(failure.message.contains(&format!("--prometheus {address}")), "{failure}");
-    assert_eq!(failure.status, crate::failure::USAGE);
+    assert_eq!(failure.exit, crate::failure::Exit::Usage);
     for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
         assert!(wrong.parse::<Address>().is_err(), "{wrong}");
     }

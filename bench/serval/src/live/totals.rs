@@ -6,8 +6,9 @@
 //! `warm-up` or `measured`; those of `measured` add up to the results'.
 
 use serval_experiment::watching::Step;
-use serval_measure::{experiment::RunKind, histogram::Histogram};
+use serval_measure::histogram::Histogram;
 use serval_model::{Metric, Status};
+use serval_result::experiment::RunKind;
 use serval_runner::{Interval, clock};
 use std::{
     collections::BTreeMap,

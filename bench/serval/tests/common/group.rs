@@ -3,7 +3,7 @@
 use super::program;
 use rustix::process::{Pid, Signal, kill_process};
 use serval_coordination::directory::Directory;
-use serval_measure::{document::ResultDocument, group::GroupResult};
+use serval_result::{document::ResultDocument, group::GroupResult};
 use std::{
     io::{BufRead, BufReader},
     path::Path,
@@ -17,11 +17,7 @@ use std::{
 };
 
 pub fn zookeeper() -> Option<String> {
-    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
-    if address.is_none() {
-        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
-    }
-    address
+    serval_conformance::variable("SERVAL_TEST_ZOOKEEPER")
 }
 
 pub fn root() -> String {

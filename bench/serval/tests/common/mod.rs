@@ -46,6 +46,14 @@ impl Ran {
     }
 }
 
+/// How often a metric ended so, by a result folder, which has what is Serval's own too.
+#[track_caller]
+pub fn counted(result: &Path, metric: &str, status: &str) -> u64 {
+    let document = serval_report::json::read_file(&result.join("result.json")).unwrap();
+    let found = document.metrics.iter().find(|line| line.name == metric);
+    found.and_then(|line| line.statuses.get(status).copied()).unwrap_or(0)
+}
+
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_serval"));
     command.env_remove("NO_COLOR");

@@ -2,9 +2,10 @@
 
 use super::{
     Columns, KEY,
-    link::{Access, Seat, qualified},
+    link::{Access, Opener, qualified},
     quote,
 };
+use crate::reconnecting::Reconnecting;
 use scylla::{
     deserialize::row::ColumnIterator,
     response::query_result::QueryResult,
@@ -15,12 +16,12 @@ use scylla::{
     },
 };
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
-use std::{rc::Rc, sync::Arc};
+use std::sync::Arc;
 
 /// One client of a cluster.
 #[derive(Debug)]
 pub struct CassandraClient {
-    seat: Rc<Seat>,
+    session: Reconnecting<Opener>,
     table: Arc<Columns>,
     /// The text of the statement being run, kept for its memory; by it the
     /// session finds what it has prepared.
@@ -74,8 +75,8 @@ impl SerializeRow for Values<'_> {
 }
 
 impl CassandraClient {
-    pub(super) fn new(seat: Rc<Seat>, table: Arc<Columns>) -> Self {
-        let mut client = CassandraClient { seat, table, cql: String::new(), read_all: String::new() };
+    pub(super) fn new(session: Reconnecting<Opener>, table: Arc<Columns>) -> Self {
+        let mut client = CassandraClient { session, table, cql: String::new(), read_all: String::new() };
         let table = Arc::clone(&client.table);
         client.select_one(&table.table, &FieldSelection::default());
         client.read_all = std::mem::take(&mut client.cql);
@@ -105,7 +106,7 @@ impl CassandraClient {
             }
         }
         cql.push_str(" FROM ");
-        qualified(cql, self.seat.server(), table);
+        qualified(cql, self.session.server(), table);
     }
 
     /// A SELECT of one record's fields.
@@ -114,27 +115,9 @@ impl CassandraClient {
         self.cql.push_str(" WHERE y_id = ? LIMIT 1");
     }
 
-    /// Runs a statement and takes the rows that it brings.
-    async fn query(
-        &self,
-        cql: &str,
-        values: Values<'_>,
-        fields: &FieldSelection,
-        table: &str,
-        reply: &mut Reply,
-    ) -> Outcome {
-        match self.seat.execute(Access::Read, cql, &values).await {
-            Ok((_, result)) => match take_rows(result, fields, self.table.of(table), reply) {
-                Ok(()) => Outcome::OK,
-                Err(words) => Outcome::failed(Status::UnexpectedState, words),
-            },
-            Err(outcome) => outcome,
-        }
-    }
-
     /// Runs the statement in the buffer, which brings nothing.
     async fn write(&mut self, values: Values<'_>) -> Outcome {
-        match self.seat.execute(Access::Write, &self.cql, &values).await {
+        match self.session.execute(Access::Write, &self.cql, &values).await {
             Ok(_) => Outcome::OK,
             Err(outcome) => outcome,
         }
@@ -145,6 +128,21 @@ impl Columns {
     /// The columns of a table; none of one that was not prepared for.
     fn of(&self, table: &str) -> &[super::Column] {
         if self.table == table { &self.columns } else { &[] }
+    }
+}
+
+/// The outcome of a query, whose rows become records.
+fn answer(
+    result: Result<QueryResult, Outcome>,
+    fields: &FieldSelection,
+    columns: &[super::Column],
+    reply: &mut Reply,
+) -> Outcome {
+    let taken = result.map(|rows| take_rows(rows, fields, columns, reply));
+    match taken {
+        Ok(Ok(())) => Outcome::OK,
+        Ok(Err(words)) => Outcome::failed(Status::UnexpectedState, words),
+        Err(outcome) => outcome,
     }
 }
 
@@ -191,7 +189,8 @@ impl Client for CassandraClient {
             self.select_one(table, fields);
             &self.cql
         };
-        let outcome = self.query(cql, Values::Key(key), fields, table, reply).await;
+        let result = self.session.execute(Access::Read, cql, &Values::Key(key)).await;
+        let outcome = answer(result, fields, self.table.of(table), reply);
         if outcome.is_ok() && reply.records().is_empty() {
             return Outcome::NOT_FOUND;
         }
@@ -206,7 +205,7 @@ impl Client for CassandraClient {
         let cql = &mut self.cql;
         cql.clear();
         cql.push_str("UPDATE ");
-        qualified(cql, self.seat.server(), table);
+        qualified(cql, self.session.server(), table);
         for (index, (name, _)) in fields.iter().enumerate() {
             cql.push_str(if index == 0 { " SET " } else { ", " });
             quote(cql, name);
@@ -220,7 +219,7 @@ impl Client for CassandraClient {
         let cql = &mut self.cql;
         cql.clear();
         cql.push_str("INSERT INTO ");
-        qualified(cql, self.seat.server(), table);
+        qualified(cql, self.session.server(), table);
         cql.push_str(" (y_id");
         for (name, _) in record.iter() {
             cql.push_str(", ");
@@ -249,7 +248,8 @@ impl Client for CassandraClient {
         self.select(table, fields);
         self.cql.push_str(" WHERE token(y_id) >= token(?) LIMIT ?");
         let limit = i32::try_from(count).unwrap_or(i32::MAX);
-        self.query(&self.cql, Values::Scan(start_key, limit), fields, table, reply).await
+        let result = self.session.execute(Access::Read, &self.cql, &Values::Scan(start_key, limit)).await;
+        answer(result, fields, self.table.of(table), reply)
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
@@ -259,7 +259,7 @@ impl Client for CassandraClient {
         let cql = &mut self.cql;
         cql.clear();
         cql.push_str("DELETE FROM ");
-        qualified(cql, self.seat.server(), table);
+        qualified(cql, self.session.server(), table);
         cql.push_str(" WHERE y_id = ?");
         self.write(Values::Key(key)).await
     }

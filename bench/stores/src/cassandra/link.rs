@@ -1,14 +1,14 @@
-//! Sessions: how they are opened, lost and opened again, and what their
-//! errors mean.
+//! Sessions: how they are opened, and what their errors mean.
 
-use super::SETUP_TIMEOUT;
+use super::{SETUP_TIMEOUT, TIMEOUT};
+use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
 use scylla::{
     client::{
         PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
     },
     errors::{
         ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as SetupError, DbError,
-        ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError,
+        ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError, RequestError,
     },
     policies::{
         load_balancing::DefaultPolicy, retry::FallthroughRetryPolicy,
@@ -22,17 +22,14 @@ use serval_model::{Outcome, Status, StoreError};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
+    error::Error,
     num::NonZeroUsize,
     rc::Rc,
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::{sync::Mutex, time};
-
-/// Time between attempts to open a session again, so that nodes that are down
-/// are not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+use tokio::time;
 
 /// Statements that a session keeps prepared. A workload uses a handful of
 /// shapes and one more for each field that it may read or update alone; one
@@ -72,7 +69,8 @@ impl Server {
             policy = policy.prefer_datacenter(datacenter.clone());
         }
         let profile = ExecutionProfile::builder()
-            .request_timeout(self.timeout)
+            // Operations have their time limit from `Reconnecting`.
+            .request_timeout(None)
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .speculative_execution_policy(None)
             .load_balancing_policy(policy.build())
@@ -114,7 +112,7 @@ impl Server {
             NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
                 ConnectionPoolError::Broken { last_connection_error, .. },
             )) => connection_advice(last_connection_error),
-            _ if error.to_string().contains("empty plan") => (
+            _ if is_empty_plan(error) => (
                 "no node may be asked".to_owned(),
                 "Is cassandra.local_dc the name of a data centre of the cluster?",
             ),
@@ -123,6 +121,20 @@ impl Server {
         let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         StoreError::new(&self.name, format!("cannot connect: {}. {advice}", cut(&words)))
     }
+}
+
+/// Whether the driver found no node that it may ask, in whatever it was about.
+fn is_empty_plan(error: &NewSessionError) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if matches!(error.downcast_ref(), Some(RequestError::EmptyPlan))
+            || matches!(error.downcast_ref(), Some(ExecutionError::EmptyPlan))
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
@@ -287,6 +299,7 @@ const RECENT: usize = 4;
 /// A session and what is prepared on it.
 #[derive(Debug)]
 pub(super) struct Link {
+    server: Arc<Server>,
     session: Session,
     statements: RefCell<HashMap<Rc<str>, Rc<PreparedStatement>>>,
     /// Those run last, found without hashing their texts: a mix of operations
@@ -295,12 +308,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    async fn prepared(
-        &self,
-        server: &Server,
-        access: Access,
-        cql: &str,
-    ) -> Result<Rc<PreparedStatement>, ExecutionError> {
+    async fn prepared(&self, access: Access, cql: &str) -> Result<Rc<PreparedStatement>, ExecutionError> {
         if let Some((_, recent)) =
             self.recent.borrow().statements.iter().flatten().find(|(text, _)| **text == *cql)
         {
@@ -312,10 +320,10 @@ impl Link {
         }
         let mut statement = self.session.prepare(cql).await?;
         statement.set_consistency(match access {
-            Access::Read => server.read.1,
-            Access::Write => server.write.1,
+            Access::Read => self.server.read.1,
+            Access::Write => self.server.write.1,
         });
-        statement.set_tracing(server.tracing);
+        statement.set_tracing(self.server.tracing);
         // All columns are named by the statement, so they stay what they are.
         statement.set_use_cached_result_metadata(true);
         let statement = Rc::new(statement);
@@ -337,90 +345,66 @@ pub(super) enum Access {
     Write,
 }
 
-/// A place for the session of one event loop.
+/// Opens the sessions of one event loop.
 #[derive(Debug)]
-pub(super) struct Seat {
-    server: Arc<Server>,
-    link: RefCell<Option<Rc<Link>>>,
-    /// One client at a time opens it, and not before this.
-    opening: Mutex<Option<Instant>>,
+pub(super) struct Opener(pub(super) Arc<Server>);
+
+impl Connector for Opener {
+    type Connection = Rc<Link>;
+    type Error = ExecutionError;
+
+    /// The driver knows late answers for what they are.
+    const LATE: Fate = Fate::Kept;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.0.timeout, property: TIMEOUT.name }
+    }
+
+    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
+        let server = Arc::clone(&self.0);
+        async move {
+            let session = server.session().await?;
+            let (statements, recent) = Default::default();
+            Ok(Rc::new(Link { server, session, statements, recent }))
+        }
+    }
+
+    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+        Some(Rc::clone(link))
+    }
+
+    /// The driver opens connections to nodes again by itself, so a session is
+    /// lost only when it has none left.
+    fn failure(&self, _: &Rc<Link>, error: &ExecutionError) -> Failure {
+        let fate = if unreachable(error) { Fate::Unsent } else { Fate::Kept };
+        Failure { fate, outcome: failure(error) }
+    }
 }
 
-impl Seat {
-    pub(super) fn new(server: Arc<Server>) -> Seat {
-        Seat { server, link: RefCell::default(), opening: Mutex::default() }
-    }
-
-    async fn open(&self) -> Result<Rc<Link>, StoreError> {
-        let link = Rc::new(Link {
-            session: self.server.session().await?,
-            statements: RefCell::default(),
-            recent: RefCell::default(),
-        });
-        *self.link.borrow_mut() = Some(Rc::clone(&link));
-        Ok(link)
-    }
-
-    /// Opens the session, if no client of the loop has done so.
-    pub(super) async fn connect(&self) -> Result<(), StoreError> {
-        let _opening = self.opening.lock().await;
-        if self.link.borrow().is_none() {
-            self.open().await?;
-        }
-        Ok(())
-    }
-
-    /// The session as it is, or opened again.
-    async fn link(&self) -> Result<Rc<Link>, Outcome> {
-        let there = || self.link.borrow().clone();
-        if let Some(link) = there() {
-            return Ok(link);
-        }
-        let mut retry_at = self.opening.lock().await;
-        if let Some(link) = there() {
-            return Ok(link);
-        }
-        if let Some(at) = *retry_at {
-            time::sleep_until(at.into()).await;
-        }
-        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-        self.open().await.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))
+impl Reconnecting<Opener> {
+    pub(super) fn server(&self) -> &Server {
+        &self.connector().0
     }
 
     /// Runs a statement once. A session that has no connection left is
     /// replaced first: nothing was sent on it.
     pub(super) async fn execute(
-        &self,
+        &mut self,
         access: Access,
         cql: &str,
         values: &impl SerializeRow,
-    ) -> Result<(Rc<PreparedStatement>, QueryResult), Outcome> {
-        let mut link = self.link().await?;
-        let mut replaced = false;
+    ) -> Result<QueryResult, Outcome> {
+        let mut is_replaced = false;
         loop {
-            let result = match link.prepared(&self.server, access, cql).await {
-                Ok(statement) => {
-                    let result = link.session.execute_unpaged(&statement, values).await;
-                    result.map(|result| (statement, result))
-                }
-                Err(error) => Err(error),
-            };
-            let error = match result {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if !unreachable(&error) {
-                return Err(failure(&error));
+            let executed = self.try_run(async |link| {
+                let statement = link.prepared(access, cql).await?;
+                link.session.execute_unpaged(&statement, values).await
+            });
+            match executed.await {
+                Ok(result) => return Ok(result),
+                Err(failure) if failure.fate == Fate::Unsent && !is_replaced => is_replaced = true,
+                Err(failure) => return Err(failure.outcome),
             }
-            // Unless another client has replaced it already.
-            if self.link.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &link)) {
-                *self.link.borrow_mut() = None;
-            }
-            if replaced {
-                return Err(failure(&error));
-            }
-            replaced = true;
-            link = self.link().await?;
         }
     }
 }
@@ -441,10 +425,6 @@ pub(super) fn failure(error: &ExecutionError) -> Outcome {
         ExecutionError::LastAttemptError(attempt) => attempt,
         ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt, .. }) => first_attempt,
         ExecutionError::BadQuery(_) => return Outcome::failed(Status::BadRequest, cut(&error.to_string())),
-        ExecutionError::RequestTimeout(after) => {
-            let words = format!("no answer within {after:?} (cassandra.readtimeoutmillis)");
-            return Outcome::failed(Status::ServiceUnavailable, words);
-        }
         ExecutionError::EmptyPlan => {
             let words =
                 "no node may be asked: is cassandra.local_dc the name of a data centre of the cluster?";
@@ -500,10 +480,4 @@ pub(super) fn qualified(cql: &mut String, server: &Server, table: &str) {
     super::quote(cql, &server.keyspace);
     cql.push('.');
     super::quote(cql, table);
-}
-
-impl Seat {
-    pub(super) fn server(&self) -> &Server {
-        &self.server
-    }
 }

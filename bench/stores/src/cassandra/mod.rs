@@ -23,8 +23,11 @@ mod tls;
 
 pub use client::CassandraClient;
 
-use crate::{StoreInfo, optional};
-use link::{Seat, Server};
+use crate::{
+    StoreInfo, optional,
+    reconnecting::{Pool, Reconnecting, Slot},
+};
+use link::{Opener, Server};
 use scylla::{policies::timestamp_generator::MonotonicTimestampGenerator, statement::Consistency};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -227,6 +230,7 @@ pub const INFO: StoreInfo = StoreInfo {
               has the record. The driver repeats nothing: no retries, no speculative executions. Tested against \
               Cassandra 5.0; not run against ScyllaDB.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "cassandra",
         properties: &[
@@ -502,20 +506,19 @@ impl Store for Cassandra {
     }
 
     fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { seat: Rc::new(Seat::new(Arc::clone(&self.server))) })
+        Ok(Local::default())
     }
 
     async fn connect(&self, local: &Local, _: usize) -> Result<CassandraClient, StoreError> {
-        local.seat.connect().await?;
-        Ok(CassandraClient::new(Rc::clone(&local.seat), self.prepared().table))
+        let open = async || Slot::connect(Opener(Arc::clone(&self.server))).await;
+        let session = Reconnecting::new(local.0.next(1, open).await?);
+        Ok(CassandraClient::new(session, self.prepared().table))
     }
 }
 
-/// What the clients of one event loop share.
-#[derive(Debug)]
-pub struct Local {
-    seat: Rc<Seat>,
-}
+/// What the clients of one event loop share: a session.
+#[derive(Debug, Default)]
+pub struct Local(Pool<Rc<Slot<Opener>>>);
 
 /// HOST:PORT of each host; one that has a port of its own keeps it.
 fn addresses(hosts: &[String], port: u16) -> Vec<String> {

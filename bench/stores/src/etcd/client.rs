@@ -1,7 +1,7 @@
 //! The verbs of one client.
 
-use super::link::Link;
-use crate::json;
+use super::link::Turns;
+use crate::{json, reconnecting::Reconnecting};
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
 
@@ -23,7 +23,7 @@ const THERE_IS_ONE: &str = "there is a record under this key already";
 
 /// One client with its hold on a connection.
 pub struct EtcdClient {
-    link: Link,
+    link: Reconnecting<Turns>,
     /// A record as it is, and as it is to be.
     old: Record,
     new: Record,
@@ -86,17 +86,17 @@ fn put_if(condition: Compare, key: Vec<u8>, value: Vec<u8>) -> Txn {
 }
 
 impl EtcdClient {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(link: Reconnecting<Turns>) -> Self {
         EtcdClient { link, old: Record::new(), new: Record::new() }
     }
 
     fn read_options(&self) -> Option<GetOptions> {
-        self.link.settings().serializable.then(|| GetOptions::new().with_serializable())
+        self.link.connector().settings().serializable.then(|| GetOptions::new().with_serializable())
     }
 
     /// Whether the transaction's condition held.
     async fn commit(&mut self, transaction: Txn) -> Result<bool, Outcome> {
-        let answer = self.link.ask(async |records| records.txn(transaction).await).await?;
+        let answer = self.link.run(async |records| records.txn(transaction).await).await?;
         Ok(answer.succeeded())
     }
 
@@ -108,7 +108,7 @@ impl EtcdClient {
         reply: &mut Reply,
     ) -> Result<Outcome, Outcome> {
         let (key, options) = (key_of(table, key), self.read_options());
-        let answer = self.link.ask(async |records| records.get(key, options).await).await?;
+        let answer = self.link.run(async |records| records.get(key, options).await).await?;
         let Some(item) = answer.kvs().first() else { return Ok(Outcome::NOT_FOUND) };
         pick(item, fields, &mut self.old, reply.begin_record())?;
         Ok(Outcome::OK)
@@ -126,7 +126,7 @@ impl EtcdClient {
         // The order is that of keys' bytes if none is asked for.
         let options = options.with_range(end_of(table)).with_limit(limit);
         let start = key_of(table, start_key);
-        let answer = self.link.ask(async |records| records.get(start, Some(options)).await).await?;
+        let answer = self.link.run(async |records| records.get(start, Some(options)).await).await?;
         for item in answer.kvs() {
             pick(item, fields, &mut self.old, reply.begin_record())?;
         }
@@ -143,7 +143,7 @@ impl EtcdClient {
     async fn merge(&mut self, table: &str, key: &str, fields: &Record) -> Result<Outcome, Outcome> {
         for _ in 0..UPDATE_ATTEMPTS_MAX {
             let name = key_of(table, key);
-            let answer = self.link.ask(async |records| records.get(name, None).await).await?;
+            let answer = self.link.run(async |records| records.get(name, None).await).await?;
             let Some(item) = answer.kvs().first() else { return Ok(Outcome::NOT_FOUND) };
             self.old.clear();
             take(item, &mut self.old)?;
@@ -221,7 +221,7 @@ impl Client for EtcdClient {
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        let result = if self.link.settings().merge {
+        let result = if self.link.connector().settings().merge {
             self.merge(table, key, fields).await
         } else {
             self.replace(table, key, fields).await
@@ -252,7 +252,7 @@ impl Client for EtcdClient {
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         let key = key_of(table, key);
-        match self.link.ask(async |records| records.delete(key, None).await).await {
+        match self.link.run(async |records| records.delete(key, None).await).await {
             Ok(answer) if answer.deleted() == 0 => Outcome::NOT_FOUND,
             Ok(_) => Outcome::OK,
             Err(outcome) => outcome,

@@ -1,17 +1,18 @@
-//! Connections: how one is opened, what its failures mean, and how it is
-//! opened again after it was lost.
+//! Connections to members: how one is opened, and what its errors mean.
 
-use super::settings::Settings;
-use crate::opening::{self, Opening};
+use super::settings::{OPERATION_TIMEOUT, Settings};
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     error::Error as _,
+    io::{self, ErrorKind},
     rc::Rc,
     sync::{Arc, OnceLock},
 };
-use tokio::{sync::Mutex, time};
+use tokio::time;
 use tonic::{Code, transport::Endpoint};
 
 /// Bytes of the longest answer: what gRPC can count. The driver's own limit of
@@ -22,12 +23,9 @@ const ANSWER_MAX: usize = i32::MAX as usize;
 /// is prepared for another: YCSB's.
 const USUAL_TABLE: &str = "usertable";
 
-/// What begins the messages of etcd itself; others are gRPC's or the network's.
-const OF_ETCD: &str = "etcdserver:";
-
-/// How members are connected to.
+/// The members of a cluster, and how they are connected to.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(super) struct Members {
     pub(super) settings: Settings,
     /// The table of the records, once the store was prepared for it.
     pub(super) table: OnceLock<String>,
@@ -39,8 +37,8 @@ pub(super) struct Opened {
     pub(super) maintenance: MaintenanceClient,
 }
 
-impl Connector {
-    pub(super) fn members(&self) -> usize {
+impl Members {
+    fn count(&self) -> usize {
         self.settings.endpoints.len()
     }
 
@@ -92,9 +90,9 @@ impl Connector {
 
     /// Opens a connection to this member or, failing that, to the next one
     /// that answers; the failure is the first.
-    pub(super) async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
+    async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
         let mut first = None;
-        for member in (0..self.members()).map(|after| (member + after) % self.members()) {
+        for member in (0..self.count()).map(|after| (member + after) % self.count()) {
             match self.open(member).await {
                 Ok(opened) => return Ok((opened, member)),
                 Err(error) => first = first.or(Some(error)),
@@ -106,44 +104,58 @@ impl Connector {
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, member: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let lower = words.to_lowercase();
-        let tls = self.settings.tls.is_some();
-        let advice = if words.contains("user name is empty") {
-            "The server wants a user name and a password: set etcd.username and etcd.password"
-        } else if words.contains("authentication is not enabled") {
-            "The server asks for no user name: leave out etcd.username and etcd.password"
-        } else if words.contains("authentication failed") {
-            "Check etcd.username and etcd.password"
-        } else if words.contains("permission denied") {
-            "May the user of etcd.username read and write the keys from TABLE/ on?"
-        } else if words.starts_with(OF_ETCD) {
-            "The server answers and says so itself; is its cluster whole?"
-        } else if lower.contains("connection refused") || lower.contains("dns error") {
-            "Is the server running, and does etcd.endpoints name it?"
-        } else if tls && lower.contains("certificate") {
-            "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does the \
-             server want one of the client (etcd.tls.certificate)?"
-        } else if tls {
+        let (tls, cause, status) = (self.settings.tls.is_some(), Cause::of(error), status_of(error));
+        let handshake = self::cause(error).and_then(TlsFailure::of);
+        let is_of_certificate = matches!(handshake, Some(TlsFailure::Certificate | TlsFailure::Alert));
+        let advice = match cause {
+            Some(Cause::NoUser) => {
+                "The server wants a user name and a password: set etcd.username and etcd.password"
+            }
+            Some(Cause::NoUsers) => {
+                "The server asks for no user name: leave out etcd.username and etcd.password"
+            }
+            Some(Cause::WrongLogin) => "Check etcd.username and etcd.password",
+            _ if status.is_some_and(|status| status.code() == Code::PermissionDenied) => {
+                "May the user of etcd.username read and write the keys from TABLE/ on?"
+            }
+            _ if status.is_some_and(is_of_etcd) => {
+                "The server answers and says so itself; is its cluster whole?"
+            }
+            _ if is_unreachable(error) => "Is the server running, and does etcd.endpoints name it?",
+            _ if tls && is_of_certificate => {
+                "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does \
+                 the server want one of the client (etcd.tls.certificate)?"
+            }
             // With TLS 1.3 a server that misses the client's certificate
             // closes the connection when the client deems it open.
-            "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
-             (etcd.tls.certificate)?"
-        } else {
-            "Is this an etcd of version 3.4 or later, and does it speak without TLS (etcd.tls)?"
+            _ if tls => {
+                "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
+                 (etcd.tls.certificate)?"
+            }
+            _ => "Is this an etcd of version 3.4 or later, and does it speak without TLS (etcd.tls)?",
         };
         self.error(member, format!("cannot connect: {words}. {advice}"))
     }
 }
 
+/// The cause of an error, which the crate does not hand on.
+fn cause(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
+    match error {
+        Error::GRpcStatus(status) => status.source(),
+        Error::TransportError(error) => error.source(),
+        error => error.source(),
+    }
+}
+
 /// The server's own words, or the causes that the driver knows, each once.
 fn words(error: &Error) -> String {
-    let (mut text, mut cause): (String, Option<&(dyn std::error::Error + 'static)>) = match error {
-        Error::GRpcStatus(status) => (status.message().to_owned(), status.source()),
-        // The crate's errors do not hand on what caused them.
-        Error::TransportError(error) => (error.to_string(), error.source()),
-        error => (error.to_string(), error.source()),
+    let mut text = match error {
+        Error::GRpcStatus(status) => status.message().to_owned(),
+        Error::TransportError(error) => error.to_string(),
+        error => error.to_string(),
     };
-    while let Some(error) = cause {
+    let mut next = cause(error);
+    while let Some(error) = next {
         let more = error.to_string();
         if !text.contains(&more) {
             if !text.is_empty() {
@@ -151,156 +163,201 @@ fn words(error: &Error) -> String {
             }
             text.push_str(&more);
         }
-        cause = error.source();
+        next = error.source();
     }
     text
 }
 
-/// Whether the connection is no good any more, and the outcome, of an error.
-fn failure(error: &Error) -> (bool, Outcome) {
-    let Error::GRpcStatus(status) = error else {
-        return (true, lost(error));
+/// The outcome of an error, and what becomes of its connection.
+fn failure(error: &Error) -> Failure {
+    let lost = || {
+        let words = format!("connection lost: {}", words(error));
+        Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
     };
-    let said = status.message();
+    let Error::GRpcStatus(status) = error else { return lost() };
     // What arrived as an answer has no cause here.
-    if status.source().is_some() && !said.starts_with(OF_ETCD) {
-        return (true, lost(error));
+    if status.source().is_some() && !is_of_etcd(status) {
+        return lost();
     }
-    let failed = |status| Outcome::failed(status, said);
-    match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => (false, failed(Status::Forbidden)),
-        Code::InvalidArgument if said.contains("user name is empty") => (false, failed(Status::Forbidden)),
+    let said = status.message();
+    let failed =
+        |fate, status, words: &str| Failure { fate, outcome: Outcome::failed(status, words.to_owned()) };
+    let kept = |status, words: &str| failed(Fate::Kept, status, words);
+    match (status.code(), Cause::of(error)) {
+        (Code::PermissionDenied | Code::Unauthenticated, _) | (_, Some(Cause::NoUser)) => {
+            kept(Status::Forbidden, said)
+        }
         // Users were changed; a new connection asks for a new token.
-        Code::InvalidArgument if said.contains("auth store is old") => {
-            (true, failed(Status::ServiceUnavailable))
-        }
-        Code::InvalidArgument if said.contains("too many operations") => {
+        (_, Some(Cause::OldToken)) => failed(Fate::Lost, Status::ServiceUnavailable, said),
+        (_, Some(Cause::ManyOperations)) => {
             let words = format!("{said} (the server's --max-txn-ops): make batchsize smaller");
-            (false, Outcome::failed(Status::BadRequest, words))
+            kept(Status::BadRequest, &words)
         }
-        Code::InvalidArgument if said.contains("too large") => (false, too_large(said)),
-        Code::InvalidArgument | Code::OutOfRange => (false, failed(Status::BadRequest)),
-        Code::ResourceExhausted if said.contains("larger than max") => (false, too_large(said)),
-        Code::ResourceExhausted if said.contains("space exceeded") => {
+        (_, Some(Cause::TooLarge)) => {
+            kept(Status::BadRequest, &format!("{said} (the server's --max-request-bytes)"))
+        }
+        (Code::InvalidArgument | Code::OutOfRange, _) => kept(Status::BadRequest, said),
+        (_, Some(Cause::NoSpace)) => {
             let words = format!(
                 "{said}: the server takes no writes (NOSPACE) until its data are compacted and defragmented and the \
                  alarm is disarmed; its --quota-backend-bytes says when"
             );
-            (false, Outcome::failed(Status::ServiceUnavailable, words))
+            kept(Status::ServiceUnavailable, &words)
         }
-        Code::ResourceExhausted | Code::Unavailable | Code::DeadlineExceeded => {
-            // It may be this member alone that has lost the others.
-            (status.code() == Code::Unavailable, failed(Status::ServiceUnavailable))
-        }
-        Code::Cancelled | Code::Internal | Code::Unknown if !said.starts_with(OF_ETCD) => (true, lost(error)),
-        _ => (false, failed(Status::Error)),
+        // It may be this member alone that has lost the others.
+        (Code::Unavailable, _) => failed(Fate::Lost, Status::ServiceUnavailable, said),
+        (Code::ResourceExhausted | Code::DeadlineExceeded, _) => kept(Status::ServiceUnavailable, said),
+        (Code::Cancelled | Code::Internal | Code::Unknown, _) if !is_of_etcd(status) => lost(),
+        _ => kept(Status::Error, said),
     }
 }
 
-fn too_large(said: &str) -> Outcome {
-    Outcome::failed(Status::BadRequest, format!("{said} (the server's --max-request-bytes)"))
+fn status_of(error: &Error) -> Option<&tonic::Status> {
+    if let Error::GRpcStatus(status) = error { Some(status) } else { None }
 }
 
-fn lost(error: &Error) -> Outcome {
-    Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {}", words(error)))
+/// Whether etcd itself says so, and not gRPC or the network: its messages
+/// begin with its name.
+fn is_of_etcd(status: &tonic::Status) -> bool {
+    status.message().starts_with("etcdserver:")
 }
 
-/// A place for a connection, with what is needed to open it again. Shared by
-/// the clients of a loop, or one client's own.
-pub(super) struct Seat {
-    connector: Arc<Connector>,
-    connection: RefCell<Option<KvClient>>,
-    /// How often it has been opened: a client that failed on an older one
-    /// must not close a newer one.
-    opened: Cell<u64>,
-    /// The member that it is to be opened to.
-    member: Cell<usize>,
-    /// One client at a time opens it.
-    opening: Mutex<Opening<(Opened, usize)>>,
-}
-
-impl Seat {
-    /// A seat with its connection, to this member if that answers.
-    pub(super) async fn connect(connector: &Arc<Connector>, member: usize) -> Result<Rc<Seat>, StoreError> {
-        let (opened, member) = connector.open_any(member % connector.members()).await?;
-        Ok(Rc::new(Seat {
-            connector: Arc::clone(connector),
-            connection: RefCell::new(Some(opened.records)),
-            opened: Cell::new(1),
-            member: Cell::new(member),
-            opening: Mutex::default(),
-        }))
-    }
-
-    /// The connection as it is, or opened again.
-    async fn connection(&self) -> Result<(KvClient, u64), Outcome> {
-        let there = || self.connection.borrow().clone().map(|connection| (connection, self.opened.get()));
-        if let Some(found) = there() {
-            return Ok(found);
+/// Whether there is no server to connect to.
+fn is_unreachable(error: &Error) -> bool {
+    let mut next = cause(error);
+    while let Some(error) = next {
+        let refused = error.downcast_ref().is_some_and(|error: &io::Error| {
+            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable)
+        });
+        // The failure to look a name up has no type that one can name.
+        if refused || error.to_string().contains("dns error") {
+            return true;
         }
-        let mut opening = self.opening.lock().await;
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let (connector, member) = (Arc::clone(&self.connector), self.member.get());
-        let (opened, member) = opening.wait(|| async move { connector.open_any(member).await }).await?;
-        self.member.set(member);
-        self.opened.set(self.opened.get() + 1);
-        *self.connection.borrow_mut() = Some(opened.records.clone());
-        Ok((opened.records, self.opened.get()))
+        next = error.source();
     }
+    false
+}
 
-    /// Gives a connection up; the next one is to the next member.
-    fn close(&self, opened: u64) {
-        if self.opened.get() == opened && self.connection.borrow_mut().take().is_some() {
-            self.member.set((self.member.get() + 1) % self.connector.members());
-        }
+/// Errors of etcd that share gRPC's code with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The request names no user.
+    NoUser,
+    /// The server has no users.
+    NoUsers,
+    WrongLogin,
+    OldToken,
+    ManyOperations,
+    TooLarge,
+    NoSpace,
+}
+
+impl Cause {
+    /// etcd gives an error no number beside gRPC's code, which several have in
+    /// common; its clients tell them apart by these constants of its API
+    /// (`rpctypes`).
+    fn of(error: &Error) -> Option<Cause> {
+        let status = status_of(error)?;
+        let known: &[(&str, Cause)] = match status.code() {
+            Code::InvalidArgument => &[
+                ("user name is empty", Cause::NoUser),
+                ("authentication failed", Cause::WrongLogin),
+                ("auth store is old", Cause::OldToken),
+                ("too many operations", Cause::ManyOperations),
+                ("too large", Cause::TooLarge),
+            ],
+            Code::FailedPrecondition => &[("authentication is not enabled", Cause::NoUsers)],
+            Code::ResourceExhausted => {
+                &[("larger than max", Cause::TooLarge), ("space exceeded", Cause::NoSpace)]
+            }
+            _ => &[],
+        };
+        let said = status.message();
+        known.iter().find(|(words, _)| said.contains(words)).map(|(_, cause)| *cause)
     }
 }
 
-/// One client's hold on a seat: the seat's connection as the client last had it.
-pub(super) struct Link {
-    seat: Rc<Seat>,
-    held: Option<(KvClient, u64)>,
+/// Opens a connection to one member after the other.
+#[derive(Debug)]
+pub(super) struct Turns {
+    members: Arc<Members>,
+    /// The member that the next attempt begins with: the one after that to
+    /// which the last connection was.
+    next: Rc<Cell<usize>>,
 }
 
-impl Link {
-    pub(super) fn new(seat: Rc<Seat>) -> Self {
-        Link { seat, held: None }
+impl Turns {
+    /// Begins with this member.
+    pub(super) fn from(members: &Arc<Members>, member: usize) -> Turns {
+        Turns { members: Arc::clone(members), next: Rc::new(Cell::new(member % members.count())) }
     }
 
     pub(super) fn settings(&self) -> &Settings {
-        &self.seat.connector.settings
+        &self.members.settings
+    }
+}
+
+impl Connector for Turns {
+    type Connection = KvClient;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.settings().operation_timeout, property: OPERATION_TIMEOUT.name }
     }
 
-    /// Sends one request and waits for its answer, as long as the settings say.
-    pub(super) async fn ask<T>(
-        &mut self,
-        request: impl AsyncFnOnce(&mut KvClient) -> Result<T, Error>,
-    ) -> Result<T, Outcome> {
-        let limit = self.settings().operation_timeout;
-        let deadline = opening::deadline(limit);
-        if self.held.is_none() {
-            let found = opening::by(deadline, self.seat.connection()).await;
-            self.held = Some(found.ok_or_else(|| opening::no_connection(limit, "etcd.operation.timeout"))??);
+    fn open(&self) -> impl Future<Output = Result<KvClient, StoreError>> + 'static {
+        let (members, next) = (Arc::clone(&self.members), Rc::clone(&self.next));
+        async move {
+            let (opened, member) = members.open_any(next.get()).await?;
+            next.set((member + 1) % members.count());
+            Ok(opened.records)
         }
-        let (connection, opened) = self.held.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
-        let opened = *opened;
-        let (close, outcome) = match opening::by(deadline, request(connection)).await {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => failure(&error),
-            None => {
-                let words = format!(
-                    "connection lost: no answer within {:?} (etcd.operation.timeout)",
-                    limit.unwrap_or_default()
-                );
-                (true, Outcome::failed(Status::ServiceUnavailable, words))
-            }
+    }
+
+    fn share(connection: &KvClient) -> Option<KvClient> {
+        Some(connection.clone())
+    }
+
+    fn failure(&self, _: &KvClient, error: &Error) -> Failure {
+        failure(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_with_one_code_are_told_apart() {
+        let of = |code, words: &str| {
+            let failure = failure(&Error::GRpcStatus(tonic::Status::new(code, words)));
+            (failure.fate, failure.outcome.status)
         };
-        if close {
-            self.held = None;
-            self.seat.close(opened);
+        for (code, words, expected) in [
+            (Code::InvalidArgument, "etcdserver: user name is empty", (Fate::Kept, Status::Forbidden)),
+            (
+                Code::InvalidArgument,
+                "etcdserver: revision of auth store is old",
+                (Fate::Lost, Status::ServiceUnavailable),
+            ),
+            (Code::InvalidArgument, "etcdserver: key is not provided", (Fate::Kept, Status::BadRequest)),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (3 vs. 2)",
+                (Fate::Kept, Status::BadRequest),
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                (Fate::Kept, Status::ServiceUnavailable),
+            ),
+            (Code::Unavailable, "etcdserver: no leader", (Fate::Lost, Status::ServiceUnavailable)),
+            (Code::Unknown, "etcdserver: odd", (Fate::Kept, Status::Error)),
+            (Code::Unknown, "transport", (Fate::Lost, Status::ServiceUnavailable)),
+            // The words alone are of no code of etcd's that has them.
+            (Code::Unknown, "etcdserver: request is too large", (Fate::Kept, Status::Error)),
+        ] {
+            assert_eq!(of(code, words), expected, "{code:?} {words}");
         }
-        Err(outcome)
     }
 }

@@ -21,8 +21,11 @@ mod settings;
 
 pub use client::EtcdClient;
 
-use crate::{StoreInfo, optional};
-use link::{Connector, Link, Seat};
+use crate::{
+    StoreInfo, optional,
+    reconnecting::{Pool, Reconnecting, Slot},
+};
+use link::{Members, Turns};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
@@ -49,13 +52,14 @@ pub const INFO: StoreInfo = StoreInfo {
               compacted) takes no writes: SERVICE_UNAVAILABLE. Asynchronous: clients run on event loops, each with a \
               connection of its own to one member (etcd.connections). Servers of version 3.4 or later.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "etcd", properties: settings::ALL },
 };
 
 /// An etcd cluster, or one server.
 #[derive(Debug)]
 pub struct Etcd {
-    connector: Arc<Connector>,
+    members: Arc<Members>,
     /// What was found when the store was prepared.
     facts: Mutex<Vec<(String, String)>>,
 }
@@ -63,17 +67,17 @@ pub struct Etcd {
 impl Etcd {
     /// From its properties; does not connect.
     pub fn open(properties: &Properties) -> Result<Etcd, Faults> {
-        let connector = Connector { settings: Settings::read(properties)?, table: OnceLock::new() };
-        Ok(Etcd { connector: Arc::new(connector), facts: Mutex::default() })
+        let members = Members { settings: Settings::read(properties)?, table: OnceLock::new() };
+        Ok(Etcd { members: Arc::new(members), facts: Mutex::default() })
     }
 
     /// What each member says of itself. One that answers is enough to begin
     /// with, as it is enough for a client.
     async fn ask_all(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let Settings { endpoints, timeout, .. } = &self.connector.settings;
+        let Settings { endpoints, timeout, .. } = &self.members.settings;
         let (mut versions, mut away, mut first) = (Vec::new(), Vec::new(), None);
         for (member, endpoint) in endpoints.iter().enumerate() {
-            match self.connector.open(member).await {
+            match self.members.open(member).await {
                 Ok(mut opened) => {
                     let status = time::timeout(*timeout, opened.maintenance.status()).await;
                     // A user who may not ask is not refused for it.
@@ -100,8 +104,9 @@ impl Etcd {
 }
 
 /// What the clients of one event loop share: their connection, if they share
-/// one, opened by the first of them.
-pub struct Local(tokio::sync::Mutex<Option<Rc<Seat>>>);
+/// one.
+#[derive(Debug)]
+pub struct Local(Pool<Rc<Slot<Turns>>>);
 
 impl Store for Etcd {
     type Local = Local;
@@ -113,7 +118,7 @@ impl Store for Etcd {
 
     fn prepare(&self, schema: &Schema, _: Purpose) -> Result<(), StoreError> {
         // The same in every phase of a run.
-        let _ = self.connector.table.set(schema.table.clone());
+        let _ = self.members.table.set(schema.table.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::new("etcd", format!("no event loop: {error}")))?;
         let facts = runtime.block_on(self.ask_all())?;
@@ -122,7 +127,7 @@ impl Store for Etcd {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { endpoints, serializable, merge, shared, tls, .. } = &self.connector.settings;
+        let Settings { endpoints, serializable, merge, shared, tls, .. } = &self.members.settings;
         let mut facts = vec![
             ("address".to_owned(), endpoints.join(",")),
             ("read".to_owned(), if *serializable { "serializable" } else { "linearizable" }.to_owned()),
@@ -137,19 +142,13 @@ impl Store for Etcd {
     }
 
     fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local(tokio::sync::Mutex::default()))
+        Ok(Local(Pool::default()))
     }
 
     async fn connect(&self, local: &Local, client: usize) -> Result<EtcdClient, StoreError> {
-        if !self.connector.settings.shared {
-            return Ok(EtcdClient::new(Link::new(Seat::connect(&self.connector, client).await?)));
-        }
-        // Held while connecting, so that nobody opens another one.
-        let mut shared = local.0.lock().await;
-        let seat = match &*shared {
-            Some(seat) => Rc::clone(seat),
-            None => Rc::clone(shared.insert(Seat::connect(&self.connector, client).await?)),
-        };
-        Ok(EtcdClient::new(Link::new(seat)))
+        let shared = usize::from(self.members.settings.shared);
+        let open = async || Slot::connect(Turns::from(&self.members, client)).await;
+        let slot = local.0.next(shared, open).await?;
+        Ok(EtcdClient::new(Reconnecting::new(slot)))
     }
 }

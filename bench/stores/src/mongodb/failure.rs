@@ -54,6 +54,12 @@ pub(super) fn code(error: &Error) -> Option<i32> {
     }
 }
 
+/// Whether the server does not take the user and password. An error that has
+/// cleared the pool of connections is told of in words alone.
+pub(super) fn is_of_login(error: &Error) -> bool {
+    matches!(*error.kind, ErrorKind::Authentication { .. }) || words(error).contains("SCRAM")
+}
+
 /// The server's own words, or the cause that the driver knows.
 pub(super) fn words(error: &Error) -> String {
     match &*error.kind {

@@ -28,7 +28,7 @@ use failure::{code, words};
 use mongodb::{
     Client, Database,
     bson::doc,
-    error::{Error, ErrorKind},
+    error::Error,
     options::{Acknowledgment, ServerAddress},
 };
 use serval_model::{
@@ -62,6 +62,7 @@ pub const INFO: StoreInfo = StoreInfo {
               Run against a stand-in only (mongo-java-server, which speaks MongoDB's protocol and has no log-in, \
               sessions or replica sets): a real MongoDB could not be had where Serval was written.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "mongodb", properties: settings::ALL },
 };
 
@@ -126,17 +127,14 @@ impl Mongodb {
 
     /// Why the server cannot be used, with what to do about it.
     fn failed(&self, error: &Error) -> StoreError {
-        let refused =
-            matches!(*error.kind, ErrorKind::Authentication { .. }) || words(error).contains("SCRAM");
         let advice = match code(error) {
-            _ if refused => {
-                "Are the user and password right, in mongodb.url or mongodb.username and \
-                             mongodb.password, and is authSource the database that knows the user?"
+            _ if failure::is_of_login(error) => {
+                "Are the user and password right, in mongodb.url or mongodb.username and mongodb.password, and is \
+                 authSource the database that knows the user?"
             }
             Some(13 | 18) => "May the user do this? Look at mongodb.url and mongodb.username.",
             _ if self.settings.options.tls.is_some() => {
-                "Does mongodb.url name a MongoDB server that speaks TLS, with \
-                                                         a certificate that tlsCAFile trusts?"
+                "Does mongodb.url name a MongoDB server that speaks TLS, with a certificate that tlsCAFile trusts?"
             }
             _ => "Does mongodb.url name a MongoDB server, and has the URL tls=true if it speaks TLS only?",
         };

@@ -1,8 +1,7 @@
 //! The verbs, and the SQL that they are.
 
-use super::link::{Link, Prepared, Server, is_lost, refusal};
-use crate::columns::Quotes;
-use crate::opening::{self, Opening};
+use super::link::{Link, Opener, Prepared, Server, refusal};
+use crate::{columns::Quotes, reconnecting::Reconnecting};
 use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 use serval_model::{
     Client, FieldSelection, Outcome, Record, Reply, Schema, Status, StoreError, java::string_hash,
@@ -18,14 +17,8 @@ const PARAMETERS_MAX: usize = u16::MAX as usize;
 /// One client: a connection to each server.
 #[derive(Debug)]
 pub struct MysqlClient {
-    servers: Arc<[Server]>,
-    /// In the servers' order; `None` while one is lost.
-    links: Vec<Option<Link>>,
-    /// When each may be opened again.
-    openings: Vec<Opening<Link>>,
-    connect_timeout: Duration,
-    timeout: Option<Duration>,
-    fields: Arc<[String]>,
+    /// In the servers' order.
+    links: Vec<Reconnecting<Opener>>,
     /// The text of the statement being run.
     sql: String,
 }
@@ -38,40 +31,21 @@ impl MysqlClient {
         fields: Arc<[String]>,
     ) -> Result<Self, StoreError> {
         let mut links = Vec::with_capacity(servers.len());
-        for server in servers.iter() {
-            links.push(Some(server.connect(connect_timeout, Arc::clone(&fields)).await?));
+        for shard in 0..servers.len() {
+            let (servers, fields) = (Arc::clone(servers), Arc::clone(&fields));
+            let opener = Opener { servers, shard, connect_timeout, timeout, fields };
+            links.push(Reconnecting::connect(opener).await?);
         }
-        Ok(MysqlClient {
-            servers: Arc::clone(servers),
-            openings: links.iter().map(|_| Opening::default()).collect(),
-            links,
-            connect_timeout,
-            timeout,
-            fields,
-            sql: String::new(),
-        })
+        Ok(MysqlClient { links, sql: String::new() })
     }
 
     /// Which server has a key: YCSB's function. (Java's absolute value of the
     /// least integer is negative, and YCSB fails there.)
     fn shard(&self, key: &str) -> usize {
-        match self.servers.len() {
+        match self.links.len() {
             1 => 0,
             count => string_hash(key).unsigned_abs() as usize % count,
         }
-    }
-
-    /// Sees to it that a server's connection is open.
-    async fn open(&mut self, shard: usize) -> Result<(), Outcome> {
-        if self.links[shard].is_some() {
-            return Ok(());
-        }
-        let (servers, fields, timeout) =
-            (Arc::clone(&self.servers), Arc::clone(&self.fields), self.connect_timeout);
-        let opening =
-            self.openings[shard].wait(|| async move { servers[shard].connect(timeout, fields).await });
-        self.links[shard] = Some(opening.await?);
-        Ok(())
     }
 
     /// Does something with a server's connection and the statement's text, in
@@ -81,25 +55,8 @@ impl MysqlClient {
         shard: usize,
         work: impl AsyncFnOnce(&mut Link, &str) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
-        let limit = self.timeout;
-        let deadline = opening::deadline(limit);
-        let opened = opening::by(deadline, self.open(shard)).await;
-        opened.ok_or_else(|| opening::no_connection(limit, "mysql.timeout"))??;
-        let Some(link) = &mut self.links[shard] else {
-            return Err(Outcome::error("the client is closed"));
-        };
-        let working = work(link, &self.sql);
-        let Some(result) = opening::by(deadline, working).await else {
-            self.links[shard] = None;
-            let words = format!("no answer within {:?} (mysql.timeout)", limit.unwrap_or_default());
-            return Err(Outcome::failed(Status::ServiceUnavailable, words));
-        };
-        result.map_err(|error| {
-            if is_lost(&error) {
-                self.links[shard] = None;
-            }
-            refusal(&error)
-        })
+        let sql = &self.sql;
+        self.links[shard].run(async |link| work(link, sql).await).await
     }
 
     /// Runs a query and moves its rows into the reply; returns how many.
@@ -141,7 +98,7 @@ impl MysqlClient {
         let sizes =
             parameters.iter().map(|value| if let Value::Bytes(bytes) = value { bytes.len() } else { 0 });
         let size: usize = sizes.sum();
-        match &self.links[shard] {
+        match self.links[shard].open() {
             Some(link) if size > link.packet_bytes_max => Err(Outcome::failed(
                 Status::BadRequest,
                 format!(
@@ -219,10 +176,10 @@ impl MysqlClient {
             match &result {
                 Ok(()) => result = self.command(*shard, "COMMIT").await,
                 // A connection that was lost has taken its part back already.
-                Err(_) if self.links[*shard].is_none() => {}
+                Err(_) if self.links[*shard].open().is_none() => {}
                 Err(_) => {
                     if self.command(*shard, "ROLLBACK").await.is_err() {
-                        self.links[*shard] = None;
+                        self.links[*shard].close();
                     }
                 }
             }
@@ -262,7 +219,7 @@ impl Client for MysqlClient {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        if self.servers.len() > 1 {
+        if self.links.len() > 1 {
             return Outcome::failed(Status::NotImplemented, "shards cannot scan: their keys are in no order");
         }
         QUOTES.select(&mut self.sql, table, fields);
@@ -280,8 +237,8 @@ impl Client for MysqlClient {
         let columns = Record::fields_of_all(records);
         let rows_max = (PARAMETERS_MAX / (1 + columns.len())).max(1);
         let mut pieces: Vec<(usize, Vec<&(String, Record)>)> = Vec::new();
-        for shard in 0..self.servers.len() {
-            let room = self.links[shard].as_ref().map_or(1 << 20, |link| link.packet_bytes_max);
+        for shard in 0..self.links.len() {
+            let room = self.links[shard].open().map_or(1 << 20, |link| link.packet_bytes_max);
             // Each value has a type and a length of up to 11 bytes beside it.
             let size =
                 |record: &(String, Record)| record.0.len() + record.1.size() + 11 * (1 + columns.len());
@@ -309,7 +266,7 @@ impl Client for MysqlClient {
 
     async fn close(&mut self) -> Outcome {
         let mut outcome = Outcome::OK;
-        for link in self.links.iter_mut().filter_map(Option::take) {
+        for link in self.links.iter_mut().filter_map(Reconnecting::close) {
             if let Err(error) = link.conn.disconnect().await {
                 outcome = refusal(&error);
             }

@@ -1,8 +1,11 @@
 //! Connections: how one is opened, with its prepared statements, and what the
 //! server's refusals mean.
 
+use super::TIMEOUT;
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use mysql_async::{Conn, DriverError, Error, IoError, Opts, Statement, prelude::Queryable};
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::time;
 
@@ -45,6 +48,7 @@ impl Server {
 
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, error: &Error) -> StoreError {
+        let tls = TlsFailure::of(error);
         let advice = match (error, code(error)) {
             (_, 1045 | 1044 | 1698) => {
                 "Check mysql.user (db.user) and mysql.password (db.passwd); a user may also have to come by TLS \
@@ -57,13 +61,11 @@ impl Server {
             (Error::Io(IoError::Tls(_)), _) | (Error::Driver(DriverError::NoClientSslFlagFromServer), _) => {
                 TLS_ADVICE
             }
-            // What a server says of a certificate.
-            _ if words(error).contains("fatal alert") => {
+            _ if tls == Some(TlsFailure::Alert) => {
                 "The server does not take the client's certificate: is mysql.sslcert right, and does the server know \
                  its signer?"
             }
-            // rustls says it within an input/output error.
-            _ if words(error).contains("certificate") => TLS_ADVICE,
+            _ if tls == Some(TlsFailure::Certificate) => TLS_ADVICE,
             _ => "Is the server running, and do mysql.host and mysql.port, or db.url, name it?",
         };
         self.error(format!("cannot connect: {}. {advice}", words(error)))
@@ -103,7 +105,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 /// Whether nothing more can be asked on the connection of this error.
-pub(super) fn is_lost(error: &Error) -> bool {
+fn is_lost(error: &Error) -> bool {
     match error {
         // Shutdown, killed, idle for too long, a packet that was too large, a
         // statement that a proxy has lost.
@@ -150,6 +152,43 @@ pub(super) fn refusal(error: &Error) -> Outcome {
         _ => said.message.clone(),
     };
     Outcome::failed(status, format!("{lost}{words}"))
+}
+
+/// Opens connections of clients to one server.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub(super) servers: Arc<[Server]>,
+    /// The server's number.
+    pub(super) shard: usize,
+    pub(super) connect_timeout: Duration,
+    /// Of an operation.
+    pub(super) timeout: Option<Duration>,
+    /// The fields of the schema.
+    pub(super) fields: Arc<[String]>,
+}
+
+impl Connector for Opener {
+    type Connection = Link;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.timeout, property: TIMEOUT.name }
+    }
+
+    fn open(&self) -> impl Future<Output = Result<Link, StoreError>> + 'static {
+        let (servers, fields) = (Arc::clone(&self.servers), Arc::clone(&self.fields));
+        let (shard, timeout) = (self.shard, self.connect_timeout);
+        async move { servers[shard].connect(timeout, fields).await }
+    }
+
+    fn share(_: &Link) -> Option<Link> {
+        None
+    }
+
+    fn failure(&self, _: &Link, error: &Error) -> Failure {
+        let fate = if is_lost(error) { Fate::Lost } else { Fate::Kept };
+        Failure { fate, outcome: refusal(error) }
+    }
 }
 
 /// A statement that a connection has prepared.

@@ -2,15 +2,14 @@
 
 use super::{
     Layout,
-    link::{Link, Prepared, Seat, refusal},
+    link::{Link, Opener, Prepared, refusal},
     sql,
 };
-use crate::json;
-use crate::opening;
+use crate::{json, reconnecting::Reconnecting};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, TryStreamExt};
-use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
-use std::{error, pin::pin, rc::Rc};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply};
+use std::{error, pin::pin};
 use tokio_postgres::{
     Error, Row,
     types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
@@ -25,9 +24,7 @@ const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// One client of a PostgreSQL server.
 #[derive(Debug)]
 pub struct PostgresClient {
-    seat: Rc<Seat>,
-    /// The seat's connection as this client last had it.
-    link: Option<(Rc<Link>, u64)>,
+    connection: Reconnecting<Opener>,
     layout: Layout,
     /// What reads and scans go by, if they go to a replica.
     reader: Option<Box<PostgresClient>>,
@@ -40,9 +37,13 @@ pub struct PostgresClient {
 }
 
 impl PostgresClient {
-    pub(super) fn new(seat: Rc<Seat>, layout: Layout, reader: Option<Box<PostgresClient>>) -> Self {
+    pub(super) fn new(
+        connection: Reconnecting<Opener>,
+        layout: Layout,
+        reader: Option<Box<PostgresClient>>,
+    ) -> Self {
         let (sql, document, copy) = Default::default();
-        PostgresClient { seat, link: None, layout, reader, sql, document, copy }
+        PostgresClient { connection, layout, reader, sql, document, copy }
     }
 
     /// Does something with the statement of `self.sql`, in the time that an
@@ -51,38 +52,13 @@ impl PostgresClient {
         &mut self,
         work: impl AsyncFnOnce(&Link, &Prepared) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
-        // Known to be lost before anything was sent: nothing has failed yet.
-        if let Some((link, opened)) = self.link.take_if(|(link, _)| link.is_over()) {
-            drop(link);
-            self.seat.close(opened);
-        }
-        let limit = self.seat.server.timeout;
-        let deadline = opening::deadline(limit);
-        let (link, opened) = match &self.link {
-            Some(link) => link,
-            None => {
-                let found = opening::by(deadline, self.seat.link()).await;
-                self.link.insert(found.ok_or_else(|| opening::no_connection(limit, "postgres.timeout"))??)
-            }
-        };
-        let working = async { work(link, &*link.prepared(&self.sql).await?).await };
-        let Some(result) = opening::by(deadline, working).await else {
-            link.give_up("another operation of this connection ran into postgres.timeout");
-            self.seat.close(*opened);
-            self.link = None;
-            let words = format!("no answer within {:?} (postgres.timeout)", limit.unwrap_or_default());
-            return Err(Outcome::failed(Status::ServiceUnavailable, words));
-        };
-        match result {
-            Ok(value) => Ok(value),
-            Err(error) => {
-                let outcome = self.seat.failed(&error, link, *opened, &self.sql);
-                if link.is_lost(&error) {
-                    self.link = None;
-                }
-                Err(outcome)
-            }
-        }
+        let sql = &self.sql;
+        self.connection
+            .run(async |link| {
+                let result = async { work(link, &*link.prepared(sql).await?).await }.await;
+                result.inspect_err(|error| link.forget_stale(sql, error))
+            })
+            .await
     }
 
     /// Runs a query and moves its rows into the reply; returns how many.
@@ -262,15 +238,10 @@ impl Client for PostgresClient {
             })
             .await;
         (self.copy, self.document) = (buffer, document);
-        if out_of_step && let Some((_, opened)) = self.link.take() {
-            self.seat.close(opened);
+        if out_of_step {
+            self.connection.close();
         }
         result.unwrap_or_else(|outcome| outcome)
-    }
-
-    async fn close(&mut self) -> Outcome {
-        self.link = None;
-        Outcome::OK
     }
 }
 

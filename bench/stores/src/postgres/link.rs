@@ -1,18 +1,21 @@
-//! Connections: how one is opened, kept with its prepared statements, and
-//! opened again when it is lost.
+//! Connections: how one is opened, kept with its prepared statements, and what
+//! its errors mean.
 
-use crate::opening::Opening;
+use super::TIMEOUT;
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     error::Error as _,
     rc::Rc,
     sync::Arc,
+    task::Context,
     time::Duration,
 };
-use tokio::{sync::Mutex, task::AbortHandle, time};
+use tokio::{task::AbortHandle, time};
 use tokio_postgres::{
     Client, Config, Error, Statement,
     error::{Severity, SqlState},
@@ -67,9 +70,7 @@ impl Server {
 
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, error: &Error) -> StoreError {
-        let code = error.code().map_or("", SqlState::code);
-        // The driver has no public kinds of error; its words are stable.
-        let kind = error.to_string();
+        let (code, kind) = (error.code().map_or("", SqlState::code), Kind::of(error));
         let advice = match code {
             "28P01" => {
                 "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
@@ -83,16 +84,16 @@ impl Server {
             }
             "53300" => "Raise the server's max_connections, or let clients share some (postgres.connections)",
             "57P03" => "The server is starting or stopping: try again",
-            _ if kind.contains("TLS") => {
+            _ if kind == Some(Kind::Tls) => {
                 "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
                  hold the signer of its certificate, and does that name the host?"
             }
             // What a server says of a certificate comes with the first answer.
-            _ if words(error).contains("fatal alert") => {
+            _ if TlsFailure::of(error) == Some(TlsFailure::Alert) => {
                 "The server does not take the client's certificate: is postgres.sslcert right, and does the server \
                  know its signer?"
             }
-            _ if kind.contains("configuration") || kind.contains("authentication") => {
+            _ if kind == Some(Kind::Credentials) => {
                 "The server wants credentials: set postgres.password (db.passwd)"
             }
             _ => "Is the server running, and do postgres.host and postgres.port, or db.url, name it?",
@@ -131,6 +132,27 @@ impl Server {
             statements: RefCell::default(),
             is_over: Cell::new(false),
         })
+    }
+}
+
+/// Kinds of the driver's own errors that have a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tls,
+    /// None were given, or none that the server's method can use.
+    Credentials,
+}
+
+impl Kind {
+    /// The driver keeps its kinds to itself; each has a text of its own, which
+    /// begins the error's.
+    fn of(error: &Error) -> Option<Kind> {
+        let words = error.to_string();
+        if words.starts_with("error performing TLS handshake") {
+            return Some(Kind::Tls);
+        }
+        let credentials = ["authentication error", "invalid configuration"];
+        credentials.iter().any(|start| words.starts_with(start)).then_some(Kind::Credentials)
     }
 }
 
@@ -227,7 +249,7 @@ impl Link {
     }
 
     /// Whether nothing more can be sent on it.
-    pub(super) fn is_lost(&self, error: &Error) -> bool {
+    fn is_lost(&self, error: &Error) -> bool {
         // The server may have its last word before the connection's end is seen.
         let last = |error: &tokio_postgres::error::DbError| {
             matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
@@ -239,13 +261,17 @@ impl Link {
 
     /// Whether nothing more can be sent on it, as far as is known before
     /// something is.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.is_over.get() || self.client.is_closed()
     }
 
-    /// Makes the next use prepare this statement again.
-    pub(super) fn forget(&self, sql: &str) {
-        self.statements.borrow_mut().remove(sql);
+    /// Makes the next use of a statement prepare it again, if the error says
+    /// that the table has changed under it or that a pooler has lost it.
+    pub(super) fn forget_stale(&self, sql: &str, error: &Error) {
+        let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_SQL_STATEMENT_NAME];
+        if error.code().is_some_and(|code| stale.contains(code)) {
+            self.statements.borrow_mut().remove(sql);
+        }
     }
 
     /// Closes it at once, whatever is under way.
@@ -284,69 +310,50 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
     cast + " FROM (" + sql + ") AS row"
 }
 
-/// A place for a connection, with what is needed to open it again. Shared by
-/// several clients, or one client's own.
+/// Opens connections of clients.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) server: Arc<Server>,
+pub(super) struct Opener {
+    server: Arc<Server>,
+    /// The fields of the schema.
     fields: Arc<[String]>,
-    link: RefCell<Option<Rc<Link>>>,
-    /// Counts openings: a client that failed on an older connection must not
-    /// close a newer one.
-    opened: Cell<u64>,
-    /// One client at a time opens it.
-    opening: Mutex<Opening<Link>>,
 }
 
-impl Seat {
-    pub(super) async fn connect(server: &Arc<Server>, fields: Arc<[String]>) -> Result<Rc<Seat>, StoreError> {
-        let link = server.connect(Arc::clone(&fields)).await?;
-        Ok(Rc::new(Seat {
-            server: Arc::clone(server),
-            fields,
-            link: RefCell::new(Some(Rc::new(link))),
-            opened: Cell::new(1),
-            opening: Mutex::default(),
-        }))
+impl Opener {
+    pub(super) fn new(server: &Arc<Server>, fields: Arc<[String]>) -> Opener {
+        Opener { server: Arc::clone(server), fields }
+    }
+}
+
+impl Connector for Opener {
+    type Connection = Rc<Link>;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.server.timeout, property: TIMEOUT.name }
     }
 
-    /// The connection as it is, or opened again.
-    pub(super) async fn link(&self) -> Result<(Rc<Link>, u64), Outcome> {
-        let there = || self.link.borrow().clone().map(|link| (link, self.opened.get()));
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let mut opening = self.opening.lock().await;
-        if let Some(found) = there() {
-            return Ok(found);
-        }
+    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
         let (server, fields) = (Arc::clone(&self.server), Arc::clone(&self.fields));
-        let link = Rc::new(opening.wait(|| async move { server.connect(fields).await }).await?);
-        self.opened.set(self.opened.get() + 1);
-        *self.link.borrow_mut() = Some(Rc::clone(&link));
-        Ok((link, self.opened.get()))
+        async move { Ok(Rc::new(server.connect(fields).await?)) }
     }
 
-    /// Takes the connection of this opening away.
-    pub(super) fn close(&self, opened: u64) {
-        if self.opened.get() == opened {
-            *self.link.borrow_mut() = None;
-        }
+    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+        Some(Rc::clone(link))
     }
 
-    /// The outcome of an error; one of the connection closes it.
-    pub(super) fn failed(&self, error: &Error, link: &Link, opened: u64, sql: &str) -> Outcome {
+    fn is_usable(link: &mut Rc<Link>, _: &mut Context<'_>) -> bool {
+        !link.is_over()
+    }
+
+    fn failure(&self, link: &Rc<Link>, error: &Error) -> Failure {
         if link.is_lost(error) {
-            self.close(opened);
-            return Outcome::failed(
-                Status::ServiceUnavailable,
-                format!("connection lost: {}", link.why(error)),
-            );
+            let words = format!("connection lost: {}", link.why(error));
+            return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
         }
-        // The table has changed under the statement, or a pooler has lost it.
-        if error.code().is_some_and(|code| ["0A000", "26000"].contains(&code.code())) {
-            link.forget(sql);
-        }
-        refusal(error)
+        Failure { fate: Fate::Kept, outcome: refusal(error) }
+    }
+
+    fn abandon(link: &Rc<Link>) {
+        link.give_up("another operation of this connection ran into postgres.timeout");
     }
 }

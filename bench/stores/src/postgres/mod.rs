@@ -18,9 +18,12 @@ mod client;
 mod link;
 mod sql;
 
-use crate::{StoreInfo, jdbc, optional};
+use crate::{
+    StoreInfo, jdbc, optional,
+    reconnecting::{Pool, Reconnecting, Slot},
+};
 use client::PostgresClient;
-use link::{Link, Server};
+use link::{Link, Opener, Server};
 use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -28,13 +31,11 @@ use serval_model::{
 };
 use serval_tls::{ClientIdentity, Demand};
 use std::{
-    cell::Cell,
     path::{Path, PathBuf},
     rc::Rc,
-    sync::{Arc, Mutex as BlockingMutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::Mutex;
 use tokio_postgres::{Config, config::SslMode};
 
 /// The key's column, as Postgres folds YCSB's name for it.
@@ -171,6 +172,7 @@ pub const INFO: StoreInfo = StoreInfo {
               transaction of its own. Asynchronous: clients run on event loops, each with a connection, or sharing \
               some (postgres.connections). Several servers with ';' between them (YCSB's shards) are refused.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "postgres",
         properties: &[
@@ -227,7 +229,7 @@ pub struct Postgres {
     connections: usize,
     /// Parameters of the URL that nothing here reads.
     unread: Vec<String>,
-    prepared: BlockingMutex<Prepared>,
+    prepared: Mutex<Prepared>,
 }
 
 /// Where the server is, from the URL or the properties.
@@ -351,43 +353,22 @@ impl Postgres {
             value_type,
             connections,
             unread: url.others(&known).into_iter().map(str::to_owned).collect(),
-            prepared: BlockingMutex::default(),
+            prepared: Mutex::default(),
         })
     }
 
-    /// Connects to both servers.
-    async fn client(&self, local: &Local, number: usize) -> Result<PostgresClient, StoreError> {
-        let seat = self.seat(&self.server, &local.pool, number).await?;
-        let reader = match &self.replica {
-            None => None,
-            Some(replica) => {
-                let seat = self.seat(replica, &local.replica_pool, number).await?;
-                Some(Box::new(PostgresClient::new(seat, self.layout, None)))
-            }
-        };
-        Ok(PostgresClient::new(seat, self.layout, reader))
-    }
-
-    /// A connection of a client's own, or the shared one of this number.
-    async fn seat(
+    /// Connects to a server, by a connection of the client's own or a shared
+    /// one.
+    async fn link(
         &self,
         server: &Arc<Server>,
-        pool: &Mutex<Vec<Rc<link::Seat>>>,
-        number: usize,
-    ) -> Result<Rc<link::Seat>, StoreError> {
+        pool: &Connections,
+    ) -> Result<Reconnecting<Opener>, StoreError> {
         let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
-        if self.connections == 0 {
-            return link::Seat::connect(server, fields()).await;
-        }
-        // Held while connecting, so that nobody opens the same one twice.
-        let mut pool = pool.lock().await;
-        if pool.len() <= number {
-            pool.push(link::Seat::connect(server, fields()).await?);
-        }
-        Ok(Rc::clone(&pool[number.min(pool.len() - 1)]))
+        let open = async || Slot::connect(Opener::new(server, fields())).await;
+        Ok(Reconnecting::new(pool.next(self.connections, open).await?))
     }
 
-    /// Makes the table, or finds fault with the one that is there.
     /// Waits until a replica shows the table, which may just have been made at its primary.
     fn wait_for_table(&self, replica: &Server, table: &str) -> Result<(), StoreError> {
         let shown = ask(replica, async |link| {
@@ -414,6 +395,7 @@ impl Postgres {
         )))
     }
 
+    /// Makes the table, or finds fault with the one that is there.
     async fn check_table(&self, link: &Link, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
@@ -536,24 +518,30 @@ impl Store for Postgres {
     }
 
     fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { pool: Mutex::default(), replica_pool: Mutex::default(), next: Cell::default() })
+        Ok(Local::default())
     }
 
     async fn connect(&self, local: &Local, _: usize) -> Result<PostgresClient, StoreError> {
-        let number = local.next.get() % self.connections.max(1);
-        local.next.set(local.next.get() + 1);
-        self.client(local, number).await
+        let connection = self.link(&self.server, &local.pool).await?;
+        let reader = match &self.replica {
+            None => None,
+            Some(replica) => {
+                let connection = self.link(replica, &local.replica_pool).await?;
+                Some(Box::new(PostgresClient::new(connection, self.layout, None)))
+            }
+        };
+        Ok(PostgresClient::new(connection, self.layout, reader))
     }
 }
 
+type Connections = Pool<Rc<Slot<Opener>>>;
+
 /// What the clients of one event loop share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Local {
-    /// Shared connections, opened as clients come.
-    pool: Mutex<Vec<Rc<link::Seat>>>,
-    /// Those to the replica.
-    replica_pool: Mutex<Vec<Rc<link::Seat>>>,
-    next: Cell<usize>,
+    pool: Connections,
+    /// Connections to the replica.
+    replica_pool: Connections,
 }
 
 /// Runs something on a connection of its own to a server, for set-up.

@@ -1,6 +1,6 @@
 //! One client: the verbs, and the commands that they are mapped to.
 
-use super::{INDEX, cluster::Seats, servers::Servers};
+use super::{INDEX, cluster::Nodes, servers::Servers};
 use redis::{Cmd, Pipeline, Value};
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, java::string_hash};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub struct RedisClient {
 #[derive(Debug)]
 pub(super) enum Route {
     Servers(Servers),
-    Cluster(Rc<Seats>),
+    Cluster(Rc<Nodes>),
 }
 
 impl Route {
@@ -27,7 +27,7 @@ impl Route {
     async fn command(&mut self, key: &str, command: &Cmd) -> Result<Value, Outcome> {
         match self {
             Route::Servers(servers) => servers.command(key, command).await,
-            Route::Cluster(seats) => seats.command(key.as_bytes(), command).await,
+            Route::Cluster(nodes) => nodes.command(key.as_bytes(), command).await,
         }
     }
 
@@ -40,8 +40,8 @@ impl Route {
                 pipeline.add_command(record).add_command(index);
                 servers.pipeline(key, &pipeline).await?
             }
-            Route::Cluster(seats) => {
-                seats.commands(&[(key.as_bytes(), record), (INDEX.as_bytes(), index)]).await?
+            Route::Cluster(nodes) => {
+                nodes.commands(&[(key.as_bytes(), record), (INDEX.as_bytes(), index)]).await?
             }
         };
         replies.try_into().map_err(|_| unexpected())
@@ -51,10 +51,10 @@ impl Route {
     async fn reads(&mut self, commands: Vec<(&str, Cmd)>) -> Result<Vec<Value>, Outcome> {
         match self {
             Route::Servers(servers) => servers.commands(commands).await,
-            Route::Cluster(seats) => {
+            Route::Cluster(nodes) => {
                 let commands: Vec<_> =
                     commands.into_iter().map(|(key, command)| (key.as_bytes(), command)).collect();
-                seats.commands(&commands).await
+                nodes.commands(&commands).await
             }
         }
     }
@@ -67,10 +67,10 @@ impl Route {
                 let commands = pairs.flat_map(|(key, record, index)| [(&**key, record), (&**key, index)]);
                 servers.commands(commands.collect()).await
             }
-            Route::Cluster(seats) => {
+            Route::Cluster(nodes) => {
                 let commands = pairs
                     .flat_map(|(key, record, index)| [(key.as_bytes(), record), (INDEX.as_bytes(), index)]);
-                seats.commands(&commands.collect::<Vec<_>>()).await
+                nodes.commands(&commands.collect::<Vec<_>>()).await
             }
         }
     }
@@ -79,7 +79,7 @@ impl Route {
     async fn index(&mut self, command: &Cmd) -> Result<Vec<Value>, Outcome> {
         match self {
             Route::Servers(servers) => servers.everywhere(command).await,
-            Route::Cluster(seats) => Ok(vec![seats.index(command).await?]),
+            Route::Cluster(nodes) => Ok(vec![nodes.index(command).await?]),
         }
     }
 }

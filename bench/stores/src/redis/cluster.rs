@@ -13,9 +13,10 @@
 
 use super::{
     INDEX,
-    server::{Answer, Connector, Link, RECONNECT_PAUSE, Seat, Server},
+    server::{Answer, ConnectOptions, Server},
     settings,
 };
+use crate::reconnecting::{RECONNECT_PAUSE, Reconnecting, Slot};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use serval_model::{Outcome, Status, StoreError};
@@ -64,7 +65,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// Which node has which slot, as the clients of one event loop know it.
 #[derive(Debug)]
 pub(super) struct Topology {
-    connector: Arc<Connector>,
+    options: Arc<ConnectOptions>,
     /// Every node ever heard of; those named by the properties come first.
     nodes: RefCell<Vec<Server>>,
     /// The number of each slot's node.
@@ -79,7 +80,7 @@ impl Topology {
     /// Asks the nodes named for all nodes and their slots.
     pub(super) async fn learn(named: &[Server]) -> Result<Rc<Topology>, StoreError> {
         let topology = Topology {
-            connector: Arc::clone(&named[0].connector),
+            options: Arc::clone(&named[0].options),
             nodes: RefCell::new(named.to_vec()),
             slots: RefCell::new(vec![0; SLOTS]),
             stale: Cell::default(),
@@ -142,7 +143,7 @@ impl Topology {
         let known = nodes.iter().position(|node| node.port == port && node.host == host);
         let number = known.unwrap_or(nodes.len());
         if known.is_none() {
-            nodes.push(self.connector.server(host, port).ok()?);
+            nodes.push(self.options.server(host, port).ok()?);
         }
         u16::try_from(number).ok()
     }
@@ -181,38 +182,37 @@ impl Topology {
 
 /// The connections to the nodes, of one client or shared by several.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct Nodes {
     topology: Rc<Topology>,
     /// By the number of the node.
-    seats: RefCell<Vec<Option<Rc<Seat>>>>,
+    slots: RefCell<Vec<Option<Rc<Slot<Server>>>>>,
 }
 
-impl Seats {
+impl Nodes {
     /// Connects to all nodes that have slots.
-    pub(super) async fn connect(topology: &Rc<Topology>) -> Result<Rc<Seats>, StoreError> {
-        let seats = Seats { topology: Rc::clone(topology), seats: RefCell::default() };
+    pub(super) async fn connect(topology: &Rc<Topology>) -> Result<Rc<Nodes>, StoreError> {
+        let nodes = Nodes { topology: Rc::clone(topology), slots: RefCell::default() };
         for number in topology.masters() {
             let server = topology.nodes.borrow()[usize::from(number)].clone();
-            let seat = Seat::connect(&server).await?;
-            seats.put(number, seat);
+            nodes.put(number, Slot::connect(server).await?);
         }
-        Ok(Rc::new(seats))
+        Ok(Rc::new(nodes))
     }
 
-    fn put(&self, number: u16, seat: Rc<Seat>) {
-        let (mut seats, number) = (self.seats.borrow_mut(), usize::from(number));
-        if seats.len() <= number {
-            seats.resize(number + 1, None);
+    fn put(&self, number: u16, slot: Rc<Slot<Server>>) {
+        let (mut slots, number) = (self.slots.borrow_mut(), usize::from(number));
+        if slots.len() <= number {
+            slots.resize(number + 1, None);
         }
-        seats[number] = Some(seat);
+        slots[number] = Some(slot);
     }
 
-    fn seat(&self, number: u16) -> Rc<Seat> {
-        let known = self.seats.borrow().get(usize::from(number)).cloned().flatten();
+    fn slot(&self, number: u16) -> Rc<Slot<Server>> {
+        let known = self.slots.borrow().get(usize::from(number)).cloned().flatten();
         known.unwrap_or_else(|| {
-            let seat = Seat::empty(self.topology.nodes.borrow()[usize::from(number)].clone());
-            self.put(number, Rc::clone(&seat));
-            seat
+            let slot = Slot::empty(self.topology.nodes.borrow()[usize::from(number)].clone());
+            self.put(number, Rc::clone(&slot));
+            slot
         })
     }
 
@@ -224,19 +224,19 @@ impl Seats {
         let mut number = topology.slots.borrow()[slot];
         let mut asking = false;
         for _ in 0..=REDIRECTIONS_MAX {
-            let mut link = Link::new(self.seat(number));
+            let mut link = Reconnecting::new(self.slot(number));
             let (address, moved) = match link.command_in_cluster(command, asking).await {
-                Answer::Reply(value) => return Ok(value),
-                Answer::Failed(outcome) => {
+                Ok(Answer::Reply(value)) => return Ok(value),
+                Ok(Answer::Moved(address)) => (address, true),
+                Ok(Answer::Ask(address)) => (address, false),
+                Err(outcome) => {
                     if outcome.status == Status::ServiceUnavailable {
                         topology.stale.set(true);
                     }
                     return Err(outcome);
                 }
-                Answer::Moved(address) => (address, true),
-                Answer::Ask(address) => (address, false),
             };
-            let Some(next) = topology.node_at(&address, &link.seat.server) else {
+            let Some(next) = topology.node_at(&address, link.connector()) else {
                 return Err(Outcome::failed(Status::UnexpectedState, format!("redirected to '{address}'")));
             };
             if moved {

@@ -33,18 +33,21 @@ mod settings;
 
 pub use client::RedisClient;
 
-use crate::StoreInfo;
+use crate::{
+    StoreInfo,
+    reconnecting::{Pool, Slot},
+};
 use client::Route;
-use cluster::{Seats, Topology};
+use cluster::{Nodes, Topology};
 use redis::Value;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use server::{Seat, Server};
+use server::Server;
 use servers::Servers;
 use settings::Settings;
-use std::{cell::Cell, rc::Rc};
+use std::rc::Rc;
 use tokio::sync::Mutex;
 
 /// The sorted set of all keys, by YCSB's name.
@@ -64,6 +67,7 @@ pub const INFO: StoreInfo = StoreInfo {
               scans ask all servers. In a cluster '_indices' is on one node, which every insert, delete and scan \
               asks, and a command and its entry in the index may fail apart.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "redis", properties: settings::ALL },
 };
 
@@ -89,27 +93,26 @@ impl Redis {
 pub struct Local {
     /// Where slots are, in a cluster; asked for by the first client.
     topology: Mutex<Option<Rc<Topology>>>,
-    /// Shared connections, opened as clients come.
-    pool: Mutex<Vec<Shared>>,
-    next: Cell<usize>,
+    /// Shared connections.
+    pool: Pool<Shared>,
 }
 
 /// Connections to all servers, from which clients make their routes.
 #[derive(Debug, Clone)]
 enum Shared {
     /// And those that are read from, if they are others.
-    Servers(Vec<Rc<Seat>>, Option<Vec<Rc<Seat>>>),
-    Cluster(Rc<Seats>),
+    Servers(Vec<Rc<Slot<Server>>>, Option<Vec<Rc<Slot<Server>>>>),
+    Cluster(Rc<Nodes>),
 }
 
 impl Shared {
     async fn connect(settings: &Settings, local: &Local) -> Result<Shared, StoreError> {
         if !settings.cluster {
             let replica = match &settings.replica {
-                Some(replica) => Some(servers::seats(std::slice::from_ref(replica)).await?),
+                Some(replica) => Some(servers::connect(std::slice::from_ref(replica)).await?),
                 None => None,
             };
-            return Ok(Shared::Servers(servers::seats(&settings.servers).await?, replica));
+            return Ok(Shared::Servers(servers::connect(&settings.servers).await?, replica));
         }
         // Held while asking, so that the loop's clients ask once.
         let mut known = local.topology.lock().await;
@@ -118,16 +121,16 @@ impl Shared {
             None => Rc::clone(known.insert(Topology::learn(&settings.servers).await?)),
         };
         drop(known);
-        Ok(Shared::Cluster(Seats::connect(&topology).await?))
+        Ok(Shared::Cluster(Nodes::connect(&topology).await?))
     }
 
     fn client(&self) -> RedisClient {
         match self {
-            Shared::Servers(seats, replica) => {
-                let replica = replica.as_ref().map(|seats| Route::Servers(Servers::new(seats)));
-                RedisClient::new(Route::Servers(Servers::new(seats)), replica)
+            Shared::Servers(slots, replica) => {
+                let replica = replica.as_ref().map(|slots| Route::Servers(Servers::new(slots)));
+                RedisClient::new(Route::Servers(Servers::new(slots)), replica)
             }
-            Shared::Cluster(seats) => RedisClient::new(Route::Cluster(Rc::clone(seats)), None),
+            Shared::Cluster(nodes) => RedisClient::new(Route::Cluster(Rc::clone(nodes)), None),
         }
     }
 }
@@ -203,22 +206,12 @@ impl Store for Redis {
     }
 
     fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { topology: Mutex::default(), pool: Mutex::default(), next: Cell::default() })
+        Ok(Local { topology: Mutex::default(), pool: Pool::default() })
     }
 
     async fn connect(&self, local: &Local, _: usize) -> Result<RedisClient, StoreError> {
-        let connections = self.settings.connections;
-        if connections == 0 {
-            return Ok(Shared::connect(&self.settings, local).await?.client());
-        }
-        let number = local.next.get() % connections;
-        local.next.set(local.next.get() + 1);
-        // Held while connecting, so that nobody opens the same one twice.
-        let mut pool = local.pool.lock().await;
-        if pool.len() <= number {
-            pool.push(Shared::connect(&self.settings, local).await?);
-        }
-        Ok(pool[number.min(pool.len() - 1)].client())
+        let open = async || Shared::connect(&self.settings, local).await;
+        Ok(local.pool.next(self.settings.connections, open).await?.client())
     }
 }
 

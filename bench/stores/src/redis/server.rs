@@ -1,38 +1,31 @@
-//! One server: how it is connected to, and a connection that is opened again
-//! after it was lost.
+//! One server: how it is connected to, commands to it, and what its errors
+//! mean.
 
 use super::INDEX;
-use crate::opening::{self, Opening};
+use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use serval_model::{Outcome, Status, StoreError};
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{sync::Mutex, time};
+use serval_tls::TlsFailure;
+use std::{sync::Arc, time::Duration};
+use tokio::time;
 
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How any server is connected to: all but its address.
+/// How every server is connected to.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
+pub(super) struct ConnectOptions {
     pub(super) login: RedisConnectionInfo,
     /// Under TLS: whether any certificate will do, and the certificates.
     pub(super) tls: Option<(bool, TlsCertificates)>,
     pub(super) timeout: Duration,
-    pub(super) operation_timeout: Option<Duration>,
+    /// Of operations.
+    pub(super) limit: Limit,
     /// Whether servers are nodes of a Redis Cluster.
     pub(super) cluster: bool,
 }
 
-impl Connector {
+impl ConnectOptions {
     /// The server at an address.
     pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<Server> {
         let address = match &self.tls {
@@ -54,8 +47,8 @@ impl Connector {
                 Client::build_with_tls(info, certificates.clone())?
             }
         };
-        let (name, connector) = (format!("redis at {host}:{port}"), Arc::clone(self));
-        Ok(Server { name, host: host.to_owned(), port, client, connector })
+        let (name, options) = (format!("redis at {host}:{port}"), Arc::clone(self));
+        Ok(Server { name, host: host.to_owned(), port, client, options })
     }
 }
 
@@ -67,13 +60,13 @@ pub(super) struct Server {
     pub(super) host: String,
     pub(super) port: u16,
     client: Client,
-    pub(super) connector: Arc<Connector>,
+    pub(super) options: Arc<ConnectOptions>,
 }
 
 impl Server {
     /// Sends one command on a blocking connection of its own, for set-up.
     pub(super) fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let timeout = self.connector.timeout;
+        let timeout = self.options.timeout;
         let answer = self.client.get_connection_with_timeout(timeout).and_then(|mut connection| {
             connection.set_read_timeout(Some(timeout))?;
             command.query(&mut connection)
@@ -91,13 +84,11 @@ impl Server {
             Some("MOVED") => "The server is part of a Redis Cluster: set redis.cluster=true",
             Some("CLUSTERDOWN") => "The cluster has slots that no node serves: see CLUSTER INFO",
             Some("LOADING") => "The server is still loading its data: try again",
-            _ if words.contains("cluster support disabled") => {
-                "The server is not part of a Redis Cluster: leave out redis.cluster"
-            }
+            _ if is_no_cluster(error) => "The server is not part of a Redis Cluster: leave out redis.cluster",
             _ if error.kind() == ErrorKind::AuthenticationFailed => {
                 "Check redis.password (leave it out if the server has none) and redis.username"
             }
-            _ if words.to_lowercase().contains("certificate") => {
+            _ if matches!(TlsFailure::of(error), Some(TlsFailure::Certificate | TlsFailure::Alert)) => {
                 "Do redis.tls.roots and the host name fit the server's certificate, and does the server want one of \
                  the client (redis.tls.certificate)?"
             }
@@ -115,10 +106,11 @@ impl Server {
 
     /// Opens a connection and sees that the server answers on it.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
-        let timeout = self.connector.timeout;
+        let timeout = self.options.timeout;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
-            .set_response_timeout(self.connector.operation_timeout);
+            // Operations have their time limit from `Reconnecting`.
+            .set_response_timeout(None);
         let connecting = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
             // The cheapest command that a server refuses without credentials.
@@ -126,7 +118,7 @@ impl Server {
                 redis::cmd("EXISTS").arg(INDEX).query_async(&mut connection).await;
             match found {
                 // The index is another node's; this one answers, though.
-                Err(error) if self.connector.cluster && error.code() == Some("MOVED") => Ok(connection),
+                Err(error) if self.options.cluster && error.code() == Some("MOVED") => Ok(connection),
                 found => found.map(|_| connection),
             }
         };
@@ -142,67 +134,33 @@ impl Server {
     }
 }
 
-/// A place for a connection, with what is needed to open it again. Shared by
-/// several clients, or one client's own.
-#[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) server: Server,
-    connection: RefCell<Option<MultiplexedConnection>>,
-    /// How often it has been opened: a client that failed on an older one
-    /// must not close a newer one.
-    opened: Cell<u64>,
-    /// One client at a time opens it.
-    opening: Mutex<Opening<MultiplexedConnection>>,
+/// Whether a server says that it is part of no cluster. Its code is the one of
+/// most errors, `ERR`.
+fn is_no_cluster(error: &RedisError) -> bool {
+    error.detail().is_some_and(|words| words.contains("cluster support disabled"))
 }
 
-impl Seat {
-    /// A seat whose connection is yet to be opened.
-    pub(super) fn empty(server: Server) -> Rc<Seat> {
-        Rc::new(Seat {
-            server,
-            connection: RefCell::default(),
-            opened: Cell::default(),
-            opening: Mutex::default(),
-        })
+impl Connector for Server {
+    type Connection = MultiplexedConnection;
+    type Error = RedisError;
+
+    fn limit(&self) -> Limit {
+        self.options.limit
     }
 
-    /// A seat with its connection.
-    pub(super) async fn connect(server: &Server) -> Result<Rc<Seat>, StoreError> {
-        let seat = Seat::empty(server.clone());
-        *seat.connection.borrow_mut() = Some(server.connect().await?);
-        seat.opened.set(1);
-        Ok(seat)
+    fn open(&self) -> impl Future<Output = Result<MultiplexedConnection, StoreError>> + 'static {
+        let server = self.clone();
+        async move { server.connect().await }
     }
 
-    /// The connection as it is, or opened again.
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Outcome> {
-        let there = || self.connection.borrow().clone().map(|connection| (connection, self.opened.get()));
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let mut opening = self.opening.lock().await;
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let server = self.server.clone();
-        let connection = opening.wait(|| async move { server.connect().await }).await?;
-        self.opened.set(self.opened.get() + 1);
-        *self.connection.borrow_mut() = Some(connection.clone());
-        Ok((connection, self.opened.get()))
+    fn share(connection: &MultiplexedConnection) -> Option<MultiplexedConnection> {
+        Some(connection.clone())
     }
 
-    /// The outcome of an error; one of the connection closes it.
-    fn failed(&self, error: &RedisError, opened: u64) -> Outcome {
+    fn failure(&self, _: &MultiplexedConnection, error: &RedisError) -> Failure {
         if error.is_unrecoverable_error() || error.is_io_error() || error.kind() == ErrorKind::Parse {
-            if self.opened.get() == opened {
-                *self.connection.borrow_mut() = None;
-            }
-            let limit = self.server.connector.operation_timeout.filter(|_| error.is_timeout());
-            let words = match limit {
-                Some(limit) => format!("no answer within {limit:?} (redis.operation.timeout)"),
-                None => error.to_string(),
-            };
-            return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {words}"));
+            let words = format!("connection lost: {error}");
+            return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
         }
         let status = match error.code() {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Status::Forbidden,
@@ -212,86 +170,56 @@ impl Seat {
             Some("WRONGTYPE") => Status::UnexpectedState,
             _ => Status::Error,
         };
-        Outcome::failed(status, error.to_string())
+        Failure { fate: Fate::Kept, outcome: Outcome::failed(status, error.to_string()) }
     }
 }
 
-/// One client's hold on a seat: the seat's connection as the client last had it.
+/// What comes of a command sent to a node of a cluster.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) seat: Rc<Seat>,
-    held: Option<(MultiplexedConnection, u64)>,
-}
-
-/// What came of a command: its reply, where else to ask, or a failure.
-#[derive(Debug)]
-pub(super) enum Answer<T> {
-    Reply(T),
+pub(super) enum Answer {
+    Reply(Value),
     /// The slot has moved for good, to the node at the address.
     Moved(String),
     /// The record has moved already, its slot not yet.
     Ask(String),
-    Failed(Outcome),
 }
 
-impl Link {
-    pub(super) fn new(seat: Rc<Seat>) -> Self {
-        Link { seat, held: None }
-    }
-
-    async fn held(&mut self) -> Result<&mut (MultiplexedConnection, u64), Outcome> {
-        if self.held.is_none() {
-            let limit = self.seat.server.connector.operation_timeout;
-            let found = opening::by(opening::deadline(limit), self.seat.connection()).await;
-            self.held = Some(found.ok_or_else(|| opening::no_connection(limit, "redis.operation.timeout"))??);
-        }
-        self.held.as_mut().ok_or_else(|| Outcome::error("no connection"))
-    }
-
-    fn failed(&mut self, error: &RedisError) -> Outcome {
-        let opened = self.held.as_ref().map_or(0, |(_, opened)| *opened);
-        let outcome = self.seat.failed(error, opened);
-        if outcome.status == Status::ServiceUnavailable {
-            self.held = None;
-        }
-        outcome
-    }
-
+impl Reconnecting<Server> {
     /// Sends one command.
     pub(super) async fn command(&mut self, command: &Cmd) -> Result<Value, Outcome> {
-        let (connection, _) = self.held().await?;
-        let result = command.query_async(connection).await;
-        result.map_err(|error| self.failed(&error))
+        self.run(async |connection| command.query_async(connection).await).await
     }
 
     /// Sends several commands in one go.
     pub(super) async fn pipeline(&mut self, pipeline: &redis::Pipeline) -> Result<Vec<Value>, Outcome> {
-        let (connection, _) = self.held().await?;
-        let result = pipeline.query_async(connection).await;
-        result.map_err(|error| self.failed(&error))
+        self.run(async |connection| pipeline.query_async(connection).await).await
     }
 
     /// Sends one command to a node of a cluster, which may say that another
     /// node has the key.
-    pub(super) async fn command_in_cluster(&mut self, command: &Cmd, asking: bool) -> Answer<Value> {
-        let connection = match self.held().await {
-            Ok((connection, _)) => connection,
-            Err(outcome) => return Answer::Failed(outcome),
-        };
-        let result: RedisResult<Value> = if asking {
-            let mut pipeline = redis::Pipeline::with_capacity(2);
-            pipeline.cmd("ASKING").ignore().add_command(command.clone());
-            pipeline.query_async::<(Value,)>(connection).await.map(|(value,)| value)
-        } else {
-            command.query_async(connection).await
-        };
-        match result {
-            Ok(value) => Answer::Reply(value),
-            Err(error) => match (error.code(), error.redirect_node()) {
-                (Some("MOVED"), Some((node, _))) => Answer::Moved(node.to_owned()),
-                (Some("ASK"), Some((node, _))) => Answer::Ask(node.to_owned()),
-                _ => Answer::Failed(self.failed(&error)),
-            },
-        }
+    pub(super) async fn command_in_cluster(
+        &mut self,
+        command: &Cmd,
+        asking: bool,
+    ) -> Result<Answer, Outcome> {
+        self.run(async |connection| {
+            let result: RedisResult<Value> = if asking {
+                let mut pipeline = redis::Pipeline::with_capacity(2);
+                pipeline.cmd("ASKING").ignore().add_command(command.clone());
+                pipeline.query_async::<(Value,)>(connection).await.map(|(value,)| value)
+            } else {
+                command.query_async(connection).await
+            };
+            let error = match result {
+                Ok(value) => return Ok(Answer::Reply(value)),
+                Err(error) => error,
+            };
+            match (error.code(), error.redirect_node()) {
+                (Some("MOVED"), Some((node, _))) => Ok(Answer::Moved(node.to_owned())),
+                (Some("ASK"), Some((node, _))) => Ok(Answer::Ask(node.to_owned())),
+                _ => Err(error),
+            }
+        })
+        .await
     }
 }

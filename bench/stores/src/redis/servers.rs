@@ -1,6 +1,7 @@
 //! One server, or several independent ones with keys spread by hash.
 
-use super::server::{Link, Seat, Server};
+use super::server::Server;
+use crate::reconnecting::{Reconnecting, Slot};
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 use serval_model::{Outcome, StoreError, java::string_hash};
@@ -9,7 +10,7 @@ use std::rc::Rc;
 /// One client's links to all servers.
 #[derive(Debug)]
 pub(super) struct Servers {
-    links: Vec<Link>,
+    links: Vec<Reconnecting<Server>>,
 }
 
 /// Which of so many servers has a key: the function by which YCSB's SQL
@@ -20,20 +21,20 @@ pub(super) fn server_of(key: &str, servers: usize) -> usize {
 }
 
 /// Connects to all servers.
-pub(super) async fn seats(servers: &[Server]) -> Result<Vec<Rc<Seat>>, StoreError> {
-    let mut seats = Vec::with_capacity(servers.len());
+pub(super) async fn connect(servers: &[Server]) -> Result<Vec<Rc<Slot<Server>>>, StoreError> {
+    let mut slots = Vec::with_capacity(servers.len());
     for server in servers {
-        seats.push(Seat::connect(server).await?);
+        slots.push(Slot::connect(server.clone()).await?);
     }
-    Ok(seats)
+    Ok(slots)
 }
 
 impl Servers {
-    pub(super) fn new(seats: &[Rc<Seat>]) -> Self {
-        Servers { links: seats.iter().cloned().map(Link::new).collect() }
+    pub(super) fn new(slots: &[Rc<Slot<Server>>]) -> Self {
+        Servers { links: slots.iter().cloned().map(Reconnecting::new).collect() }
     }
 
-    fn link(&mut self, key: &str) -> &mut Link {
+    fn link(&mut self, key: &str) -> &mut Reconnecting<Server> {
         let number = server_of(key, self.links.len());
         &mut self.links[number]
     }

@@ -1,6 +1,7 @@
 //! The properties of the redis store, and the servers that they name.
 
-use super::server::{Connector, Server};
+use super::server::{ConnectOptions, Server};
+use crate::reconnecting::Limit;
 use redis::{ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{sync::Arc, time::Duration};
@@ -133,17 +134,17 @@ impl Settings {
             reader.given(&OPERATION_TIMEOUT).then(|| above_zero(&mut reader, &OPERATION_TIMEOUT));
         let login = login(&mut reader, cluster);
         let (tls, accept_any, certificates) = tls(&mut reader);
-        let connector = Arc::new(Connector {
+        let options = Arc::new(ConnectOptions {
             cluster,
             login,
             tls: tls.then_some((accept_any, certificates)),
             timeout,
-            operation_timeout,
+            limit: Limit { time: operation_timeout, property: OPERATION_TIMEOUT.name },
         });
         let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
-        let replica = replica.map(|(host, port)| connector.server(&host, port)).transpose();
+        let replica = replica.map(|(host, port)| options.server(&host, port)).transpose();
         let servers: redis::RedisResult<Vec<Server>> =
-            hosts.into_iter().map(|(host, port)| connector.server(&host, port)).collect();
+            hosts.into_iter().map(|(host, port)| options.server(&host, port)).collect();
         // The only thing that can be wrong with a server by now is a file of TLS.
         let (servers, replica) = match servers.and_then(|servers| Ok((servers, replica?))) {
             Ok(both) => both,

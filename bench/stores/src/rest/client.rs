@@ -2,11 +2,14 @@
 
 use super::{
     Layout, Settings, Update,
-    link::{Link, Payload},
+    link::{Opener, Payload},
     status,
     target::{Origin, Prefix, absolute},
 };
-use crate::json;
+use crate::{
+    json,
+    reconnecting::{Reconnecting, Slot},
+};
 use bytes::Bytes;
 use hyper::{
     Method, Request, StatusCode, Uri,
@@ -32,7 +35,7 @@ const MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-pat
 pub struct RestClient {
     settings: Arc<Settings>,
     /// One; several if keys name their servers.
-    links: Vec<Link>,
+    links: Vec<Reconnecting<Opener>>,
     /// The last answer's body, kept for its memory.
     body: Vec<u8>,
     /// A record that is to be merged or cut, likewise.
@@ -73,9 +76,8 @@ impl RestClient {
 
     /// Opens the connection to a server.
     pub(super) async fn connect(&mut self, origin: Origin) -> Result<(), StoreError> {
-        let mut link = Link::new(origin);
-        link.connect(&self.settings.connector).await?;
-        self.links.push(link);
+        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        self.links.push(Reconnecting::connect(opener).await?);
         Ok(())
     }
 
@@ -87,13 +89,14 @@ impl RestClient {
             return uri.map(|uri| (0, uri)).ok_or_else(|| refused("the key is no part of a URL".to_owned()));
         }
         let (origin, uri) = absolute(key).map_err(refused)?;
-        if let Some(number) = self.links.iter().position(|link| link.origin == origin) {
+        if let Some(number) = self.links.iter().position(|link| link.connector().origin == origin) {
             return Ok((number, uri));
         }
         if self.links.len() == ORIGINS_MAX {
             self.links.remove(0);
         }
-        self.links.push(Link::new(origin));
+        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        self.links.push(Reconnecting::new(Slot::empty(opener)));
         Ok((self.links.len() - 1, uri))
     }
 
@@ -112,9 +115,9 @@ impl RestClient {
             headers.insert(header::CONTENT_TYPE, MERGE_PATCH);
         }
         if let header::Entry::Vacant(host) = headers.entry(header::HOST) {
-            host.insert(link.origin.authority.clone());
+            host.insert(link.connector().origin.authority.clone());
         }
-        link.exchange(request, &settings.connector, &mut self.body).await
+        link.run(async |open| open.exchange(request, &settings.connector, &mut self.body).await).await
     }
 
     /// The outcome of a request.

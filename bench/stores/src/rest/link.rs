@@ -1,12 +1,12 @@
-//! A connection: how it is opened, what one request on it is, and how it is
-//! opened again.
+//! A connection: how it is opened, and what one request on it is.
 //!
 //! hyper's connection is a future that does the reading and writing. Usually
 //! it is a task of its own; here the operation under way polls it, which
 //! spares every operation two changes of tasks. Between operations nobody
 //! polls it, so what the server did meanwhile is seen when the next begins.
 
-use super::target::Origin;
+use super::{Settings, TIMEOUT, target::Origin};
+use crate::reconnecting::{self, Fate, Limit};
 use bytes::Bytes;
 use hyper::{
     Request,
@@ -17,10 +17,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
     convert::Infallible,
     error::Error as _,
-    fmt,
     future::{Future, poll_fn},
     io,
     path::PathBuf,
@@ -35,10 +35,6 @@ use tokio::{
     time::{self, Instant, Sleep},
 };
 use tokio_rustls::TlsConnector;
-
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A body to send: all of it, or none.
 #[derive(Debug)]
@@ -101,7 +97,7 @@ impl Connector {
     }
 
     /// Opens a connection.
-    pub(super) async fn open(&self, origin: &Origin) -> Result<Open, StoreError> {
+    async fn open(&self, origin: &Origin) -> Result<Open, StoreError> {
         let failed =
             |problem: String| StoreError::new(origin.name.clone(), format!("cannot connect: {problem}"));
         let opening = async {
@@ -118,25 +114,26 @@ impl Connector {
             return Err(failed(problem));
         };
         let (sender, connection) = opened?;
-        Ok(Open { sender, connection: Box::pin(connection) })
+        let now = Instant::now();
+        let alarm = Alarm { timer: Box::pin(time::sleep_until(now)), end: now };
+        Ok(Open { sender, connection: Box::pin(connection), alarm })
     }
 }
 
 /// What went wrong, and what to do.
 fn advise(error: &io::Error, socket: bool) -> String {
-    let text = error.to_string();
-    let lower = text.to_lowercase();
-    let advice = if lower.contains("certificate") {
-        "Does rest.tls.roots hold the signer of the server's certificate, does that name the host of rest.url, and does \
-         the server want one of the client (rest.tls.certificate)?"
-    } else if lower.contains("tls") || error.kind() == io::ErrorKind::InvalidData {
-        "Does the server speak TLS at that port? If not, rest.url begins with http://"
-    } else if socket {
-        "Is the server running, and is rest.socket its socket?"
-    } else {
-        "Is the server running, and does rest.url name its host and port?"
+    let advice = match TlsFailure::of(error) {
+        Some(TlsFailure::Certificate | TlsFailure::Alert) => {
+            "Does rest.tls.roots hold the signer of the server's certificate, does that name the host of rest.url, and \
+             does the server want one of the client (rest.tls.certificate)?"
+        }
+        Some(TlsFailure::Protocol) => {
+            "Does the server speak TLS at that port? If not, rest.url begins with http://"
+        }
+        None if socket => "Is the server running, and is rest.socket its socket?",
+        None => "Is the server running, and does rest.url name its host and port?",
     };
-    format!("{text}. {advice}")
+    format!("{error}. {advice}")
 }
 
 /// The words of an error and of what caused it.
@@ -150,9 +147,9 @@ fn words(error: &hyper::Error) -> String {
     text
 }
 
-/// Why a request was not answered. All but the last close the connection.
+/// Why a request was not answered.
 #[derive(Debug, Clone)]
-enum Failure {
+pub(super) enum Failure {
     /// The connection ended under it.
     LostCall(String),
     /// The answer is no HTTP.
@@ -182,7 +179,7 @@ impl Failure {
 }
 
 /// When a request has taken too long. One timer for all requests of a
-/// client: it is set anew only when it has run out, or stands too late.
+/// connection: it is set anew only when it has run out, or stands too late.
 struct Alarm {
     timer: Pin<Box<Sleep>>,
     end: Instant,
@@ -216,25 +213,23 @@ type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
 pub(super) struct Open {
     sender: http1::SendRequest<Payload>,
     connection: Pin<Box<Connection>>,
+    alarm: Alarm,
 }
 
 impl Open {
     /// Whether a request can be sent: not if the server has closed it, nor if
     /// it answered the last one before it had read all of it.
-    async fn is_ready(&mut self) -> bool {
-        poll_fn(|context| {
-            let closed = self.connection.as_mut().poll(context).is_ready();
-            Poll::Ready(!closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(()))))
-        })
-        .await
+    fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
+        let closed = self.connection.as_mut().poll(context).is_ready();
+        !closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(())))
     }
 
-    /// Sends a request and reads its answer into `body`.
-    async fn exchange(
+    /// Sends a request and reads its answer into `body`; returns the answer's
+    /// head.
+    pub(super) async fn exchange(
         &mut self,
         request: Request<Payload>,
         connector: &Connector,
-        alarm: &mut Alarm,
         body: &mut Vec<u8>,
     ) -> Result<Parts, Failure> {
         let start = Instant::now();
@@ -244,12 +239,12 @@ impl Open {
             [whole, read].into_iter().flatten().min_by_key(|(end, ..)| *end)
         };
         let mut limit = until(start);
+        let (connection, alarm) = (&mut self.connection, &mut self.alarm);
         let mut late = |context: &mut Context<'_>, limit: Option<(Instant, &'static str, Duration)>| {
             let Some((end, property, time)) = limit else { return Poll::Pending };
             alarm.set(end);
             alarm.poll(context).map(|()| Failure::Late(property, time))
         };
-        let connection = &mut self.connection;
         let mut ended = None;
         // Everything that is waited for comes from the connection; once that
         // has ended, what has not come will not.
@@ -308,77 +303,37 @@ impl Open {
     }
 }
 
-/// A client's place for a connection to one server.
-pub(super) struct Link {
+/// Opens connections of clients to one server.
+pub(super) struct Opener {
+    pub(super) settings: Arc<Settings>,
     pub(super) origin: Origin,
-    open: Option<Open>,
-    /// After a failure to open it: not before this.
-    retry_at: Option<Instant>,
-    alarm: Option<Alarm>,
 }
 
-impl fmt::Debug for Link {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Link")
-            .field("origin", &self.origin.name)
-            .field("open", &self.open.is_some())
-            .finish()
-    }
-}
+impl reconnecting::Connector for Opener {
+    type Connection = Open;
+    type Error = Failure;
 
-impl Link {
-    /// A place whose connection is yet to be opened.
-    pub(super) fn new(origin: Origin) -> Self {
-        Link { origin, open: None, retry_at: None, alarm: None }
+    /// A request's own limits, which begin when it is sent, are those of
+    /// [`Open::exchange`].
+    fn limit(&self) -> Limit {
+        Limit { time: None, property: TIMEOUT.name }
     }
 
-    /// Opens the connection.
-    pub(super) async fn connect(&mut self, connector: &Connector) -> Result<(), StoreError> {
-        self.open = Some(connector.open(&self.origin).await?);
-        Ok(())
+    fn open(&self) -> impl Future<Output = Result<Open, StoreError>> + 'static {
+        let (settings, origin) = (Arc::clone(&self.settings), self.origin.clone());
+        async move { settings.connector.open(&origin).await }
     }
 
-    /// The connection as it is, or opened again.
-    async fn opened(&mut self, connector: &Connector) -> Result<&mut Open, Outcome> {
-        let ready = match &mut self.open {
-            Some(open) => open.is_ready().await,
-            None => false,
-        };
-        if !ready {
-            self.open = None;
-            if let Some(at) = self.retry_at.take() {
-                time::sleep_until(at).await;
-            }
-            match connector.open(&self.origin).await {
-                Ok(open) => self.open = Some(open),
-                Err(error) => {
-                    self.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-                    return Err(Outcome::failed(Status::ServiceUnavailable, error.problem));
-                }
-            }
-        }
-        self.open.as_mut().ok_or_else(|| Outcome::error("no connection"))
+    fn share(_: &Open) -> Option<Open> {
+        None
     }
 
-    /// Sends a request and reads its answer into `body`; returns the answer's
-    /// head.
-    pub(super) async fn exchange(
-        &mut self,
-        request: Request<Payload>,
-        connector: &Connector,
-        body: &mut Vec<u8>,
-    ) -> Result<Parts, Outcome> {
-        let mut alarm = self.alarm.take().unwrap_or_else(|| {
-            let now = Instant::now();
-            Alarm { timer: Box::pin(time::sleep_until(now)), end: now }
-        });
-        let open = self.opened(connector).await?;
-        let result = open.exchange(request, connector, &mut alarm, body).await;
-        self.alarm = Some(alarm);
-        result.map_err(|failure| {
-            // Nothing else can be sent on it: an answer may still be coming.
-            self.open = None;
-            failure.outcome()
-        })
+    fn is_usable(open: &mut Open, context: &mut Context<'_>) -> bool {
+        open.is_ready(context)
+    }
+
+    /// Nothing else can be sent on it: an answer may still be coming.
+    fn failure(&self, _: &Open, failure: &Failure) -> reconnecting::Failure {
+        reconnecting::Failure { fate: Fate::Lost, outcome: failure.outcome() }
     }
 }

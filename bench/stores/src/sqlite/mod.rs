@@ -127,6 +127,7 @@ pub const INFO: StoreInfo = StoreInfo {
               100 ms and are not first come, first served. Closing the last client writes the \
               write-ahead log back into the file.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "sqlite",
         properties: &[

@@ -55,6 +55,7 @@ pub const INFO: StoreInfo = StoreInfo {
               client is a thread with its own connection; all share one socket. Inside Serval a failure of the disk \
               ends the run.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
 
@@ -77,6 +78,12 @@ struct Prepared {
 pub struct YesquelSql {
     settings: Settings,
     prepared: Mutex<Prepared>,
+}
+
+/// Whether the server knows no database of that name: SQLite has one code for
+/// all that cannot be opened, and the words are Yesquel's own.
+fn is_no_database(words: &str) -> bool {
+    words.contains("no database")
 }
 
 impl YesquelSql {
@@ -110,7 +117,7 @@ impl YesquelSql {
         let words = words.strip_suffix(&format!(": {opened}")).unwrap_or(words);
         let is_served = !self.is_embedded();
         let remedy = match code(error) {
-            Some(ErrorCode::CannotOpen) if words.contains("no database") => {
+            Some(ErrorCode::CannotOpen) if is_no_database(words) => {
                 return self.error(format!("there is no database '{}': {}", address.name, load_first()));
             }
             Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_served => {

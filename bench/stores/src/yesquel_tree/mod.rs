@@ -33,7 +33,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
-use yesquel::{ConnectError, Database, Error};
+use yesquel::{ConnectError, Database, Denial, Error};
 
 /// What people are told of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -55,6 +55,7 @@ pub const INFO: StoreInfo = StoreInfo {
               share one connection, and a connection that is lost fails what is under way on it and is opened again \
               by the next operation. Inside Serval a failure of the disk ends the run.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "yesquel-tree", properties: settings::ALL },
 };
 
@@ -97,13 +98,13 @@ impl YesquelTree {
         // The place stands before it already.
         let words = words.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&words);
         let advice = match error {
-            Error::Connect(ConnectError::Denied { .. }) if words.contains("credential") => {
+            Error::Connect(ConnectError::Denied { denial: Denial::Credential, .. }) => {
                 "Check yesquel-tree.credential_file"
             }
             Error::Connect(ConnectError::Denied { .. }) => {
                 return self.error(format!("cannot connect: {words}"));
             }
-            Error::Connect(_) if words.contains("certificate") => {
+            Error::Connect(ConnectError::Certificate { .. }) => {
                 "Do yesquel-tree.tls.roots and the host of yesquel-tree.address fit the server's certificate?"
             }
             Error::Connect(_) => {

@@ -1,20 +1,16 @@
 //! One client with its session.
 
-use super::{link, settings::Settings};
-use crate::json;
-use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
-use std::{
-    collections::HashMap,
-    future::Future,
-    sync::Arc,
-    time::{Duration, Instant},
+use super::{
+    link,
+    settings::{Settings, TIMEOUT},
 };
-use tokio::time;
+use crate::{
+    json,
+    reconnecting::{Connector, Failure, Fate, Limit, Reconnecting},
+};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
+use std::{collections::HashMap, sync::Arc, task::Context};
 use zookeeper_client::{Client as Session, CreateMode, Error, OneshotWatcher};
-
-/// Time between attempts to open a session again, so that servers that are
-/// down are not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often an update is tried whose record another client changes in
 /// between. Each time somebody else has made progress; so many in a row mean
@@ -25,9 +21,9 @@ const UPDATE_ATTEMPTS_MAX: usize = 1000;
 /// and some more.
 const REQUEST_OVERHEAD: usize = 96;
 
-/// One client with its session, which may have to be opened again.
+/// One client with its session.
 pub struct ZookeeperClient {
-    link: Link,
+    link: Reconnecting<Opener>,
     /// The node of the operation.
     path: String,
     document: Vec<u8>,
@@ -39,51 +35,50 @@ pub struct ZookeeperClient {
     watches: HashMap<Box<str>, OneshotWatcher>,
 }
 
-struct Link {
-    settings: Arc<Settings>,
-    session: Option<Session>,
-    /// Not before this.
-    retry_at: Option<Instant>,
-}
+/// Opens sessions.
+pub(super) struct Opener(pub(super) Arc<Settings>);
 
-impl Link {
-    /// The session, opened again if it must be.
-    async fn session(&mut self) -> Result<&Session, Outcome> {
-        if !self.session.as_ref().is_some_and(link::is_connected) {
-            // The driver would try for longer and longer pauses to take it up
-            // again, which would show as the servers' time of recovery.
-            self.session = None;
-            if let Some(at) = self.retry_at {
-                time::sleep_until(at.into()).await;
-            }
-            self.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-            let opened = link::open(&self.settings).await;
-            self.session =
-                Some(opened.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))?);
-        }
-        self.session.as_ref().ok_or_else(|| Outcome::error("no session"))
+impl Connector for Opener {
+    type Connection = Session;
+    type Error = Error;
+
+    /// The driver knows late answers for what they are.
+    const LATE: Fate = Fate::Kept;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.0.timeout, property: TIMEOUT.name }
     }
 
-    /// Waits for an answer at most as long as told, and tells what is no
-    /// answer to the question as an outcome.
-    async fn answer<T>(
-        &self,
-        future: impl Future<Output = Result<T, Error>>,
-    ) -> Result<Result<T, Refusal>, Outcome> {
-        let result = match self.settings.timeout {
-            None => future.await,
-            Some(limit) => time::timeout(limit, future).await.map_err(|_| {
-                let words = format!("no answer within {limit:?} (zookeeper.timeout)");
-                Outcome::failed(Status::ServiceUnavailable, words)
-            })?,
-        };
-        match result {
-            Ok(value) => Ok(Ok(value)),
-            Err(Error::NoNode) => Ok(Err(Refusal::NoNode)),
-            Err(Error::NodeExists) => Ok(Err(Refusal::NodeExists)),
-            Err(Error::BadVersion) => Ok(Err(Refusal::BadVersion)),
-            Err(error) => Err(failure(&error)),
-        }
+    fn open(&self) -> impl Future<Output = Result<Session, StoreError>> + 'static {
+        let settings = Arc::clone(&self.0);
+        async move { link::open(&settings).await }
+    }
+
+    fn share(_: &Session) -> Option<Session> {
+        None
+    }
+
+    /// A session without a server is given up. The driver would try for longer
+    /// and longer pauses to take it up again, which would show as the servers'
+    /// time of recovery.
+    fn is_usable(session: &mut Session, _: &mut Context<'_>) -> bool {
+        link::is_connected(session)
+    }
+
+    fn failure(&self, session: &Session, error: &Error) -> Failure {
+        let fate = if link::is_connected(session) { Fate::Kept } else { Fate::Lost };
+        Failure { fate, outcome: failure(error) }
+    }
+}
+
+/// Tells an answer that an operation may expect from an error.
+fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Error::NoNode) => Ok(Err(Refusal::NoNode)),
+        Err(Error::NodeExists) => Ok(Err(Refusal::NodeExists)),
+        Err(Error::BadVersion) => Ok(Err(Refusal::BadVersion)),
+        Err(error) => Err(error),
     }
 }
 
@@ -149,9 +144,9 @@ fn take(document: &[u8], record: &mut Record) -> Result<(), Outcome> {
 }
 
 impl ZookeeperClient {
-    pub(super) fn new(settings: Arc<Settings>, session: Session) -> Self {
+    pub(super) fn new(link: Reconnecting<Opener>) -> Self {
         ZookeeperClient {
-            link: Link { settings, session: Some(session), retry_at: None },
+            link,
             path: String::new(),
             document: Vec::new(),
             old: Record::new(),
@@ -160,35 +155,39 @@ impl ZookeeperClient {
         }
     }
 
+    fn settings(&self) -> &Settings {
+        &self.link.connector().0
+    }
+
     /// The data of a key's node and their version.
     async fn get(&mut self, key: &str) -> Result<(Vec<u8>, i32), Outcome> {
         set_path(&mut self.path, key)?;
-        let watch = self.link.settings.watch;
-        let session = self.link.session().await?;
-        let answer = if watch {
-            let session = session.clone();
-            let answer = self.link.answer(session.get_and_watch_data(&self.path)).await?;
-            answer.map(|(data, stat, watcher)| {
-                // The one that was there goes after the new one has come, so
-                // that the servers are not told to take it away.
-                match self.watches.get_mut(&*self.path) {
-                    Some(old) => *old = watcher,
-                    None => drop(self.watches.insert(self.path.as_str().into(), watcher)),
-                }
-                (data, stat)
-            })
-        } else {
-            let answer = session.get_data(&self.path);
-            self.link.answer(answer).await?
-        };
-        let (data, stat) = answer.map_err(|_| Outcome::NOT_FOUND)?;
+        let (path, watch) = (&*self.path, self.settings().watch);
+        let answer = self.link.run(async |session| {
+            let result = if watch {
+                let watched = session.get_and_watch_data(path).await;
+                watched.map(|(data, stat, watcher)| (data, stat, Some(watcher)))
+            } else {
+                session.get_data(path).await.map(|(data, stat)| (data, stat, None))
+            };
+            expected(result)
+        });
+        let (data, stat, watcher) = answer.await?.map_err(|_| Outcome::NOT_FOUND)?;
+        if let Some(watcher) = watcher {
+            // The one that was there goes after the new one has come, so
+            // that the servers are not told to take it away.
+            match self.watches.get_mut(&*self.path) {
+                Some(old) => *old = watcher,
+                None => drop(self.watches.insert(self.path.as_str().into(), watcher)),
+            }
+        }
         Ok((data, stat.version))
     }
 
     /// Whether a request with this path and document is one that the servers
     /// take.
     fn fits(&self, others: usize) -> Result<(), Outcome> {
-        let settings = &self.link.settings;
+        let settings = self.settings();
         let root = settings.root.as_ref().map_or(0, String::len);
         let bytes = others + root + self.path.len() + self.document.len() + REQUEST_OVERHEAD;
         if bytes <= settings.request_max {
@@ -229,8 +228,11 @@ impl ZookeeperClient {
             self.document.clear();
             json::write(&self.new, &mut self.document)?;
             self.fits(0)?;
-            let answer = self.link.session().await?.set_data(&self.path, &self.document, Some(version));
-            match self.link.answer(answer).await? {
+            let (path, document) = (&*self.path, &*self.document);
+            let answer = self
+                .link
+                .run(async |session| expected(session.set_data(path, document, Some(version)).await));
+            match answer.await? {
                 Ok(_) => return Ok(()),
                 // Somebody else has changed it.
                 Err(Refusal::BadVersion) => {}
@@ -251,43 +253,48 @@ impl ZookeeperClient {
 
     async fn try_insert(&mut self, key: &str, record: &Record) -> Result<(), Outcome> {
         self.lay_out(key, record)?;
-        let session = self.link.session().await?.clone();
-        let options = CreateMode::Persistent.with_acls(self.link.settings.acls());
-        match self.link.answer(session.create(&self.path, &self.document, &options)).await? {
+        let options = CreateMode::Persistent.with_acls(self.settings().acls());
+        let (path, document) = (&*self.path, &*self.document);
+        let answer = self.link.run(async |session| expected(session.create(path, document, &options).await));
+        match answer.await? {
             Ok(_) => Ok(()),
             Err(refusal) => Err(not_inserted(refusal)),
         }
     }
 
     async fn try_insert_batch(&mut self, records: &[(String, Record)]) -> Result<(), Outcome> {
+        let options = CreateMode::Persistent.with_acls(self.settings().acls());
         let mut left = records;
         while !left.is_empty() {
-            let session = self.link.session().await?.clone();
-            let mut writer = session.new_multi_writer();
-            let options = CreateMode::Persistent.with_acls(self.link.settings.acls());
-            let (mut count, mut bytes) = (0, 0);
+            let (mut nodes, mut bytes) = (Vec::new(), 0);
             for (key, record) in left {
                 self.lay_out(key, record)?;
                 if self.fits(bytes).is_err() {
                     break;
                 }
                 bytes += self.path.len() + self.document.len() + REQUEST_OVERHEAD;
-                writer.add_create(&self.path, &self.document, &options).map_err(|error| failure(&error))?;
-                count += 1;
+                nodes.push((self.path.clone(), self.document.clone()));
             }
-            let sent = writer.commit();
-            if let Err(refusal) = self.link.answer(async { sent.await.map_err(Error::from) }).await? {
+            let answer = self.link.run(async |session| {
+                let mut writer = session.new_multi_writer();
+                for (path, document) in &nodes {
+                    writer.add_create(path, document, &options)?;
+                }
+                expected(writer.commit().await.map_err(Error::from))
+            });
+            if let Err(refusal) = answer.await? {
                 return Err(not_inserted(refusal));
             }
-            left = &left[count..];
+            left = &left[nodes.len()..];
         }
         Ok(())
     }
 
     async fn try_delete(&mut self, key: &str) -> Result<(), Outcome> {
         set_path(&mut self.path, key)?;
-        let answer = self.link.session().await?.delete(&self.path, None);
-        self.link.answer(answer).await?.map_err(|_| Outcome::NOT_FOUND)
+        let path = &*self.path;
+        let answer = self.link.run(async |session| expected(session.delete(path, None).await));
+        answer.await?.map_err(|_| Outcome::NOT_FOUND)
     }
 }
 
@@ -332,11 +339,11 @@ impl Client for ZookeeperClient {
     }
 
     async fn close(&mut self) -> Outcome {
-        let Some(session) = self.link.session.take() else { return Outcome::OK };
-        if link::close(&self.link.settings, session).await {
+        let Some(session) = self.link.close() else { return Outcome::OK };
+        if link::close(self.settings(), session).await {
             return Outcome::OK;
         }
-        let limit = self.link.settings.connect_timeout;
+        let limit = self.settings().connect_timeout;
         let words =
             format!("the session's end was not answered within {limit:?} (zookeeper.connect_timeout)");
         Outcome::failed(Status::ServiceUnavailable, words)

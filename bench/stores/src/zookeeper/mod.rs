@@ -16,7 +16,8 @@ mod settings;
 
 pub use client::ZookeeperClient;
 
-use crate::{StoreInfo, optional};
+use crate::{StoreInfo, optional, reconnecting::Reconnecting};
+use client::Opener;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
@@ -44,6 +45,7 @@ pub const INFO: StoreInfo = StoreInfo {
               that loses its server is given up and a new one opened with the next operation. Servers of version 3.5 \
               or later. No Kerberos.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
 };
 
@@ -100,7 +102,7 @@ impl Store for Zookeeper {
     }
 
     async fn connect(&self, (): &(), _: usize) -> Result<ZookeeperClient, StoreError> {
-        let session = link::open(&self.settings).await?;
-        Ok(ZookeeperClient::new(Arc::clone(&self.settings), session))
+        let opener = Opener(Arc::clone(&self.settings));
+        Ok(ZookeeperClient::new(Reconnecting::connect(opener).await?))
     }
 }

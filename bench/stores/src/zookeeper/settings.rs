@@ -80,7 +80,7 @@ const CONNECT_TIMEOUT: Property = Property::serval(
 )
 .default("10s")
 .unit("ms");
-const TIMEOUT: Property = Property::serval(
+pub(super) const TIMEOUT: Property = Property::serval(
     "zookeeper.timeout",
     Kind::MILLISECONDS,
     "Longest wait for the answer to a request; then the operation has failed, and may still have been done. Without \

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
+use serval_driver::{Driver, serve};
 use serval_model::{
     Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
 };
-use serval_stores::driver::{Driver, serve};
+use serval_stores::Opener;
 use std::{
     fs::File,
     io::{Read, Write},
@@ -24,9 +25,9 @@ fn serve_on(socket: &Path, store: &'static str) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (input, info) = (stream.unwrap(), serval_stores::find(store).unwrap());
+            let (input, opener) = (stream.unwrap(), Opener(serval_stores::find(store).unwrap()));
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
+            std::thread::spawn(move || serve::serve(&opener, &Properties::new(), input, output, |_| {}));
         }
     });
 }
@@ -47,10 +48,16 @@ serval_conformance::suite!(subject);
 const WELCOME: &str = r"\020\000\000\000\001\001\000\001\000\000\000x\037\000\000\000\000\000\000\000";
 const DONE: &str = r"\026\000\000\000\003\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000";
 
-/// A driver of the shell's, with short patience.
-fn script(script: &str) -> Driver {
+/// A driver whose process is a shell script, with these time limits.
+fn script_within(script: &str, timeout: &str, grace: &str) -> Driver {
     let command = format!("sh -c '{script}'");
-    driver(&[("driver.command", &command), ("driver.timeout", "300ms"), ("driver.grace", "200ms")]).unwrap()
+    driver(&[("driver.command", &command), ("driver.timeout", timeout), ("driver.grace", grace)]).unwrap()
+}
+
+/// A driver whose process is a shell script, with time limits that a busy
+/// machine does not reach.
+fn script(script: &str) -> Driver {
+    script_within(script, "60s", "60s")
 }
 
 #[test]
@@ -76,17 +83,23 @@ fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
         (&format!("printf \"{DONE}\"; cat"), &["a frame of type 3"]),
         (&format!("printf \"{refused}\"; cat"), &["It refuses: bad"]),
         (&format!("printf \"{version_2}\"; cat"), &["protocol version 2, and 1 is wanted"]),
-        ("cat >/dev/null", &["does not answer within 300ms (driver.timeout)"]),
         (&format!("printf \"{WELCOME}\"; exit 0"), &["closed the connection"]),
     ] {
         let driver = script(what);
         let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
         for part in words {
-            assert!(error.contains(part), "'{part}' is not in what is said of '{what}': {error}");
+            assert!(error.contains(part), "'{part}' is not in the error of '{what}': {error}");
         }
         // And again, without starting it anew.
         assert!(driver.prepare(&schema(), Purpose::Load).is_err());
     }
+}
+
+#[test]
+fn a_driver_that_does_not_answer_is_given_up_after_the_timeout() {
+    let driver = script_within("cat >/dev/null", "300ms", "200ms");
+    let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
+    assert!(error.contains("does not answer within 300ms (driver.timeout)"), "{error}");
 }
 
 /// A frame.

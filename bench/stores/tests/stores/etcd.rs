@@ -110,7 +110,7 @@ mod one {
     fn subject() -> Option<super::Subject<super::Etcd, super::Loop>> {
         super::subject(&[])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_ETCD");
 }
 
 /// Three members, each asked by some of the clients; loops share connections.
@@ -119,10 +119,11 @@ mod cluster {
         let settings = [("etcd.connections", "loop"), ("etcd.operation.timeout", "60s")];
         super::subject_on("SERVAL_TEST_ETCD_CLUSTER", &settings)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_ETCD_CLUSTER");
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn records_are_objects_under_their_table_and_key() {
     let Some(subject) = subject(&[]) else { return };
     let address = variable("SERVAL_TEST_ETCD").unwrap();
@@ -149,6 +150,7 @@ fn records_are_objects_under_their_table_and_key() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_scan_stays_in_its_table() {
     let Some(subject) = subject(&[]) else { return };
     let address = variable("SERVAL_TEST_ETCD").unwrap();
@@ -164,6 +166,7 @@ fn a_scan_stays_in_its_table() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn an_update_may_replace() {
     let Some(subject) = subject(&[("etcd.update", "replace")]) else { return };
     subject.with_client(async |client| {
@@ -176,6 +179,7 @@ fn an_update_may_replace() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_batch_is_as_few_transactions_as_the_server_takes() {
     let Some(subject) = subject(&[]) else { return };
     let address = variable("SERVAL_TEST_ETCD").unwrap();
@@ -202,6 +206,7 @@ fn a_batch_is_as_few_transactions_as_the_server_takes() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn reads_are_linearizable_unless_told_otherwise() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (read, expected) in [("linearizable", 0), ("serializable", 2)] {
@@ -226,6 +231,7 @@ fn reads_are_linearizable_unless_told_otherwise() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn the_clients_of_a_loop_may_share_a_connection() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (connections, expected) in [("client", 3), ("loop", 1)] {
@@ -246,6 +252,7 @@ fn the_clients_of_a_loop_may_share_a_connection() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
 fn clients_ask_members_in_turn() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let members: Vec<Between> = addresses.split(',').map(|member| Between::new(member, PREFACE)).collect();
@@ -272,6 +279,7 @@ fn refused(settings: &[(&str, &str)], advice: &str) -> String {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
 fn passwords_right_wrong_and_missing() {
     let Some((address, password, _guard)) = guarded() else { return };
     let Some(without) = variable("SERVAL_TEST_ETCD") else { return };
@@ -294,6 +302,7 @@ fn passwords_right_wrong_and_missing() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
 fn a_token_that_holds_no_more_is_asked_for_again() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "serval"), ("etcd.password", &password)];
@@ -310,6 +319,7 @@ fn a_token_that_holds_no_more_is_asked_for_again() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_TLS SERVAL_TEST_ETCD_TLS_FOLDER"]
 fn tls_right_wrong_and_missing() {
     let Some(address) = variable("SERVAL_TEST_ETCD_TLS") else { return };
     let Some(plain) = variable("SERVAL_TEST_ETCD") else { return };
@@ -361,6 +371,7 @@ fn nobody_listens_and_nobody_answers() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn one_member_that_answers_is_enough_to_begin_with() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let (silent, gone) = silent();
@@ -375,6 +386,7 @@ fn one_member_that_answers_is_enough_to_begin_with() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for connections in ["client", "loop"] {
@@ -402,6 +414,7 @@ fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
 fn another_member_is_asked_when_one_goes_away() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let (first, others) = addresses.split_once(',').unwrap();
@@ -419,6 +432,7 @@ fn another_member_is_asked_when_one_goes_away() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn an_operation_without_an_answer_has_failed_in_time() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = Between::new(&address, PREFACE);
@@ -438,6 +452,7 @@ fn an_operation_without_an_answer_has_failed_in_time() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_record_too_large_is_refused_and_the_connection_stays() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = Between::new(&address, PREFACE);
@@ -460,6 +475,7 @@ fn a_record_too_large_is_refused_and_the_connection_stays() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_server_without_space_says_so() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let store = open(&[("etcd.endpoints", &*address)]).unwrap();
@@ -479,6 +495,7 @@ fn a_server_without_space_says_so() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
 fn a_user_needs_the_right_to_the_table_only() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "guest"), ("etcd.password", &password)];

@@ -67,7 +67,7 @@ mod one {
     fn subject() -> Option<super::Subject<super::Memcached, super::Loop>> {
         super::subject(1, &[])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
 }
 
 /// With items that go in an hour, so that writes carry the flag.
@@ -75,10 +75,11 @@ mod several {
     fn subject() -> Option<super::Subject<super::Memcached, super::Loop>> {
         super::subject(3, &[("memcached.objectExpirationTime", "3600")])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED"]
 fn records_lie_as_ycsb_lays_them() {
     let Some(subject) = subject(1, &[]) else { return };
     assert!(!subject.store.capabilities().contains(OperationKind::Scan));
@@ -113,6 +114,7 @@ fn records_lie_as_ycsb_lays_them() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED"]
 fn an_update_may_replace_as_ycsb_s_does() {
     let Some(subject) = subject(1, &[("memcached.update", "replace")]) else { return };
     subject.with_client(async |client| {
@@ -125,6 +127,7 @@ fn an_update_may_replace_as_ycsb_s_does() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED"]
 fn keys_are_where_spymemcached_has_them() {
     let Some(subject) = subject(3, &[]) else { return };
     let addresses = std::env::var("SERVAL_TEST_MEMCACHED").unwrap();
@@ -146,6 +149,7 @@ fn keys_are_where_spymemcached_has_them() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED_AUTH SERVAL_TEST_MEMCACHED_PASSWORD"]
 fn passwords_right_wrong_and_missing() {
     let Some(address) = variable("SERVAL_TEST_MEMCACHED_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_MEMCACHED_PASSWORD").unwrap();
@@ -166,6 +170,7 @@ fn passwords_right_wrong_and_missing() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED"]
 fn a_password_for_a_server_without_one_leaves_nothing_there() {
     let Some((addresses, _guard)) = servers() else { return };
     let settings =
@@ -228,6 +233,7 @@ fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MEMCACHED"]
 fn a_record_too_large_is_refused_and_the_connection_stays() {
     let Some(subject) = subject(1, &[]) else { return };
     subject.with_client(async |handle| {

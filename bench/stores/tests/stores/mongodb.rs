@@ -82,7 +82,7 @@ mod refusing {
     fn subject() -> Option<Subject<Mongodb, Loop>> {
         Some(subject_in(Space::new()?, &[], InsertExisting::Refused))
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_MONGODB");
 }
 
 /// A time limit and a narrow pool beside it, which must change nothing.
@@ -94,7 +94,7 @@ mod replacing {
             [("mongodb.upsert", "true"), ("mongodb.timeout", "60s"), ("mongodb.maxconnections", "1")];
         Some(subject_in(Space::new()?, &settings, InsertExisting::Replaced))
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_MONGODB");
 }
 
 mod tls {
@@ -109,6 +109,7 @@ mod tls {
     serval_conformance::suite!(subject: values_come_back_byte_for_byte, a_batch_is_written);
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_MONGODB SERVAL_TEST_MONGODB_TLS"]
     fn a_certificate_that_nobody_vouches_for_is_refused() {
         let Some(address) = variable("SERVAL_TEST_MONGODB_TLS") else { return };
         for (options, part) in [("?tls=true", "certificate"), ("", "Does mongodb.url name a MongoDB server")]
@@ -152,6 +153,7 @@ fn bytes(value: &[u8]) -> Bson {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn what_ycsb_wrote_is_read_and_the_other_way_round() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
@@ -188,6 +190,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn the_result_tells_what_is_in_force() {
     let Some(space) = Space::new() else { return };
     let facts = |settings: &[(&str, &str)]| {
@@ -231,6 +234,7 @@ fn the_result_tells_what_is_in_force() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn the_write_concern_is_sent_and_no_operation_twice() {
     let Some(space) = Space::new() else { return };
     for (word, sent) in [("majority", &b"majority"[..]), ("journaled", b"\x08j\0\x01")] {
@@ -249,6 +253,7 @@ fn the_write_concern_is_sent_and_no_operation_twice() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn values_too_large_and_odd_names_are_bad_requests() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
@@ -282,6 +287,7 @@ fn values_too_large_and_odd_names_are_bad_requests() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     let nobody = [("mongodb.url", "mongodb://127.0.0.1:1/d"), ("mongodb.connect_timeout", "300ms")];
     let problem = refusal(&open(&nobody).unwrap(), Purpose::Run);
@@ -312,6 +318,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
     let Some(space) = Space::new() else { return };
     let between = Between::new(&space.address, b"field_lost");
@@ -341,6 +348,7 @@ fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn a_server_that_stays_away_fails_operations_at_the_limit() {
     let Some(space) = Space::new() else { return };
     let between = Between::new(&space.address, b"x");
@@ -362,6 +370,7 @@ fn a_server_that_stays_away_fails_operations_at_the_limit() {
 
 #[test]
 #[allow(clippy::await_holding_lock, reason = "answers are held back while an operation waits")]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let Some(space) = Space::new() else { return };
     let between = Between::new(&space.address, b"x");
@@ -385,6 +394,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 
 #[test]
 #[allow(clippy::await_holding_lock, reason = "answers are held back while operations wait")]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
     let Some(space) = Space::new() else { return };
     let between = Between::new(&space.address, b"x");
@@ -420,6 +430,7 @@ fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MONGODB"]
 fn the_clients_of_a_loop_share_a_pool_that_the_last_of_them_closes() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mongodb.maxconnections", "2")]);

@@ -144,7 +144,10 @@ mod text {
     fn subject() -> Option<Subject<Mysql, Loop>> {
         super::subject(&[("mysql.value_type", "longtext"), ("mysql.timeout", "60s")], Values::Text)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(
+        subject,
+        "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"
+    );
 }
 
 mod bytes {
@@ -153,7 +156,10 @@ mod bytes {
     fn subject() -> Option<Subject<Mysql, Loop>> {
         super::subject(&[("mysql.value_type", "longblob")], Values::Bytes)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(
+        subject,
+        "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"
+    );
 }
 
 mod shards {
@@ -165,7 +171,10 @@ mod shards {
         let differences = Differences { atomic_batch: true, values: Values::Text, ..Differences::default() };
         Some(Subject::new(store, Loop, differences).keeping(space))
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(
+        subject,
+        "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"
+    );
 }
 
 fn record(pairs: &[(&str, &str)]) -> Record {
@@ -194,6 +203,7 @@ fn refusal(store: &Mysql, purpose: Purpose) -> String {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn what_ycsb_wrote_is_read_and_the_other_way_round() {
     let Some(space) = Space::new() else { return };
     // As YCSB's README has it, with columns that it does not have.
@@ -236,6 +246,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn a_table_of_serval_s_is_as_ycsb_wants_it() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
@@ -261,6 +272,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn records_are_on_the_shard_that_ycsb_s_function_says() {
     let Some(space) = Space::new() else { return };
     let store = mysql("", &[("db.url", &space.shards())]).unwrap();
@@ -301,6 +313,7 @@ fn records_are_on_the_shard_that_ycsb_s_function_says() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mysql.value_type", "longtext")]);
@@ -322,6 +335,7 @@ fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
     let Some(space) = Space::new() else { return };
     // A server that would cut values off; Serval's sessions do not let it.
@@ -359,6 +373,7 @@ fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn more_shapes_of_statements_than_are_kept_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
@@ -384,6 +399,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn tables_that_are_missing_or_of_another_shape_are_said() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
@@ -408,6 +424,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
 fn credentials_and_tls_right_and_wrong() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
@@ -475,6 +492,7 @@ fn credentials_and_tls_right_and_wrong() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
 fn a_client_may_have_to_show_a_certificate() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
@@ -517,6 +535,7 @@ fn a_client_may_have_to_show_a_certificate() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn what_a_user_may_not_do_is_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name.replace("test_", ""));
@@ -536,6 +555,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn nobody_listens_and_nobody_answers() {
     let (silent, address) = silent();
     let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
@@ -576,6 +596,7 @@ impl Holder {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
@@ -598,6 +619,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
@@ -617,6 +639,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn a_shard_that_is_gone_fails_its_own_operations() {
     let Some(space) = Space::new() else { return };
     // A way to the second server that can be cut.
@@ -675,6 +698,7 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
 fn settings_that_cannot_be_are_refused_together() {
     let settings = [
         ("mysql.port", "0"),

@@ -117,7 +117,7 @@ mod columns {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[], Values::TextWithoutNul)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
 
 mod bytes {
@@ -126,7 +126,7 @@ mod bytes {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[("postgres.value_type", "bytea")], Values::Bytes)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
 
 mod json {
@@ -135,7 +135,7 @@ mod json {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[("postgres.layout", "json")], Values::TextWithoutNul)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
 
 /// Two connections for all clients of a loop, and a limit of time.
@@ -146,7 +146,7 @@ mod shared {
         let settings = [("postgres.connections", "2"), ("postgres.timeout", "60s")];
         super::subject(&settings, Values::TextWithoutNul)
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
 
 fn record(pairs: &[(&str, &str)]) -> Record {
@@ -175,6 +175,7 @@ fn refusal(store: &Postgres, purpose: Purpose) -> String {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
     let Some(space) = Space::new() else { return };
     // As YCSB's README has it, with columns that it does not have.
@@ -218,6 +219,7 @@ fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn a_table_of_serval_s_is_as_ycsb_wants_it() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
@@ -245,6 +247,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
     let Some(space) = Space::new() else { return };
     space.sql(
@@ -278,6 +281,7 @@ fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn tables_that_are_missing_or_of_another_shape_are_said() {
     let Some(space) = Space::new() else { return };
     let columns = space.store(&[]);
@@ -314,6 +318,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
     let Some(space) = Space::new() else { return };
     space.sql(
@@ -355,6 +360,7 @@ fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn more_shapes_of_statements_than_are_kept_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
@@ -377,6 +383,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
 fn credentials_and_tls_right_and_wrong() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let open = variable("SERVAL_TEST_POSTGRES").unwrap();
@@ -456,6 +463,7 @@ fn credentials_and_tls_right_and_wrong() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
 fn a_client_may_have_to_show_a_certificate() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
@@ -503,6 +511,7 @@ fn a_client_may_have_to_show_a_certificate() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn what_a_user_may_not_do_is_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name);
@@ -528,6 +537,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn nobody_listens_and_nobody_answers() {
     let (silent, address) = silent();
     let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
@@ -564,6 +574,7 @@ async fn locked(space: &Space) -> tokio_postgres::Client {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
@@ -594,6 +605,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
@@ -613,6 +625,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn a_server_that_is_gone_fails_operations_until_it_is_back() {
     let Some(space) = Space::new() else { return };
     // A way to the server that can be cut.
@@ -658,6 +671,7 @@ fn a_server_that_is_gone_fails_operations_until_it_is_back() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES"]
 fn settings_that_cannot_be_are_refused_together() {
     let settings = [
         ("postgres.port", "0"),
@@ -697,6 +711,7 @@ fn settings_that_cannot_be_are_refused_together() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_PRIMARY SERVAL_TEST_POSTGRES_REPLICA"]
 fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
     let (Some(primary), Some(replica)) =
         (variable("SERVAL_TEST_POSTGRES_PRIMARY"), variable("SERVAL_TEST_POSTGRES_REPLICA"))

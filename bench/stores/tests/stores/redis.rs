@@ -54,7 +54,7 @@ mod own {
     fn subject() -> Option<Subject<Redis, Loop>> {
         super::subject(&[])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS");
 }
 
 /// Two connections for all clients of a loop.
@@ -64,10 +64,11 @@ mod shared {
     fn subject() -> Option<Subject<Redis, Loop>> {
         super::subject(&[("redis.connections", "2")])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS");
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS"]
 fn records_lie_as_ycsb_lays_them() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
@@ -100,6 +101,7 @@ fn records_lie_as_ycsb_lays_them() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS"]
 fn a_servers_refusal_is_an_outcome_with_its_words() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
@@ -116,6 +118,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS_AUTH SERVAL_TEST_REDIS_PASSWORD"]
 fn passwords_right_wrong_and_missing() {
     let Some(address) = variable("SERVAL_TEST_REDIS_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_REDIS_PASSWORD").unwrap();
@@ -137,6 +140,7 @@ fn passwords_right_wrong_and_missing() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS"]
 fn a_password_for_a_server_without_one() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let store = redis(&address, &[("redis.password", "x")]).unwrap();
@@ -190,6 +194,7 @@ fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS"]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +240,7 @@ fn settings_that_cannot_be_are_refused_together() {
 fn differences() -> Differences {
     Differences {
         ordered_scan: false,
-        update_missing_is_not_found: false,
+        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::redis::INFO),
         insert_existing: InsertExisting::Merged,
         empty_records: false,
         ..Differences::default()
@@ -265,9 +270,10 @@ mod several {
         let store = with(&[("redis.hosts", &addresses)]).unwrap();
         Some(Subject::new(store, Loop, differences()).keeping(guard))
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_HOSTS");
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS_HOSTS"]
     fn keys_are_where_their_hash_says_and_scans_ask_all() {
         let Some(subject) = subject() else { return };
         let addresses = std::env::var("SERVAL_TEST_REDIS_HOSTS").unwrap();
@@ -319,7 +325,7 @@ mod cluster {
             let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
             Some(Subject::new(open(&addresses, &[]), Loop, differences()).keeping(guard))
         }
-        serval_conformance::suite!(subject);
+        serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
 
     mod shared {
@@ -329,7 +335,7 @@ mod cluster {
             let store = open(&addresses, &[("redis.connections", "2")]);
             Some(Subject::new(store, Loop, differences()).keeping(guard))
         }
-        serval_conformance::suite!(subject);
+        serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
 
     /// The address and id of the node that has a slot, by what it says itself.
@@ -353,6 +359,7 @@ mod cluster {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
     fn a_slot_that_moves_under_a_client_is_followed() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let (key, slot) = ("foo", "12182");
@@ -396,6 +403,7 @@ mod cluster {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
     fn a_lost_connection_is_opened_again() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         for connections in ["0", "1"] {
@@ -415,6 +423,7 @@ mod cluster {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_REDIS_CLUSTER"]
     fn a_cluster_for_a_server_and_a_server_for_a_cluster() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let single = with(&[("redis.hosts", &addresses)]).unwrap();
@@ -443,6 +452,7 @@ mod tls {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS_TLS SERVAL_TEST_REDIS_TLS_ROOTS"]
     fn a_certificate_of_the_root_or_any_if_one_says_so() {
         for trusted in [true, false] {
             let roots = if variable("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
@@ -464,6 +474,7 @@ mod tls {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REDIS_TLS"]
     fn a_certificate_of_nobody_trusted_and_no_tls_at_all() {
         for (settings, advice) in [(&[("redis.tls", "true")][..], "redis.tls.roots"), (&[][..], "redis.tls")]
         {
@@ -496,6 +507,7 @@ fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_REDIS_PRIMARY SERVAL_TEST_REDIS_REPLICA"]
 fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
     let (Some(primary), Some(replica)) =
         (variable("SERVAL_TEST_REDIS_PRIMARY"), variable("SERVAL_TEST_REDIS_REPLICA"))

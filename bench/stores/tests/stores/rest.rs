@@ -98,6 +98,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST"]
     fn the_data_layout_and_what_nginx_refuses() {
         let Some(store) = nginx("data/", &[("rest.insert", "put")]) else { return };
         store.prepare(&schema(), Purpose::Run).unwrap();
@@ -126,6 +127,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST"]
     fn a_method_that_there_is_not() {
         let Some(store) = nginx("methods/", &[("rest.update", "patch")]) else { return };
         with_client(&store, async |client| {
@@ -136,6 +138,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST"]
     fn a_connection_that_is_closed_in_order_costs_no_operation() {
         // The fixture's keepalive_requests is 100.
         let Some(store) = nginx("kept/", &[]) else { return };
@@ -148,6 +151,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST"]
     fn what_a_lost_connection_had_asked_for_is_not_asked_again() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = Between::new(&server, b"PUT /lost/");
@@ -166,6 +170,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST"]
     fn a_server_that_goes_away_and_comes_back() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = Between::new(&server, b"PUT /away/");
@@ -191,6 +196,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST_SOCKET"]
     fn a_unix_socket() {
         let Some(path) = variable("SERVAL_TEST_REST_SOCKET") else { return };
         let store = open(&[("rest.url", "http://anything/unix/"), ("rest.socket", &path)]).unwrap();
@@ -215,6 +221,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE SERVAL_TEST_REST_PASSWORD"]
     fn credentials_and_certificates_right() {
         let password = std::env::var("SERVAL_TEST_REST_PASSWORD").unwrap_or_default();
         let roots = roots();
@@ -232,6 +239,7 @@ mod nginx {
     }
 
     #[test]
+    #[ignore = "needs SERVAL_TEST_REST SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE"]
     fn credentials_and_certificates_wrong() {
         let roots = roots();
         let any = ("rest.tls.insecure.accept.any.certificate", "true");

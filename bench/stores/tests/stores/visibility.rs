@@ -9,7 +9,7 @@ use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, StoreError,
     properties::Reader,
 };
-use serval_stores::wrapped::{Settings, Wrapped};
+use serval_wrappers::{Settings, Wrapped};
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 const TABLE: &str = serval_conformance::TABLE;

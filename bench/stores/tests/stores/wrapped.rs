@@ -9,10 +9,8 @@ use serval_model::{
     Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status,
     Store, StoreError, properties::Reader,
 };
-use serval_stores::{
-    memory::Memory,
-    wrapped::{Clock, Settings, Wrapped},
-};
+use serval_stores::memory::Memory;
+use serval_wrappers::{Clock, Settings, Wrapped};
 use std::{
     collections::BTreeMap,
     sync::{

@@ -67,14 +67,14 @@ mod plain {
     fn subject() -> Option<super::Subject<super::Zookeeper, super::Loop>> {
         super::subject(&[])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_ZOOKEEPER");
 }
 
 mod watching {
     fn subject() -> Option<super::Subject<super::Zookeeper, super::Loop>> {
         super::subject(&[("zookeeper.watchFlag", "true")])
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(subject, "needs SERVAL_TEST_ZOOKEEPER");
 }
 
 /// With names and passwords, and nodes that are only their maker's.
@@ -89,7 +89,10 @@ mod guarded {
         let store = super::open(&settings).unwrap();
         Some(super::Subject::new(store, super::Loop, super::differences()))
     }
-    serval_conformance::suite!(subject);
+    serval_conformance::suite!(
+        subject,
+        "needs SERVAL_TEST_ZOOKEEPER_FOLDER SERVAL_TEST_ZOOKEEPER_PASSWORD SERVAL_TEST_ZOOKEEPER_TLS"
+    );
 }
 
 /// What the server that guards itself wants, on its port with TLS; the first
@@ -111,6 +114,7 @@ fn tls_settings() -> Option<Vec<(&'static str, String)>> {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn records_lie_as_ycsb_lays_them() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
@@ -147,6 +151,7 @@ fn records_lie_as_ycsb_lays_them() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_watch_is_left_once_a_node_and_set_again_when_it_has_gone_off() {
     let Some(subject) = subject(&[("zookeeper.watchFlag", "true")]) else { return };
     subject.with_client(async |client| {
@@ -164,6 +169,7 @@ fn a_watch_is_left_once_a_node_and_set_again_when_it_has_gone_off() {
 
 /// Records of several requests in one batch, all of them there afterwards.
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_batch_may_be_larger_than_a_request() {
     let Some(subject) = subject(&[]) else { return };
     let large = |key: &str| fields([("field0", key.repeat(300_000).as_bytes())]);
@@ -182,6 +188,7 @@ fn a_batch_may_be_larger_than_a_request() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER_AUTH SERVAL_TEST_ZOOKEEPER_PASSWORD"]
 fn passwords_right_wrong_and_missing() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_ZOOKEEPER_PASSWORD").unwrap();
@@ -207,6 +214,7 @@ fn passwords_right_wrong_and_missing() {
 
 /// By the scheme that every server knows.
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn what_one_user_has_made_is_not_another_s() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
@@ -237,6 +245,7 @@ fn what_one_user_has_made_is_not_another_s() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_FOLDER SERVAL_TEST_ZOOKEEPER_PASSWORD SERVAL_TEST_ZOOKEEPER_TLS"]
 fn tls_right_and_wrong() {
     let Some(settings) = tls_settings() else { return };
     let prepare = |changes: &[(&str, &str)]| {
@@ -270,6 +279,7 @@ fn tls_right_and_wrong() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn nobody_listens_and_nobody_answers() {
     let (silent, address) = silent();
     let mute = open(&[("zookeeper.connectString", &address), ("zookeeper.connect_timeout", "50ms")]).unwrap();
@@ -287,6 +297,7 @@ fn nobody_listens_and_nobody_answers() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_server_that_goes_away_and_comes_back() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = Between::new(&address, b"field0 of");
@@ -319,6 +330,7 @@ fn a_server_that_goes_away_and_comes_back() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_server_that_ceases_to_answer() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = Between::new(&address, b"field0 of");
@@ -355,6 +367,7 @@ fn a_server_that_takes_no_more_sessions() {
 
 /// A session that has been closed is over in the server too.
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_closed_session_is_gone() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
@@ -373,6 +386,7 @@ fn a_closed_session_is_gone() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn records_that_are_too_large_are_not_sent() {
     let Some(subject) = subject(&[("zookeeper.maxbuffer", "2000")]) else { return };
     subject.with_client(async |handle| {

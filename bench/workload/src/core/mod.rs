@@ -18,18 +18,20 @@ use crate::{
         AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
         Zipfian,
     },
+    files::{self, InputFiles},
     keys::{KeyFormat, KeyNumbers, KeyOrder},
     random::{Random, Rng},
-    values,
+    values::{self, RandomBytes, RandomText},
     workload::{ClientWorkload, Demand, Place, Workload},
 };
 use properties as p;
 use range::KeyRange;
 use serval_model::{
     OperationKind, Record, Reply, Schema, Share, Status,
-    properties::{Properties, Property, Reader},
+    properties::{Properties, Property, Reader, units::counted},
 };
 use std::{
+    io::Read,
     ops::Range,
     path::Path,
     sync::{Arc, atomic::AtomicU64},
@@ -84,6 +86,8 @@ pub struct Circumstances {
     pub target: Option<f64>,
     /// Whether a load goes on after an interruption: records may be there.
     pub resume: bool,
+    /// Whether the store has batches of inserts; a load of another inserts one by one.
+    pub batches: bool,
     /// The part of the records that this process loads, and of the new ones that
     /// it inserts in a run. `operations` and `target` are its own already.
     pub share: Share,
@@ -96,12 +100,21 @@ enum Action {
     ReadModifyWrite,
 }
 
+/// How random values are made: `fieldvalues` and `compressibility`.
+pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
+    let bytes = match reader.choice(&p::FIELD_VALUES) {
+        "incompressible" => RandomBytes::Incompressible,
+        _ => RandomBytes::Ycsb,
+    };
+    RandomText { bytes, compressibility: reader.number(&p::COMPRESSIBILITY) }
+}
+
 /// How values are made.
 #[derive(Debug, Clone)]
 struct Values {
     lengths: LengthChooser,
     integrity: bool,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Values {
@@ -111,7 +124,7 @@ impl Values {
             if self.integrity {
                 values::write_integrity(out, key, field, length);
             } else {
-                values::write_random(out, length, self.compressibility, rng);
+                self.text.write(out, length, rng);
             }
         });
     }
@@ -205,7 +218,7 @@ fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, Dist
 }
 
 /// Reads the distribution of field lengths.
-pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+pub(crate) fn field_lengths(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {
     let length = reader.size(&p::FIELD_LENGTH);
     let shortest = reader.size(&p::MIN_FIELD_LENGTH);
     if length > FIELD_LENGTH_MAX {
@@ -223,7 +236,7 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
         }
         kind @ ("histogram" | "exacthistogram") => {
             let path = reader.path(&p::FIELD_LENGTH_HISTOGRAM).unwrap_or_default();
-            match read_histogram(&path) {
+            match read_histogram(files, &path) {
                 Ok(histogram) if kind == "histogram" => Some(LengthChooser::Histogram(histogram)),
                 Ok(histogram) => Some(LengthChooser::ExactHistogram(histogram)),
                 Err(problem) => {
@@ -236,14 +249,11 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
     }
 }
 
-fn read_histogram(path: &Path) -> Result<Histogram, String> {
-    let place = path.display();
-    let size = std::fs::metadata(path).map_err(|e| format!("{place}: cannot be read: {e}"))?.len();
-    if size > HISTOGRAM_FILE_MAX {
-        return Err(format!("{place}: has {size} bytes, at most {HISTOGRAM_FILE_MAX} are read"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| format!("{place}: cannot be read: {e}"))?;
-    Histogram::parse(&bytes).map_err(|error| format!("{place}: {error}"))
+fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, String> {
+    let mut bytes = Vec::new();
+    let read = files::open(files, path, HISTOGRAM_FILE_MAX)?.read_to_end(&mut bytes);
+    read.map_err(|error| files::unreadable(path, &error))?;
+    Histogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the shares of operations; their sum must be above zero.
@@ -349,13 +359,17 @@ fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
 }
 
 impl CoreWorkload {
-    /// From its properties. Faults go to the reader; `None` when there were
-    /// some without which nothing can be built.
-    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<CoreWorkload> {
+    /// From its properties and the files that they name. Faults go to the reader; `None` when
+    /// there were some without which nothing can be built.
+    pub fn open(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        files: &dyn InputFiles,
+    ) -> Option<CoreWorkload> {
         let prefix = reader.text(&p::FIELD_NAME_PREFIX);
         let fields: Vec<String> =
             (0..reader.count(&p::FIELD_COUNT).max(1)).map(|i| format!("{prefix}{i}")).collect();
-        let lengths = field_lengths(reader);
+        let lengths = field_lengths(reader, files);
         let integrity = reader.flag(&p::DATA_INTEGRITY);
         if integrity && reader.choice(&p::FIELD_LENGTH_DISTRIBUTION) != "constant" {
             reader.fault(
@@ -406,14 +420,14 @@ impl CoreWorkload {
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let keys = key_format(reader);
-        let compressibility = reader.number(&p::COMPRESSIBILITY);
+        let text = random_text(reader);
         let shared = Shared {
             phase: facts.phase,
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
             dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
-            values: Values { lengths: lengths?, integrity, compressibility },
+            values: Values { lengths: lengths?, integrity, text },
             mix: mix?,
             actions,
             demands,
@@ -426,7 +440,7 @@ impl CoreWorkload {
             range,
             next_load: AtomicU64::new(first_key),
             load_count,
-            batch: reader.count(&p::BATCH_SIZE).max(1),
+            batch: Some(reader.count(&p::BATCH_SIZE)).filter(|_| facts.batches).unwrap_or(1).max(1),
             retries: Retries {
                 limit: reader.count(&p::INSERT_RETRY_LIMIT),
                 interval: reader.duration(&p::INSERT_RETRY_INTERVAL),
@@ -554,13 +568,16 @@ impl Workload for CoreWorkload {
         let ranged = matches!(self.0.chooser, KeyChooser::Zipfian(_) | KeyChooser::ScatteredZipf(_));
         let (end, range) = (self.0.inserts.end(), &self.0.range);
         if self.0.phase == Phase::Run && ranged && end > range.end {
+            let unused = match end - range.end {
+                1 => "the last record was".to_owned(),
+                n => format!("the last {n} records were"),
+            };
             return vec![format!(
-                "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
+                "the key range ran out: it was laid out for {} and there were {}; {unused} \
                  never chosen. Set expectedoperations to more, or operationcount to what is done; proportions that \
                  do not sum to 1 make the last of them larger than it says",
-                range.end.saturating_sub(range.records),
+                counted(range.end.saturating_sub(range.records), "insert"),
                 end - range.records,
-                end - range.end,
             )];
         }
         Vec::new()

@@ -6,6 +6,7 @@ use super::{Shared, Values};
 use crate::{
     distribution::{DistributionError, KeyChooser, LengthChooser},
     random::{Random, Rng},
+    values::RandomText,
 };
 use serval_model::{FieldSelection, Record, Reply, Status};
 use std::sync::Arc;
@@ -125,9 +126,9 @@ impl Tools {
         self.values.lengths.draw(rng)
     }
 
-    /// Share of a value that is one repeated character.
-    pub fn compressibility(&self) -> f64 {
-        self.values.compressibility
+    /// How random values are made.
+    pub fn random_text(&self) -> RandomText {
+        self.values.text
     }
 
     /// Records of a scan.

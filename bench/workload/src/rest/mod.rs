@@ -31,13 +31,14 @@ mod trace;
 pub use trace::{TRACE_FILE_MAX, Trace, URL_LENGTH_MAX};
 
 use crate::{
-    core::{Circumstances, Phase, field_lengths, properties as c},
+    core::{Circumstances, Phase, field_lengths, properties as c, random_text},
     distribution::{
         Discrete, DistributionError, ExactZipf, Exponential, Hotspot, LengthChooser, Sequential, Uniform,
         Zipfian,
     },
+    files::InputFiles,
     random::Rng,
-    values,
+    values::RandomText,
     workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload},
 };
 use properties as p;
@@ -107,13 +108,13 @@ struct Verb {
 #[derive(Debug, Clone)]
 struct Bodies {
     sizes: LengthChooser,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Bodies {
     fn push(&mut self, record: &mut Record, rng: &mut Rng) {
         let size = self.sizes.draw(rng) as usize;
-        record.push_with(DATA, |out| values::write_random(out, size, self.compressibility, rng));
+        record.push_with(DATA, |out| self.text.write(out, size, rng));
     }
 }
 
@@ -175,7 +176,7 @@ fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Choose
 }
 
 /// Reads the verbs with their traces; faults of all of them are noted.
-fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
+fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
     // In the order of YCSB's walk over the shares.
     let all = [
         (&p::READ, OperationKind::Read),
@@ -206,7 +207,7 @@ fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> 
         let same = known.iter().find(|(other, most, _)| *other == path && *most == count);
         let trace = match same {
             Some((_, _, trace)) => Some(Arc::clone(trace)),
-            None => match Trace::read(&path, count) {
+            None => match Trace::read(files, &path, count) {
                 Ok(trace) => {
                     let trace = Arc::new(trace);
                     known.push((path, count, Arc::clone(&trace)));
@@ -233,9 +234,9 @@ fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> 
     whole.then_some((verbs, weights, demands))
 }
 
-fn sizes(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+fn sizes(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {
     if reader.choice(&c::FIELD_LENGTH_DISTRIBUTION) != "zipfian" {
-        return field_lengths(reader);
+        return field_lengths(reader, files);
     }
     let (longest, exponent) = (reader.size(&c::FIELD_LENGTH), reader.number(&p::SIZE_EXPONENT));
     if longest > crate::core::FIELD_LENGTH_MAX {
@@ -248,12 +249,16 @@ fn sizes(reader: &mut Reader<'_>) -> Option<LengthChooser> {
 }
 
 impl RestWorkload {
-    /// From its properties. Faults go to the reader; `None` when there were
-    /// some without which nothing can be built.
-    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<RestWorkload> {
-        let verbs = verbs(reader);
-        let sizes = sizes(reader);
-        let compressibility = reader.number(&c::COMPRESSIBILITY);
+    /// From its properties and the files that they name. Faults go to the reader; `None` when
+    /// there were some without which nothing can be built.
+    pub fn open(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        files: &dyn InputFiles,
+    ) -> Option<RestWorkload> {
+        let verbs = verbs(reader, files);
+        let sizes = sizes(reader, files);
+        let text = random_text(reader);
         let keep_going = reader.flag(&c::INSERT_KEEP_GOING);
         let (verbs, weights, demands) = verbs?;
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
@@ -276,7 +281,7 @@ impl RestWorkload {
             verbs,
             mix: mix?,
             demands,
-            bodies: Bodies { sizes: sizes?, compressibility },
+            bodies: Bodies { sizes: sizes?, text },
             load,
             next_load: AtomicU64::new(0),
             keep_going,

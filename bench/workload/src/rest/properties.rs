@@ -158,6 +158,7 @@ pub const PROPERTIES: Table = Table {
         &core::FIELD_LENGTH_HISTOGRAM,
         &SIZE_EXPONENT,
         &SIZE_FILE,
+        &core::FIELD_VALUES,
         &core::COMPRESSIBILITY,
         &core::INSERT_KEEP_GOING,
     ],

@@ -1,8 +1,8 @@
 //! A trace: the URLs of a file, one a line.
 
+use crate::files::{self, InputFiles};
 use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     path::Path,
 };
 
@@ -26,16 +26,9 @@ pub struct Trace {
 
 impl Trace {
     /// Reads the first `most` URLs of a file. Faults say file and line.
-    pub fn read(path: &Path, most: u64) -> Result<Trace, String> {
-        let place = path.display();
-        let unreadable = |error: io::Error| format!("{place}: cannot be read: {error}");
-        let file = File::open(path).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
-        if size > TRACE_FILE_MAX {
-            return Err(format!("{place}: has {size} bytes, at most {TRACE_FILE_MAX} are read"));
-        }
-        // What is no file may have more than it says.
-        Trace::parse(BufReader::new(file.take(TRACE_FILE_MAX)), &place.to_string(), most)
+    pub fn read(files: &dyn InputFiles, path: &Path, most: u64) -> Result<Trace, String> {
+        let content = files::open(files, path, TRACE_FILE_MAX)?;
+        Trace::parse(BufReader::new(content), &path.display().to_string(), most)
     }
 
     fn parse(mut lines: impl BufRead, place: &str, most: u64) -> Result<Trace, String> {
@@ -114,6 +107,8 @@ fn url(line: &[u8]) -> Result<&str, String> {
 #[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
+    use crate::files::InputFile;
+    use std::{collections::BTreeMap, io};
 
     fn parse(text: &[u8], most: u64) -> Result<Trace, String> {
         Trace::parse(text, "t.txt", most)
@@ -146,15 +141,19 @@ mod tests {
         assert_eq!(gaps.matches("t.txt:").count(), FAULTS_MAX);
         let long = "x".repeat(URL_LENGTH_MAX + 1);
         assert!(parse(long.as_bytes(), 1).unwrap_err().contains("at most"));
-        assert!(
-            Trace::read(Path::new("/nowhere.txt"), 1).unwrap_err().contains("/nowhere.txt: cannot be read")
-        );
+        let nothing = BTreeMap::new();
+        let problem = Trace::read(&nothing, Path::new("/nowhere.txt"), 1).unwrap_err();
+        assert!(problem.contains("/nowhere.txt: cannot be read"), "{problem}");
     }
 
     #[test]
     fn a_file_that_is_too_large_is_not_read() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(TRACE_FILE_MAX + 1).unwrap();
-        assert!(Trace::read(file.path(), 1).unwrap_err().contains("at most"));
+        struct Huge;
+        impl InputFiles for Huge {
+            fn open(&self, _: &Path) -> io::Result<InputFile> {
+                Ok(InputFile { size: TRACE_FILE_MAX + 1, content: Box::new(io::empty()) })
+            }
+        }
+        assert!(Trace::read(&Huge, Path::new("t.txt"), 1).unwrap_err().contains("at most"));
     }
 }

@@ -8,6 +8,7 @@ use crate::{
 use std::fs;
 
 #[test]
+#[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
 fn a_file_with_an_address_stands_for_the_database() {
     let Some(ready) = ready() else { return };
     for kind in OURS {

@@ -22,7 +22,7 @@ pub(crate) fn ready() -> Option<Ready> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let (stand_in, programs) = (folder("YESQUEL_TEST_STAND_IN"), folder("YESQUEL_TEST_PROGRAMS"));
     if stand_in.is_none() || programs.is_none() {
-        eprintln!("skipped: YESQUEL_TEST_PROGRAMS is not set; 'cargo xtask test' installs the programs");
+        panic!("YESQUEL_TEST_PROGRAMS is not set: 'cargo xtask test' installs the programs and sets it");
     }
     Some(Ready { stand_in: stand_in?, programs: programs? })
 }

@@ -95,6 +95,7 @@ fn cpython(ready: &Ready, kind: Kind) -> BTreeMap<String, String> {
 }
 
 #[test]
+#[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
 fn cpython_s_tests() {
     let Some(ready) = ready() else { return };
     let expected = cpython(&ready, Kind::Debian);
@@ -111,6 +112,7 @@ fn cpython_s_tests() {
 }
 
 #[test]
+#[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
 fn sqlalchemy_s_tests_of_its_dialect() {
     let Some(ready) = ready() else { return };
     let passed = [Kind::Debian, Kind::File, Kind::Folder, Kind::Unix].map(|kind| {
@@ -132,6 +134,7 @@ fn sqlalchemy_s_tests_of_its_dialect() {
 }
 
 #[test]
+#[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
 fn a_part_of_django_s_tests() {
     let Some(ready) = ready() else { return };
     let place = Place::new(&ready, Kind::Unix);

@@ -74,7 +74,7 @@ public final class Driver {
     new Driver(new In(input), new Out(output)).run(opener);
   }
 
-  private static Thread daemon(String name, Runnable task) {
+  static Thread daemon(String name, Runnable task) {
     Thread thread = new Thread(task, name);
     thread.setDaemon(true);
     return thread;

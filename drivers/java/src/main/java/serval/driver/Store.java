@@ -8,8 +8,10 @@ public interface Store {
   /** The store's name, for messages. */
   String name();
 
-  /** The verbs that it has: bits of the protocol's capabilities. */
-  int capabilities();
+  /** The verbs that it has, as bits of the protocol's capabilities: by default all but batches of inserts. */
+  default int capabilities() {
+    return 0b11111;
+  }
 
   /** Facts for the result, such as versions. */
   Map<String, String> facts();

@@ -42,12 +42,6 @@ final class YcsbStore implements Store {
   }
 
   @Override
-  public int capabilities() {
-    // YCSB's bindings do not say what they have; NOT_IMPLEMENTED shows it.
-    return 0b11111;
-  }
-
-  @Override
   public Map<String, String> facts() {
     Map<String, String> facts = new HashMap<>();
     facts.put("class", type.getName());

@@ -6,9 +6,6 @@ import java.util.Properties;
 import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.accumulo.core.client.Accumulo;
 import org.apache.accumulo.core.client.AccumuloClient;
@@ -19,17 +16,15 @@ import org.apache.accumulo.core.client.admin.TimeType;
 import org.apache.accumulo.core.security.SystemPermission;
 import org.apache.hadoop.io.Text;
 import serval.driver.Client;
+import serval.driver.Setup;
 import serval.driver.Store;
+import serval.driver.Words;
 
 /**
  * Accumulo, laid out as YCSB's binding accumulo1.9 lays it: a row a record under its key, one column family, a qualifier a
  * field. One connection is shared by all clients; each has a thread and a batch writer of its own.
  */
 final class AccumuloStore implements Store {
-  /** Where YCSB's instructions for tables of several parts split them: user1000 to user9999. */
-  private static final int SPLITS_FROM = 1000;
-  private static final int SPLITS_TO = 9999;
-
   private final Settings settings;
   private AccumuloClient accumulo;
 
@@ -40,11 +35,6 @@ final class AccumuloStore implements Store {
   @Override
   public String name() {
     return "Accumulo";
-  }
-
-  @Override
-  public int capabilities() {
-    return 0b11111;
   }
 
   @Override
@@ -60,27 +50,19 @@ final class AccumuloStore implements Store {
 
   @Override
   public void prepare(String table, List<String> fields, boolean load) throws Exception {
-    // Its client looks for servers that are not there without an end.
-    FutureTask<Void> task = new FutureTask<>(() -> {
-      connect(table, load);
-      return null;
-    });
-    Thread thread = new Thread(task, "connect");
-    thread.setDaemon(true);
-    thread.start();
     try {
-      task.get(settings.connectMilliseconds, TimeUnit.MILLISECONDS);
+      Setup.within(settings.connectMilliseconds, () -> {
+        connect(table, load);
+        return null;
+      });
     } catch (TimeoutException late) {
-      thread.interrupt();
       throw new IllegalStateException("no answer from " + where() + " within " + settings.connectMilliseconds
           + " ms (accumulo.connecttimeout): does it run there, and are accumulo.zooKeepers and accumulo.instanceName right?");
-    } catch (ExecutionException error) {
-      Throwable cause = error.getCause();
-      if (cause instanceof IllegalArgumentException told) {
-        throw told;
-      }
-      String hint = cause instanceof AccumuloSecurityException ? " (accumulo.username, accumulo.password)" : "";
-      throw new IllegalStateException(where() + hint + ": " + Failures.words(cause), null);
+    } catch (IllegalArgumentException told) {
+      throw told;
+    } catch (Exception error) {
+      String hint = error instanceof AccumuloSecurityException ? " (accumulo.username, accumulo.password)" : "";
+      throw new IllegalStateException(where() + hint + ": " + Words.withCause(error), null);
     }
   }
 
@@ -95,7 +77,7 @@ final class AccumuloStore implements Store {
         accumulo = Accumulo.newClient().from(settings.client).build();
       } catch (RuntimeException error) {
         // Of an instance that ZooKeeper does not know.
-        throw new IllegalStateException(Failures.words(error), null);
+        throw new IllegalStateException(Words.withCause(error), null);
       }
     }
     // Nothing before the first operation asks who we are.
@@ -109,7 +91,8 @@ final class AccumuloStore implements Store {
     }
     // By the clock, a delete hides what is written after it in the same millisecond.
     NewTableConfiguration made = new NewTableConfiguration().setTimeType(TimeType.LOGICAL);
-    SortedSet<Text> splits = splits(settings.tablets);
+    SortedSet<Text> splits = new TreeSet<>();
+    Setup.splits(settings.tablets).forEach(key -> splits.add(new Text(key)));
     if (!splits.isEmpty()) {
       made.withSplits(splits);
     }
@@ -118,15 +101,6 @@ final class AccumuloStore implements Store {
     } catch (TableExistsException raced) {
       // Another client of the same load was faster.
     }
-  }
-
-  /** Where so many tablets meet, for YCSB's hashed keys. */
-  private static SortedSet<Text> splits(int tablets) {
-    SortedSet<Text> splits = new TreeSet<>();
-    for (int i = 1; i < tablets; i++) {
-      splits.add(new Text("user" + (SPLITS_FROM + (long) i * (SPLITS_TO - SPLITS_FROM) / tablets)));
-    }
-    return splits;
   }
 
   @Override

@@ -9,13 +9,14 @@ import org.apache.accumulo.core.client.TimedOutException;
 import org.apache.accumulo.core.client.TableDeletedException;
 import serval.driver.Client.Outcome;
 import serval.driver.Client.Status;
+import serval.driver.Words;
 
 /** What Accumulo's exceptions mean to a run. */
 final class Failures {
   private Failures() {}
 
   static Outcome outcome(Throwable error) {
-    return Outcome.of(status(error), words(error));
+    return Outcome.of(status(error), Words.withCause(error));
   }
 
   static Status status(Throwable error) {
@@ -41,20 +42,5 @@ final class Failures {
       }
     }
     return error instanceof AccumuloException ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
-  }
-
-  static String words(Throwable error) {
-    Throwable cause = error;
-    while (cause.getCause() != null && cause.getCause() != cause) {
-      cause = cause.getCause();
-    }
-    String words = first(error);
-    return cause == error ? words : words + ": " + first(cause);
-  }
-
-  private static String first(Throwable error) {
-    String message = error.getMessage() == null ? "" : error.getMessage().lines().findFirst().orElse("");
-    String name = error.getClass().getSimpleName();
-    return message.isEmpty() ? name : name + ": " + message;
   }
 }

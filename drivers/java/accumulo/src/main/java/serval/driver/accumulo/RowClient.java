@@ -20,6 +20,7 @@ import org.apache.accumulo.core.iterators.user.WholeRowIterator;
 import org.apache.accumulo.core.security.Authorizations;
 import org.apache.hadoop.io.Text;
 import serval.driver.Client;
+import serval.driver.Words;
 
 /** A client's own batch writer, and a scanner an operation, as Accumulo has them. */
 final class RowClient implements Client {
@@ -253,7 +254,7 @@ final class RowClient implements Client {
         // It says again what is told here.
       }
     }
-    String words = Failures.words(rejected);
+    String words = Words.withCause(rejected);
     if (settings.buffering) {
       words = "of " + most + " buffered writes some or all have failed: " + words;
     }
@@ -276,8 +277,8 @@ final class RowClient implements Client {
         old.close();
         outcome = Outcome.OK;
       } catch (MutationsRejectedException rejected) {
-        String words = "of " + count + " buffered writes some or all have failed: " + Failures.words(rejected);
-        outcome = Outcome.of(Failures.status(rejected), settings.buffering ? words : Failures.words(rejected));
+        String words = "of " + count + " buffered writes some or all have failed: " + Words.withCause(rejected);
+        outcome = Outcome.of(Failures.status(rejected), settings.buffering ? words : Words.withCause(rejected));
       }
       return told(outcome, count, start);
     });

@@ -8,6 +8,7 @@ import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import org.apache.accumulo.core.client.BatchWriterConfig;
 import org.apache.accumulo.core.client.Durability;
+import serval.driver.Given;
 
 /** The store's properties. Serval has checked them and filled in the defaults, which live there ({@code serval stores accumulo}). */
 final class Settings {
@@ -23,39 +24,40 @@ final class Settings {
   final long timeoutMilliseconds;
   final long connectMilliseconds;
 
-  Settings(Properties given) throws IOException {
+  Settings(Properties properties) throws IOException {
+    Given given = new Given(properties, "accumulo");
     client = client(given);
-    family = text(given, "accumulo.columnFamily");
-    buffering = Boolean.parseBoolean(text(given, "accumulo.clientbuffering"));
-    tellsFlushes = buffering && "told".equals(given.getProperty("driver.flushes"));
-    create = Boolean.parseBoolean(text(given, "accumulo.create"));
-    tablets = Integer.parseInt(text(given, "accumulo.tablets"));
-    timeoutMilliseconds = Long.parseLong(text(given, "accumulo.timeout"));
-    connectMilliseconds = Long.parseLong(text(given, "accumulo.connecttimeout"));
+    family = given.text("accumulo.columnFamily");
+    buffering = given.flag("accumulo.clientbuffering");
+    tellsFlushes = buffering && given.tellsFlushes();
+    create = given.flag("accumulo.create");
+    tablets = given.count("accumulo.tablets");
+    timeoutMilliseconds = given.number("accumulo.timeout");
+    connectMilliseconds = given.number("accumulo.connecttimeout");
     writer = new BatchWriterConfig()
-        .setMaxMemory(Long.parseLong(text(given, "accumulo.batchWriterSize")))
-        .setMaxLatency(Long.parseLong(text(given, "accumulo.batchWriterMaxLatency")), TimeUnit.MILLISECONDS)
+        .setMaxMemory(given.number("accumulo.batchWriterSize"))
+        .setMaxLatency(given.number("accumulo.batchWriterMaxLatency"), TimeUnit.MILLISECONDS)
         .setTimeout(timeoutMilliseconds, TimeUnit.MILLISECONDS)
-        .setDurability(Durability.valueOf(text(given, "accumulo.durability").toUpperCase(java.util.Locale.ROOT)));
+        .setDurability(given.choice(Durability.class, "accumulo.durability"));
     // As YCSB: half of the processors, at least one.
-    int threads = Integer.parseInt(text(given, "accumulo.batchWriterThreads"));
+    int threads = given.count("accumulo.batchWriterThreads");
     writer.setMaxWriteThreads(threads > 0 ? threads : Math.max(1, Runtime.getRuntime().availableProcessors() / 2));
   }
 
-  private static Properties client(Properties given) throws IOException {
+  private static Properties client(Given given) throws IOException {
     Properties client = new Properties();
-    String file = given.getProperty("accumulo.clientProperties", "");
+    String file = given.optional("accumulo.clientProperties", "");
     if (!file.isEmpty()) {
       try (Reader reader = Files.newBufferedReader(Path.of(file))) {
         client.load(reader);
       }
     }
-    set(client, "instance.name", given.getProperty("accumulo.instanceName"));
-    set(client, "instance.zookeepers", given.getProperty("accumulo.zooKeepers"));
-    set(client, "auth.principal", given.getProperty("accumulo.username"));
-    if (given.getProperty("accumulo.password") != null) {
+    set(client, "instance.name", given.optional("accumulo.instanceName", null));
+    set(client, "instance.zookeepers", given.optional("accumulo.zooKeepers", null));
+    set(client, "auth.principal", given.optional("accumulo.username", null));
+    if (given.optional("accumulo.password", null) != null) {
       client.setProperty("auth.type", "password");
-      client.setProperty("auth.token", given.getProperty("accumulo.password"));
+      client.setProperty("auth.token", given.optional("accumulo.password", null));
     }
     for (String name : new String[] {"instance.name", "instance.zookeepers", "auth.principal", "auth.type", "auth.token"}) {
       if (client.getProperty(name, "").isEmpty()) {
@@ -70,13 +72,5 @@ final class Settings {
     if (value != null) {
       client.setProperty(name, value);
     }
-  }
-
-  private static String text(Properties given, String name) {
-    String text = given.getProperty(name);
-    if (text == null) {
-      throw new IllegalArgumentException(name + " is not set; 'serval load accumulo' and 'serval run accumulo' set it");
-    }
-    return text;
   }
 }

@@ -9,17 +9,15 @@ import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.security.AccessDeniedException;
 import serval.driver.Client.Outcome;
 import serval.driver.Client.Status;
+import serval.driver.Words;
 
 /** What HBase's exceptions mean to a run. */
 final class Failures {
-  /** Its messages may hold stack traces. */
-  private static final int WORDS_MAX = 300;
-
   private Failures() {}
 
   static Outcome outcome(Throwable error) {
     Throwable cause = cause(error);
-    return Outcome.of(status(cause), words(cause));
+    return Outcome.of(status(cause), Words.of(cause));
   }
 
   /** What made the tries fail that HBase's client has given up. */
@@ -46,20 +44,15 @@ final class Failures {
         || error instanceof TableNotFoundException) {
       return Status.BAD_REQUEST;
     }
-    // HBase says so of its ZooKeeper in nothing but words.
-    if (error instanceof DoNotRetryIOException && String.valueOf(error.getMessage()).contains("Zookeeper")) {
-      return Status.SERVICE_UNAVAILABLE;
-    }
     if (error instanceof DoNotRetryIOException && !(error instanceof RetriesExhaustedException)) {
-      return Status.ERROR;
+      return isOfZooKeeper(error) ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
     }
     // Servers that are gone, do not answer, or are too busy.
     return error instanceof IOException ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
   }
 
-  private static String words(Throwable error) {
-    String message = error.getMessage() == null ? "" : error.getMessage().lines().findFirst().orElse("");
-    String words = message.isEmpty() ? error.getClass().getSimpleName() : error.getClass().getSimpleName() + ": " + message;
-    return words.length() > WORDS_MAX ? words.substring(0, WORDS_MAX) + "..." : words;
+  /** HBase's client has no type for a ZooKeeper that it cannot reach, only these words. */
+  private static boolean isOfZooKeeper(Throwable error) {
+    return String.valueOf(error.getMessage()).contains("Zookeeper");
   }
 }

@@ -8,12 +8,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
-import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
-import java.util.concurrent.FutureTask;
 import java.util.concurrent.ScheduledExecutorService;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.HConstants;
@@ -32,6 +28,7 @@ import org.apache.hadoop.hbase.util.Bytes;
 import org.apache.hadoop.hbase.util.VersionInfo;
 import org.apache.hadoop.security.UserGroupInformation;
 import serval.driver.Client;
+import serval.driver.Setup;
 import serval.driver.Store;
 
 /** HBase by its own client, laid out as YCSB does: the key is the row, a field a qualifier of one family. */
@@ -62,11 +59,6 @@ final class HBaseStore implements Store {
   }
 
   @Override
-  public int capabilities() {
-    return 0b11111;
-  }
-
-  @Override
   public Map<String, String> facts() {
     Map<String, String> facts = new LinkedHashMap<>();
     facts.put("client", "hbase-client " + VersionInfo.getVersion());
@@ -86,13 +78,18 @@ final class HBaseStore implements Store {
   @Override
   public void prepare(String table, List<String> fields, boolean load) throws Exception {
     TableName name = name(table);
-    // HBase's client asks again for minutes where nobody answers.
-    boolean there = bounded(() -> {
-      connect();
-      try (Admin admin = connection.getAdmin()) {
-        return admin.tableExists(name);
-      }
-    });
+    boolean there;
+    try {
+      there = Setup.within(settings.connectMilliseconds, () -> {
+        connect();
+        try (Admin admin = connection.getAdmin()) {
+          return admin.tableExists(name);
+        }
+      });
+    } catch (TimeoutException late) {
+      throw new IOException("no HBase answers at " + address() + " within " + settings.connectMilliseconds
+          + " ms (hbase.connecttimeout): do its master and region servers run, and is zookeeper.znode.parent theirs?");
+    }
     try (Admin admin = connection.getAdmin()) {
       if (!there && load && settings.create) {
         create(admin, name);
@@ -162,23 +159,6 @@ final class HBaseStore implements Store {
         + "): set hbase.zookeeper.quorum and hbase.zookeeper.property.clientPort, or hbase.site");
   }
 
-  /** Does something that may hang, and waits no longer than hbase.connecttimeout. */
-  private <T> T bounded(Callable<T> something) throws Exception {
-    FutureTask<T> task = new FutureTask<>(something);
-    Thread thread = new Thread(task, "connect");
-    thread.setDaemon(true);
-    thread.start();
-    try {
-      return task.get(settings.connectMilliseconds, TimeUnit.MILLISECONDS);
-    } catch (TimeoutException late) {
-      thread.interrupt();
-      throw new IOException("no HBase answers at " + address() + " within " + settings.connectMilliseconds
-          + " ms (hbase.connecttimeout): do its master and region servers run, and is zookeeper.znode.parent theirs?");
-    } catch (ExecutionException error) {
-      throw error.getCause() instanceof Exception cause ? cause : error;
-    }
-  }
-
   private void create(Admin admin, TableName name) throws IOException {
     String namespace = name.getNamespaceAsString();
     if (!namespace.equals(NamespaceDescriptor.DEFAULT_NAMESPACE_NAME_STR)) {
@@ -199,13 +179,9 @@ final class HBaseStore implements Store {
     }
   }
 
-  /** The keys between regions that YCSB's documentation recommends; null for one region. */
+  /** The keys between regions; null for one region. */
   private static byte[][] splits(int regions) {
-    byte[][] splits = new byte[regions - 1][];
-    for (int i = 1; i < regions; i++) {
-      splits[i - 1] = Bytes.toBytes("user" + (1000 + (long) i * (9999 - 1000) / regions));
-    }
-    return regions > 1 ? splits : null;
+    return regions > 1 ? Setup.splits(regions).stream().map(Bytes::toBytes).toArray(byte[][]::new) : null;
   }
 
   @Override

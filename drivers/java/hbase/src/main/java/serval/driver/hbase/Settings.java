@@ -12,6 +12,7 @@ import org.apache.hadoop.hbase.client.Durability;
 import org.apache.hadoop.hbase.filter.BinaryComparator;
 import org.apache.hadoop.hbase.filter.ValueFilter;
 import org.apache.hadoop.hbase.util.Bytes;
+import serval.driver.Given;
 
 /** The store's properties. Serval has checked them and filled in the defaults, which live there ({@code serval stores hbase}). */
 final class Settings {
@@ -39,28 +40,29 @@ final class Settings {
   final String principal;
   final String keytab;
 
-  Settings(Properties given) throws IOException {
-    configuration = configuration(given);
-    namespace = given.getProperty("hbase.namespace", "");
-    family = Bytes.toBytes(text(given, "columnfamily"));
-    buffering = flag(given, "clientbuffering");
-    bufferBytes = Long.parseLong(text(given, "writebuffersize"));
-    bufferMilliseconds = Long.parseLong(text(given, "hbase.writebufferlatency"));
-    tellsFlushes = "told".equals(given.getProperty("driver.flushes"));
-    durability = Durability.valueOf(text(given, "durability"));
-    create = flag(given, "hbase.create");
-    regions = Integer.parseInt(text(given, "hbase.regions"));
-    newVersionBehavior = flag(given, "hbase.newversionbehavior");
-    connectMilliseconds = Long.parseLong(text(given, "hbase.connecttimeout"));
-    pageFilter = flag(given, "hbase.usepagefilter");
-    valueFilter = flag(given, "hbase.usescanvaluefiltering") ? valueFilter(given) : null;
-    principal = given.getProperty("principal");
-    keytab = given.getProperty("keytab");
+  Settings(Properties properties) throws IOException {
+    Given given = new Given(properties, "hbase");
+    configuration = configuration(properties, given);
+    namespace = given.optional("hbase.namespace", "");
+    family = Bytes.toBytes(given.text("columnfamily"));
+    buffering = given.flag("clientbuffering");
+    bufferBytes = given.number("writebuffersize");
+    bufferMilliseconds = given.number("hbase.writebufferlatency");
+    tellsFlushes = given.tellsFlushes();
+    durability = given.choice(Durability.class, "durability");
+    create = given.flag("hbase.create");
+    regions = given.count("hbase.regions");
+    newVersionBehavior = given.flag("hbase.newversionbehavior");
+    connectMilliseconds = given.number("hbase.connecttimeout");
+    pageFilter = given.flag("hbase.usepagefilter");
+    valueFilter = given.flag("hbase.usescanvaluefiltering") ? valueFilter(given) : null;
+    principal = given.optional("principal", null);
+    keytab = given.optional("keytab", null);
   }
 
-  private static Configuration configuration(Properties given) throws IOException {
+  private static Configuration configuration(Properties properties, Given given) throws IOException {
     Configuration configuration = HBaseConfiguration.create();
-    String site = given.getProperty("hbase.site", "");
+    String site = given.optional("hbase.site", "");
     if (!site.isEmpty()) {
       try {
         configuration.addResource(new File(site).toURI().toURL());
@@ -68,35 +70,23 @@ final class Settings {
         throw new IOException("hbase.site=" + site + " is no path", error);
       }
     }
-    for (String name : given.stringPropertyNames()) {
+    for (String name : properties.stringPropertyNames()) {
       if (PASSED_ON.stream().anyMatch(name::startsWith)) {
-        configuration.set(name, given.getProperty(name));
+        configuration.set(name, properties.getProperty(name));
       }
     }
-    String timeout = text(given, "hbase.timeout");
+    String timeout = given.text("hbase.timeout");
     for (String name : List.of("hbase.client.operation.timeout", "hbase.client.meta.operation.timeout",
         "hbase.client.scanner.timeout.period", "hbase.rpc.timeout")) {
-      if (given.getProperty(name) == null) {
+      if (properties.getProperty(name) == null) {
         configuration.set(name, timeout);
       }
     }
     return configuration;
   }
 
-  private static ValueFilter valueFilter(Properties given) {
-    CompareOperator operator = CompareOperator.valueOf(text(given, "hbase.scanfilteroperator").toUpperCase(java.util.Locale.ROOT));
-    return new ValueFilter(operator, new BinaryComparator(Bytes.fromHex(text(given, "hbase.scanfiltervalue"))));
-  }
-
-  private static String text(Properties given, String name) {
-    String text = given.getProperty(name);
-    if (text == null) {
-      throw new IllegalArgumentException(name + " is not set; 'serval load hbase' and 'serval run hbase' set it");
-    }
-    return text;
-  }
-
-  private static boolean flag(Properties given, String name) {
-    return Boolean.parseBoolean(text(given, name));
+  private static ValueFilter valueFilter(Given given) {
+    CompareOperator operator = given.choice(CompareOperator.class, "hbase.scanfilteroperator");
+    return new ValueFilter(operator, new BinaryComparator(Bytes.fromHex(given.text("hbase.scanfiltervalue"))));
   }
 }

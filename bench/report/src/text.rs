@@ -1,0 +1,63 @@
+//! Texts that come from outside, made fit to be shown.
+
+use serval_result::document::ResultDocument;
+use std::fmt::Display;
+
+/// `run of CoreWorkload on redis`, after the label if there is one. Workloads
+/// are classes in packages to YCSB, and scripts files in folders; their last
+/// names say enough.
+pub fn title(document: &ResultDocument) -> String {
+    let run = &document.run;
+    let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
+    let divider = if run.workload.ends_with(".lua") { ['/', '\\'] } else { ['.', '.'] };
+    let workload = run.workload.rsplit(divider).next().unwrap_or(&run.workload);
+    format!("{label}{} of {workload} on {}", run.phase, run.store)
+}
+
+/// What came from outside, without characters that steer a terminal, and cut.
+pub fn printable(text: &str, max: usize) -> String {
+    let mut clean = String::new();
+    for (index, c) in text.chars().enumerate() {
+        if index >= max {
+            clean.push('…');
+            break;
+        }
+        clean.push(if c.is_control() || turns(c) { ' ' } else { c });
+    }
+    clean
+}
+
+/// Whether a character turns the direction of what stands behind it, over the end of its own text: a name
+/// must not change how the numbers beside it are read.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
+}
+
+/// Text as part of a page: in an element or in a quoted attribute.
+pub(crate) fn escape(text: impl Display) -> String {
+    let mut out = String::new();
+    for c in text.to_string().chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Not allowed in HTML.
+            c if (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_are_not_steered_by_stores() {
+        assert_eq!(printable("a\x1b[31m\nb", 99), "a [31m b");
+        assert_eq!(printable("abcdef", 3), "abc…");
+    }
+}

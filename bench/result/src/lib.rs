@@ -1,0 +1,15 @@
+//! The documents that Serval writes: the result of a run, its parts, and the
+//! list of an experiment's runs.
+
+pub mod document;
+pub mod experiment;
+pub mod flags;
+pub mod group;
+pub mod lag;
+pub mod latency;
+pub mod load;
+pub mod metric;
+pub mod note;
+pub mod notes;
+pub mod series;
+pub mod word;

@@ -1,0 +1,143 @@
+//! What commands of sweeps and of phases have in common.
+
+use super::properties;
+use crate::{
+    args::{PropertyArgs, RunSettingArgs},
+    failure::{Exit, Failure},
+    render, stdout,
+};
+use serval_experiment::{
+    file::{GroupEntry, PropertyLine, StoreEntry},
+    sweep::{ConductError, Journal, JournalError},
+};
+use serval_model::properties::{Fault, Origin};
+use serval_report::{experiment::Loaded, stored::StoredExperiment};
+use std::{io::IsTerminal, path::Path};
+
+/// Properties of all curves, as an experiment file has them.
+pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
+    match properties(args) {
+        Ok(all) => all
+            .iter()
+            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
+            .collect(),
+        Err(more) => {
+            faults.extend(more.0);
+            Vec::new()
+        }
+    }
+}
+
+/// Fills in what flags say of the processes that make every run together.
+pub(super) fn group(args: &RunSettingArgs, group: &mut Option<GroupEntry>) {
+    if args.agents.is_some() {
+        group.get_or_insert_default().clients = args.agents;
+    }
+    if args.coordination.is_some() {
+        group.get_or_insert_default().zookeeper = args.coordination.clone();
+    }
+}
+
+/// A store of the command line.
+pub(super) fn store_named(name: &str, watch: &[String]) -> StoreEntry {
+    StoreEntry {
+        name: name.to_owned(),
+        binding: name.to_owned(),
+        watch: watch.to_vec(),
+        save: None,
+        restore: None,
+        properties: Vec::new(),
+        origin: Some(Origin::CommandLine("--store".into())),
+    }
+}
+
+pub(super) fn from_journal(error: JournalError) -> Failure {
+    match error {
+        JournalError::Folder(error) => error.into(),
+        error => Failure::usage(error.to_string()),
+    }
+}
+
+/// That an experiment was interrupted.
+pub(super) fn interrupted(folder: &Path) -> Failure {
+    let message = format!(
+        "interrupted: '{}' goes on, 'serval report {}' shows what there is",
+        resume_with(folder),
+        folder.display()
+    );
+    Failure::new(Exit::Interrupted, message)
+}
+
+/// The command that goes on with an experiment.
+pub(super) fn resume_with(folder: &Path) -> String {
+    format!("serval experiment resume {}", folder.display())
+}
+
+/// Why an experiment could not go on; `goes_on` is what the command that goes on with it does.
+pub(super) fn failed(error: ConductError, folder: &Path, goes_on: &str) -> Failure {
+    match error {
+        ConductError::Experiment(error) => {
+            let failure: Failure = error.into();
+            Failure {
+                message: format!(
+                    "{}. What was measured is in {}; '{}' {goes_on}",
+                    failure.message,
+                    folder.display(),
+                    resume_with(folder)
+                ),
+                ..failure
+            }
+        }
+        ConductError::Journal(error) => from_journal(error),
+    }
+}
+
+/// Where the summary of an experiment goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// To standard output.
+    Summary,
+    /// The document, as JSON, in place of it.
+    Json,
+    /// To standard error: standard output is for programs that read YCSB's.
+    Aside,
+}
+
+/// Shows what came of an experiment, and writes its report. The numbers are shown even where their
+/// files cannot be written.
+pub(super) fn report(journal: &Journal, how: Shown) -> Result<(), Failure> {
+    let folder = journal.path().to_owned();
+    let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
+    let json = match how {
+        Shown::Json => stdout(&render::pretty(&journal.document)?),
+        Shown::Summary | Shown::Aside => Ok(()),
+    };
+    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
+    let written = write_report(journal, &stored, &loaded);
+    let summary = || {
+        let styles = render::styles(std::io::stdout().is_terminal());
+        serval_report::experiment::summary(&stored, &loaded, &styles)
+    };
+    let shown = match how {
+        Shown::Summary => stdout(summary().as_bytes()),
+        Shown::Json => json,
+        Shown::Aside => {
+            tell!("{}", summary());
+            Ok(())
+        }
+    };
+    written?;
+    shown?;
+    tell!("report: {}", folder.join("report.html").display());
+    Ok(())
+}
+
+/// Writes the report into the experiment's folder.
+fn write_report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
+    let files = serval_report::experiment::files(stored, loaded)
+        .map_err(|error| Failure::output(error.to_string()))?;
+    for (name, contents) in files {
+        journal.replace(&name, &contents)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! The properties of what stands before stores.
+
+use crate::delay::{Delay, SplitMix};
+use serval_model::{
+    StoreInfo,
+    properties::{
+        Kind, Origin, Properties, Property, Reader, Table,
+        units::{format_duration, format_size, parse_duration},
+    },
+};
+use std::{path::PathBuf, time::Duration};
+
+/// Bytes that a client buffers.
+pub const SIZE: Property = Property::serval(
+    "writebuffer.size",
+    Kind::Size,
+    "Bytes of keys, field names and values that each client buffers before it sends them, for any store; 0 for no buffer. \
+     Inserts, updates and deletes are BATCHED_OK when they are in the buffer, and reads do not look into it. For hbase it is \
+     writebuffersize with clientbuffering, for accumulo accumulo.batchWriterSize. FLUSH in the results is the sending.",
+)
+.default("0")
+.unit("bytes");
+/// How long a write may wait.
+pub const LATENCY: Property = Property::serval(
+    "writebuffer.latency",
+    Kind::MILLISECONDS,
+    "How long a write waits in the buffer at most before it is sent, and with it all that is there; 0: until the buffer is \
+     full, or the client has no more to do.",
+)
+.default("0")
+.unit("ms");
+
+/// A delay after which others see writes.
+pub const DELAY: Property = Property::serval(
+    "visibility.delay",
+    Kind::Text,
+    "Makes the store lag on purpose, to test what measures lags: others see a write only so long after it was acknowledged, \
+     and before that what was there before. constant:50ms, or exponential:50ms for a mean. Clients of this process only; a \
+     write reads its record first.",
+);
+/// Whether writers see their own writes at once.
+pub const OWN: Property = Property::serval(
+    "visibility.own",
+    Kind::Choice(&["now", "delayed"]),
+    "Whether the client that wrote sees its own writes at once (now) or as the others do (delayed).",
+)
+.default("now");
+/// The seed of delays.
+pub const SEED: Property =
+    Property::serval("visibility.seed", Kind::COUNT, "Seed of the delays that visibility.delay draws.")
+        .default("1");
+/// The list of delays.
+pub const LOG: Property = Property::serval(
+    "visibility.log",
+    Kind::Path,
+    "File that each write's delay is written to, as CSV: key, acknowledged_ns on the system's monotonic clock, delay_ns.",
+);
+
+/// The table of what may stand before any store.
+pub const PROPERTIES: Table = Table {
+    heading: "write buffer and visibility",
+    properties: &[&SIZE, &LATENCY, &DELAY, &OWN, &SEED, &LOG],
+};
+
+/// The law of a delay.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Law(Delay);
+
+impl Law {
+    fn parse(text: &str) -> Result<Law, String> {
+        let law = text.trim().split_once(':').ok_or("is no law")?;
+        let spread = ["constant", "exponential"].into_iter().find(|spread| *spread == law.0.trim());
+        let spread = spread.ok_or_else(|| format!("there is no law '{}'", law.0.trim()))?;
+        let mean = Duration::from_nanos(parse_duration(law.1, 1_000_000)?);
+        Ok(Law(Delay { mean, spread }))
+    }
+
+    /// The next delay, ns.
+    pub(super) fn draw_ns(self, random: &mut SplitMix) -> u64 {
+        u64::try_from(self.0.draw(random).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn words(self) -> String {
+        let mean = u64::try_from(self.0.mean.as_nanos()).unwrap_or(u64::MAX);
+        format!("{}:{}", self.0.spread, format_duration(mean))
+    }
+}
+
+/// The settings of a delayed view.
+#[derive(Debug, Clone)]
+pub(super) struct ViewSettings {
+    pub(super) law: Law,
+    pub(super) sees_own: bool,
+    pub(super) seed: u64,
+    pub(super) log: Option<PathBuf>,
+}
+
+/// A buffer's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BufferSettings {
+    /// Bytes, above zero.
+    pub(super) size: u64,
+    /// ns; `u64::MAX` for no end.
+    pub(super) latency_ns: u64,
+}
+
+/// What stands before a store.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub(super) buffer: Option<BufferSettings>,
+    pub(super) view: Option<ViewSettings>,
+}
+
+/// Whether a store's own client has a write buffer, which these properties are of then.
+fn has_its_own(info: &StoreInfo) -> bool {
+    info.properties.properties.iter().any(|property| property.name == SIZE.name)
+}
+
+/// The properties of a store's own write buffer, for which these here are other names.
+#[derive(Debug)]
+pub struct Own<'a> {
+    /// Bytes that a client buffers.
+    pub size: &'a Property,
+    /// How long a write may wait.
+    pub latency: &'a Property,
+    /// Whether there is a buffer at all.
+    pub switch: &'a Property,
+}
+
+impl Own<'_> {
+    /// The properties with what these here ask for under the store's own names. It is
+    /// a fault to give both.
+    pub fn of(&self, reader: &mut Reader<'_>) -> Properties {
+        let mut properties = reader.properties().clone();
+        for (general, own) in [(&SIZE, self.size), (&LATENCY, self.latency)] {
+            let Some((_, setting)) = properties.setting(general) else { continue };
+            let setting = setting.clone();
+            if properties.has(own) {
+                reader.fault(general, format!("and {} are the same here: set one of them", own.name));
+            }
+            if general.name == SIZE.name {
+                let buffers = reader.size(&SIZE) > 0;
+                if properties.has(self.switch) && reader.flag(self.switch) != buffers {
+                    let word = if buffers { "a buffer" } else { "none" };
+                    reader.fault(general, format!("asks for {word}, and {} does not", self.switch.name));
+                }
+                let meant = Origin::Program("what writebuffer.size means here");
+                properties.set(self.switch.name, buffers.to_string(), meant);
+                if !buffers {
+                    continue;
+                }
+            }
+            properties.set(own.name, setting.value, setting.origin);
+        }
+        properties
+    }
+}
+
+impl Settings {
+    /// From the properties of a run on a store.
+    pub fn read(reader: &mut Reader<'_>, info: &StoreInfo) -> Settings {
+        let size = reader.size(&SIZE);
+        let latency = reader.duration(&LATENCY);
+        if size == 0 && !latency.is_zero() {
+            reader.fault(&LATENCY, "has no effect without a buffer: set writebuffer.size");
+        }
+        let latency_ns = match u64::try_from(latency.as_nanos()) {
+            Ok(0) | Err(_) => u64::MAX,
+            Ok(ns) => ns,
+        };
+        let buffer = (size > 0 && !has_its_own(info)).then_some(BufferSettings { size, latency_ns });
+        Settings { buffer, view: view(reader) }
+    }
+
+    /// Whether nothing stands before the store.
+    pub fn is_nothing(&self) -> bool {
+        self.buffer.is_none() && self.view.is_none()
+    }
+
+    /// What must be said of a store that is not what it is, if so.
+    pub fn warning(&self) -> Option<String> {
+        self.view.as_ref().map(|view| {
+            format!(
+                "The store is made to lag on purpose: others see a write {} after its acknowledgement (visibility.delay).",
+                view.law.words()
+            )
+        })
+    }
+
+    /// What asks for something before a store, if anything does. For commands that
+    /// have nothing there.
+    pub fn asked_for(properties: &Properties) -> Option<&'static str> {
+        PROPERTIES.properties.iter().map(|property| property.name).find(|name| properties.get(name).is_some())
+    }
+
+    /// Facts for the result.
+    pub(super) fn describe(&self) -> Vec<(String, String)> {
+        let mut facts = Vec::new();
+        if let Some(BufferSettings { size, latency_ns }) = &self.buffer {
+            facts.push((SIZE.name.to_owned(), format_size(*size)));
+            let latency =
+                if *latency_ns == u64::MAX { "without end".to_owned() } else { format_duration(*latency_ns) };
+            facts.push((LATENCY.name.to_owned(), latency));
+        }
+        if let Some(ViewSettings { law, sees_own, seed, .. }) = &self.view {
+            facts.push((DELAY.name.to_owned(), law.words()));
+            facts.push((OWN.name.to_owned(), if *sees_own { "now" } else { "delayed" }.to_owned()));
+            facts.push((SEED.name.to_owned(), seed.to_string()));
+        }
+        facts
+    }
+}
+
+fn view(reader: &mut Reader<'_>) -> Option<ViewSettings> {
+    let law = reader.optional_text(&DELAY).filter(|text| !text.trim().is_empty());
+    let (sees_own, seed) = (reader.choice(&OWN) == "now", reader.count(&SEED));
+    let log = reader.path(&LOG);
+    let Some(text) = law else {
+        for property in [&OWN, &SEED, &LOG] {
+            if reader.given(property) {
+                reader.fault(property, "has no effect without visibility.delay");
+            }
+        }
+        return None;
+    };
+    match Law::parse(&text) {
+        Ok(law) => Some(ViewSettings { law, sees_own, seed, log }),
+        Err(problem) => {
+            reader.fault(&DELAY, format!("{problem}: use constant:50ms or exponential:50ms"));
+            None
+        }
+    }
+}

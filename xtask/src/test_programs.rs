@@ -1,0 +1,396 @@
+//! Builds the workspace's test programs and runs them, several at a time.
+//!
+//! `cargo test` runs one program after the other, and most of them wait: for
+//! servers, timers and child processes. Run side by side they use the
+//! processors. A program that measures time runs alone.
+//!
+//! A test that needs something from outside says so: `#[ignore = "needs
+//! SERVAL_TEST_REDIS python3"]`, with the environment variables that lead there,
+//! programs, and `mount` for the permission to mount a file system. Plain
+//! `cargo test` reports it as ignored. Here it runs when all of that is there,
+//! and otherwise counts as not run, with what is missing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::children::{Children, line};
+use crate::setup;
+
+/// Test programs that measure time, or count what the whole process or machine
+/// does: package and target.
+const ALONE: &[(&str, &str)] = &[("serval", "compare_aa"), ("serval", "costs"), ("serval-watch", "accounts")];
+
+/// How the names of variables begin that lead tests to what is outside.
+const OUTSIDE: &[&str] = &["SERVAL_TEST_", "SERVAL_YCSB_", "YESQUEL_TEST_"];
+
+/// A program that runs longer than this hangs: it is killed and has failed.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// How often a running program is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A built test program.
+pub(crate) struct TestProgram {
+    package: String,
+    target: String,
+    executable: PathBuf,
+    /// The package's folder, in which Cargo runs its tests.
+    folder: PathBuf,
+}
+
+impl TestProgram {
+    fn name(&self) -> String {
+        format!("{}/{}", self.package, self.target)
+    }
+}
+
+/// How many tests ended in which way.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// Not run because something from outside was missing: how many tests by
+    /// what.
+    pub(crate) missing: BTreeMap<String, u64>,
+    /// Ignored for another reason.
+    pub(crate) ignored: u64,
+    /// Programs in which a test failed, or which ended otherwise.
+    pub(crate) programs: BTreeSet<String>,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        for (what, count) in other.missing {
+            *self.missing.entry(what).or_default() += count;
+        }
+        self.programs.extend(other.programs);
+    }
+}
+
+/// Builds all test programs with the given arguments to `cargo test`.
+pub(crate) fn build(arguments: &[&str], children: &Children) -> Result<Vec<TestProgram>> {
+    let mut command = crate::cargo();
+    command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);
+    println!("    {}", line(&command));
+    let messages = children.printed(&mut command)?;
+    let programs: Vec<TestProgram> =
+        messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect();
+    if programs.is_empty() { Err("Cargo names no test program".to_owned()) } else { Ok(programs) }
+}
+
+/// The test program that one of Cargo's messages names.
+fn program(message: &Value) -> Option<TestProgram> {
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let package = package(message["package_id"].as_str()?)?;
+    let kind = message["target"]["kind"][0].as_str()?;
+    let name = message["target"]["name"].as_str()?;
+    Some(TestProgram {
+        package,
+        target: if kind == "test" { name.to_owned() } else { kind.to_owned() },
+        executable: message["executable"].as_str()?.into(),
+        folder,
+    })
+}
+
+/// The name in a package id: `path+file:///w/bench/model#serval-model@0.1.0` or
+/// `path+file:///w/xtask#0.1.0`.
+fn package(id: &str) -> Option<String> {
+    let (path, version) = id.rsplit_once('#')?;
+    match version.split_once('@') {
+        Some((name, _)) => Some(name.to_owned()),
+        None => path.rsplit('/').next().map(str::to_owned),
+    }
+}
+
+/// Runs the programs with these variables set.
+pub(crate) fn run(
+    programs: Vec<TestProgram>,
+    variables: &[(String, String)],
+    folder: &Path,
+    children: &Children,
+) -> Result<Counts> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let is_alone = |program: &TestProgram| {
+        ALONE.iter().any(|(package, target)| program.package == *package && program.target == *target)
+    };
+    let (alone, mut together): (Vec<_>, Vec<_>) = programs.into_iter().partition(is_alone);
+    // The longest first, so that none begins when all others have ended.
+    let history = History::read(folder);
+    together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
+    let history = Mutex::new(history);
+    let runs =
+        Runs { variables, folder, children, counts: Mutex::default(), history, mounts: OnceLock::new() };
+    let beside = thread::available_parallelism().map_or(1, usize::from);
+    runs.all(together, beside)?;
+    runs.all(alone, 1)?;
+    runs.history.lock().unwrap_or_else(PoisonError::into_inner).write(folder);
+    Ok(runs.counts.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Runs<'a> {
+    variables: &'a [(String, String)],
+    /// Where outputs and durations are kept.
+    folder: &'a Path,
+    children: &'a Children,
+    counts: Mutex<Counts>,
+    history: Mutex<History>,
+    /// Whether this process may mount file systems.
+    mounts: OnceLock<bool>,
+}
+
+/// Tries it in a mount namespace of its own, which leaves nothing behind.
+fn may_mount(children: &Children) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    children.run(&mut command).is_ok_and(|status| status.success())
+}
+
+impl Runs<'_> {
+    /// Runs programs, so many at a time.
+    fn all(&self, programs: Vec<TestProgram>, beside: usize) -> Result<()> {
+        let waiting = Mutex::new(VecDeque::from(programs));
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let worker = || -> Result<()> {
+            while let Some(program) = next() {
+                let counts = self.one(&program)?;
+                self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(counts);
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..beside).map(|_| scope.spawn(worker)).collect();
+            let ends = workers.into_iter().map(|worker| {
+                worker.join().unwrap_or_else(|_| Err("a thread that runs test programs died".to_owned()))
+            });
+            ends.collect()
+        })
+    }
+
+    /// Runs one program and prints how it ended; the whole output if a test
+    /// failed.
+    fn one(&self, program: &TestProgram) -> Result<Counts> {
+        let name = program.name();
+        let Needs { mut missing, skip } = Needs::of(&self.listed(program)?, |word| self.is_there(word));
+        let output = self.folder.join(format!("{}.txt", name.replace('/', "-")));
+        let failed = |error: std::io::Error| format!("{}: {error}", output.display());
+        let file = File::create(&output).map_err(failed)?;
+        let mut command = self.command(program);
+        // Without one to leave out, `--exact` would change nothing.
+        command.args(["--include-ignored", "--exact"]);
+        for test in &skip {
+            command.args(["--skip", test]);
+        }
+        command.stdout(file.try_clone().map_err(failed)?).stderr(Stdio::from(file));
+        let started = Instant::now();
+        let running = self.children.start(&mut command)?;
+        while !running.ended()? && started.elapsed() < LIMIT {
+            thread::sleep(LOOK);
+        }
+        let hangs = !running.ended()?;
+        let outcome = if hangs { None } else { Some(running.wait()?) };
+        let seconds = started.elapsed().as_secs_f64();
+        let text = String::from_utf8_lossy(&fs::read(&output).map_err(failed)?).into_owned();
+        let mut counts = results(&text);
+        counts.missing.append(&mut missing);
+        let success = outcome.as_ref().is_some_and(|outcome| outcome.status.success());
+        let cpu = outcome
+            .as_ref()
+            .map_or(0.0, |outcome| (outcome.rusage.utime + outcome.rusage.stime).as_secs_f64());
+        if self.children.interrupted().is_some() {
+            return Err("interrupted".to_owned());
+        }
+        let mut shown = std::io::stdout().lock();
+        let word = if success { "ok    " } else { "FAILED" };
+        let Counts { passed, failed: bad, .. } = counts;
+        let line =
+            format!("    {word} {name}: {passed} passed, {bad} failed; {seconds:.1} s, {cpu:.1} s CPU");
+        let _ = writeln!(shown, "{line}");
+        if !success {
+            let why = match &outcome {
+                Some(outcome) => outcome.status.to_string(),
+                None => format!("killed: it had not ended after {} s", LIMIT.as_secs()),
+            };
+            let _ = writeln!(shown, "{text}\n    {name}: {why}");
+            counts.programs.insert(name);
+            // One that dies names no failed test.
+            counts.failed = counts.failed.max(1);
+        }
+        drop(shown);
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).set(program, seconds);
+        Ok(counts)
+    }
+
+    /// Whether something is there that a test needs.
+    fn is_there(&self, word: &str) -> bool {
+        match word {
+            "mount" => *self.mounts.get_or_init(|| may_mount(self.children)),
+            _ if word.starts_with(|first: char| first.is_ascii_uppercase()) => {
+                self.variables.iter().any(|(name, _)| name == word)
+            }
+            program => setup::find(program).is_some(),
+        }
+    }
+
+    fn command(&self, program: &TestProgram) -> Command {
+        let mut command = Command::new(&program.executable);
+        command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+        // One from outside would make a test run that the summary calls skipped.
+        let of_tests = |name: &str| OUTSIDE.iter().any(|start| name.starts_with(start));
+        let outside = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_tests));
+        outside.for_each(|(name, _)| {
+            command.env_remove(name);
+        });
+        command.envs(self.variables.iter().cloned());
+        command
+    }
+
+    /// What the program says of its tests: a JSON object a line.
+    fn listed(&self, program: &TestProgram) -> Result<String> {
+        let mut command = self.command(program);
+        command.args(["--list", "--format=json", "-Zunstable-options"]);
+        // The reasons of ignored tests are listed in this form only, which the
+        // stable library takes when told to.
+        command.env("RUSTC_BOOTSTRAP", "1").stderr(Stdio::inherit());
+        self.children.printed(&mut command)
+    }
+}
+
+/// What a program's tests need, held against what there is.
+#[derive(Debug, PartialEq, Eq)]
+struct Needs {
+    /// How many tests cannot run, by what they lack.
+    missing: BTreeMap<String, u64>,
+    /// These, by name, and those that are ignored for good.
+    skip: Vec<String>,
+}
+
+impl Needs {
+    fn of(listed: &str, is_there: impl Fn(&str) -> bool) -> Needs {
+        let mut needs = Needs { missing: BTreeMap::new(), skip: Vec::new() };
+        for test in listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let (Some(name), true) = (test["name"].as_str(), test["ignore"] == true) else { continue };
+            let reason = test["ignore_message"].as_str().unwrap_or_default();
+            let Some(words) = reason.strip_prefix("needs ") else {
+                needs.skip.push(name.to_owned());
+                continue;
+            };
+            let lacks: Vec<&str> = words.split_whitespace().filter(|word| !is_there(word)).collect();
+            if !lacks.is_empty() {
+                *needs.missing.entry(lacks.join(" ")).or_default() += 1;
+                needs.skip.push(name.to_owned());
+            }
+        }
+        needs
+    }
+}
+
+/// The counts in a program's last line: `test result: ok. 3 passed; 0 failed;
+/// 1 ignored; ...`.
+fn results(output: &str) -> Counts {
+    let mut counts = Counts::default();
+    let line = output.lines().rev().find_map(|line| line.strip_prefix("test result: "));
+    for part in line.unwrap_or_default().split(['.', ';']) {
+        if let Some((number, word)) = part.trim().split_once(' ')
+            && let Ok(number) = number.parse()
+        {
+            match word {
+                "passed" => counts.passed = number,
+                "failed" => counts.failed = number,
+                "ignored" => counts.ignored = number,
+                _ => {}
+            }
+        }
+    }
+    counts
+}
+
+/// How long each program took when it ran last, ms.
+#[derive(Default)]
+struct History(BTreeMap<String, u64>);
+
+impl History {
+    const FILE: &'static str = "milliseconds.json";
+
+    fn read(folder: &Path) -> History {
+        let text = fs::read_to_string(folder.join(Self::FILE)).unwrap_or_default();
+        History(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Of one that never ran: as if it were long, since it may be.
+    fn of(&self, program: &TestProgram) -> u64 {
+        self.0.get(&program.name()).copied().unwrap_or(u64::MAX)
+    }
+
+    fn set(&mut self, program: &TestProgram, seconds: f64) {
+        self.0.insert(program.name(), (seconds * 1000.0) as u64);
+    }
+
+    fn write(&self, folder: &Path) {
+        // It only orders the next run.
+        let _ = serde_json::to_vec(&self.0).map(|text| fs::write(folder.join(Self::FILE), text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn cargo_names_test_programs() {
+        let message = |test: bool, kind: &str| {
+            json!({"reason": "compiler-artifact", "profile": {"test": test}, "executable": "/t/x-1",
+                   "package_id": "path+file:///w/bench/model#serval-model@0.1.0",
+                   "manifest_path": "/w/bench/model/Cargo.toml", "target": {"kind": [kind], "name": "laws"}})
+        };
+        assert!(program(&message(false, "bin")).is_none());
+        assert_eq!(
+            program(&message(true, "test")).map(|program| program.name()),
+            Some("serval-model/laws".into())
+        );
+        assert_eq!(
+            program(&message(true, "lib")).map(|program| program.name()),
+            Some("serval-model/lib".into())
+        );
+        assert_eq!(package("path+file:///w/xtask#0.1.0").as_deref(), Some("xtask"));
+    }
+
+    #[test]
+    fn a_test_runs_when_all_that_it_needs_is_set() {
+        let listed = [
+            json!({"name": "plain", "ignore": false, "ignore_message": null}),
+            json!({"name": "one", "ignore": true, "ignore_message": "needs A"}),
+            json!({"name": "two", "ignore": true, "ignore_message": "needs A B"}),
+            json!({"name": "soaked", "ignore": true, "ignore_message": "takes an hour"}),
+        ];
+        let listed = listed.map(|line| line.to_string()).join("\n");
+        let needs = Needs::of(&listed, |word| word == "A");
+        assert_eq!(needs.missing, BTreeMap::from([("B".to_owned(), 1)]));
+        assert_eq!(needs.skip, ["two", "soaked"]);
+        assert!(Needs::of(&listed, |_| false).skip.contains(&"one".to_owned()));
+    }
+
+    #[test]
+    fn counts_are_read_from_the_last_line() {
+        let text = "running 3 tests\ntest a ... ok\n\ntest result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured\n";
+        let counts = results(text);
+        assert_eq!((counts.passed, counts.failed, counts.ignored), (12, 2, 1));
+        assert_eq!(results("it died"), Counts::default());
+    }
+}

@@ -1,0 +1,50 @@
+//! A tree whose nodes lead in circles, as a damaged server might have it, is told
+//! as damaged by all that search it, and by none of them looked through for ever.
+
+use yesquel_client::{Client, Writes};
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::Settings;
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
+use yesquel_server::WallTime;
+use yesquel_transport::block_on;
+use yesquel_tree::{Tree, TreeError, Trees};
+use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+
+/// A tree whose root leads to an inner node that leads to itself.
+fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
+    let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
+    let trees = Trees::new(Client::new(server, 1));
+    let tree = block_on(trees.fresh(ServerId(0))).unwrap();
+    let child = NodeId { local: LocalId(1 << 16), ..tree.root() };
+    let mut writes = Writes::new();
+    for node in [tree.root(), child] {
+        let new = NewNode { kind: NodeKind::Inner, fence: KeyRange::all() };
+        writes.push(&Operation { node, write: WriteOperation::Create(new) });
+        writes.push(&Operation { node, write: WriteOperation::Link { key: b"", child } });
+    }
+    block_on(trees.client().commit(None, &writes)).unwrap();
+    (trees, tree)
+}
+
+fn assert_told<Told: std::fmt::Debug>(told: Result<Told, TreeError>) {
+    let error = told.unwrap_err();
+    assert!(matches!(error, TreeError::Damaged(..)), "{error}");
+    assert!(error.to_string().contains("in circles"), "{error}");
+}
+
+#[test]
+fn circles_are_told() {
+    let (trees, tree) = in_a_circle();
+    // By a cache that knows nothing, and by one that leads in the circle itself.
+    for _ in 0..2 {
+        assert_told(block_on(trees.get(tree, b"key")));
+        let mut transaction = trees.begin();
+        assert_told(block_on(transaction.get(tree, b"key")));
+        let mut cursor = transaction.cursor(tree);
+        assert_told(block_on(cursor.first(&mut transaction)));
+        assert_told(block_on(cursor.last(&mut transaction)));
+        let mut writer = trees.begin();
+        writer.put(tree, b"key", b"value").unwrap();
+        assert_told(block_on(writer.commit()));
+    }
+}

@@ -1,0 +1,135 @@
+//! Trees stop growing: split as servers do it, in as many parts as they ask for,
+//! nothing is too large after a while, whatever was put in at once and however
+//! small nodes are to be.
+
+use std::collections::HashMap;
+use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::{Engine, Settings, SplitPlan};
+use yesquel_model::ServerId;
+use yesquel_server::WallTime;
+use yesquel_transport::block_on;
+use yesquel_tree::{Splitter, Tree, Trees};
+use yesquel_wire::status::NodeStatus;
+
+const SERVER: ServerId = ServerId(0);
+
+struct Place {
+    server: EmbeddedServer,
+    trees: Trees<EmbeddedServer>,
+    tree: Tree,
+    splitter: Splitter,
+}
+
+impl Place {
+    fn new(settings: Settings) -> Place {
+        let settings = Settings { report_bytes_max: usize::MAX, ..settings };
+        let server = EmbeddedServer::in_memory(settings, WallTime::default());
+        let trees = Trees::new(Client::new(server.clone(), 1));
+        let tree = block_on(trees.create(SERVER)).unwrap();
+        Place { server, trees, tree, splitter: Splitter::new(SERVER) }
+    }
+
+    fn put(&self, keys: &[Vec<u8>]) {
+        let mut transaction = self.trees.begin();
+        keys.iter().for_each(|key| transaction.put(self.tree, key, b"").unwrap());
+        block_on(transaction.commit()).unwrap();
+    }
+
+    /// Splits what is full, as a server's helper does, and what becomes full of it,
+    /// until nothing is. In how many rounds; none: there was no end of it.
+    fn split(&self) -> Option<usize> {
+        (0..100).find(|_| {
+            let full = self.server.with_engine(Engine::take_full);
+            for node in &full {
+                let SplitPlan { parts, mostly_obsolete } =
+                    self.server.with_engine(|engine| engine.split_plan(*node));
+                block_on(self.splitter.split_into(&self.trees, *node, parts, mostly_obsolete)).unwrap();
+            }
+            full.is_empty()
+        })
+    }
+
+    fn nodes(&self) -> HashMap<String, NodeStatus> {
+        let told = self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None));
+        assert!(!told.more);
+        told.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
+    }
+
+    /// Nodes from the root to a leaf, which are as many everywhere.
+    fn height(&self) -> usize {
+        let nodes = self.nodes();
+        let root = format!("{:032x}", self.tree.root().to_bits());
+        let (mut floor, mut height) = (vec![&nodes[&root]], 1);
+        while floor.iter().any(|node| !node.leaf) {
+            assert!(floor.iter().all(|node| node.children.len() >= 2), "{nodes:?}");
+            floor = floor.iter().flat_map(|node| &node.children).map(|child| &nodes[child]).collect();
+            height += 1;
+            assert!(height <= nodes.len(), "its nodes lead in circles: {nodes:?}");
+        }
+        height
+    }
+
+    /// All is there for one who knows nothing of the tree.
+    fn check(&self, keys: &[Vec<u8>]) {
+        self.server.with_engine(|engine| engine.audit()).unwrap();
+        let fresh = Trees::new(Client::new(self.server.clone(), 2));
+        for key in keys {
+            assert!(block_on(fresh.get(self.tree, key)).unwrap().is_some());
+        }
+    }
+}
+
+/// Keys of so many bytes that differ in their last bytes only.
+fn keys(count: u32, bytes: usize) -> Vec<Vec<u8>> {
+    let key =
+        |number: u32| [&vec![b'k'; bytes - 4][..], &number.wrapping_mul(0x9e37_79b1).to_be_bytes()].concat();
+    (0..count).map(key).collect()
+}
+
+/// Floors that so many leaves may have: each inner node has two children at
+/// least.
+fn height_max(leaves: usize) -> usize {
+    1 + leaves.ilog2() as usize
+}
+
+#[test]
+fn however_few_cells_nodes_may_have_trees_stop_growing() {
+    for cells_max in 0..=9 {
+        for count in [2, 3, 4, 5, 10, 17, 64, 300] {
+            let place = Place::new(Settings { node_cells_max: cells_max, ..Settings::default() });
+            let keys = keys(count, 4);
+            // At once, and what comes then one by one.
+            let (first, rest) = keys.split_at(keys.len() - keys.len() / 4);
+            place.put(first);
+            assert!(place.split().is_some(), "{count} in nodes of {cells_max} grow without end");
+            for key in rest {
+                place.put(std::slice::from_ref(key));
+                assert!(place.split().is_some(), "{count} in nodes of {cells_max} grow without end");
+            }
+            let leaves = place.nodes().values().filter(|node| node.leaf).count();
+            let height = place.height();
+            assert!(height <= height_max(leaves), "{count} in nodes of {cells_max}: {height} floors");
+            place.check(&keys);
+        }
+    }
+}
+
+/// Four children of long keys have more bytes than a node should: parts of as
+/// many bytes as a node should have would have a child each.
+#[test]
+fn however_long_keys_are_trees_stop_growing() {
+    for (count, bytes) in [(9, 50_000), (9, 1 << 20), (4, 17_000), (20, 33_000), (60, 20_000)] {
+        let place = Place::new(Settings::default());
+        let keys = keys(count, bytes);
+        // Several of a commit, but not more than one message takes.
+        for keys in keys.chunks(5) {
+            place.put(keys);
+            assert!(place.split().is_some(), "{count} of {bytes} bytes grow without end");
+        }
+        let leaves = place.nodes().values().filter(|node| node.leaf).count();
+        let height = place.height();
+        assert!(leaves > 1 && height <= height_max(leaves), "{count} of {bytes} bytes: {height} floors");
+        place.check(&keys);
+    }
+}

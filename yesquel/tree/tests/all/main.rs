@@ -1,0 +1,13 @@
+//! The tests of this crate in one program, a behaviour a module: to link each by itself
+//! takes longer than most of them run.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod ahead;
+mod circles;
+mod durable;
+mod growth;
+mod long_keys;
+mod round_trips;
+mod techniques;
+mod two_servers;

@@ -1,0 +1,152 @@
+//! Transactions over trees at two servers.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+};
+use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::{Engine, Now, Settings};
+use yesquel_model::{Refusal, ServerId};
+use yesquel_server::Time;
+use yesquel_transport::{LostCall, Transport, block_on};
+use yesquel_tree::{Splitter, TreeError, Trees};
+use yesquel_wire::{Reply, Request};
+
+/// A clock that goes on whenever it is looked at.
+struct Steps(u64);
+
+impl Time for Steps {
+    fn now(&mut self) -> Now {
+        self.0 += 1;
+        Now { wall_ms: 1_000_000 + self.0, uptime_ms: self.0 }
+    }
+}
+
+/// Two servers in this process.
+struct Both {
+    servers: [EmbeddedServer; 2],
+    /// The second one's disk is full as it hears how transactions end.
+    is_full: Cell<bool>,
+    /// Who was told to forget.
+    forgot: RefCell<Vec<ServerId>>,
+}
+
+impl Both {
+    fn new() -> Both {
+        let server = |number| {
+            let settings = Settings { server: ServerId(number), node_cells_max: 4, ..Settings::default() };
+            EmbeddedServer::in_memory(settings, Steps(0))
+        };
+        Both { servers: [0, 1].map(server), is_full: Cell::new(false), forgot: RefCell::default() }
+    }
+
+    fn trees(&self, client: u64) -> Trees<&Both> {
+        Trees::new(Client::new(self, client))
+    }
+
+    /// Splits what is too large at a server; how many nodes.
+    fn split(&self, number: usize) -> usize {
+        let server = &self.servers[number];
+        let trees = Trees::new(Client::new(server.clone(), 1_000 + number as u64));
+        let splitter = Splitter::new(ServerId(number as u16));
+        let full = server.with_engine(Engine::take_full);
+        full.into_iter().filter(|node| block_on(splitter.split(&trees, *node)).unwrap()).count()
+    }
+}
+
+impl Transport for Both {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
+        let decoded = Request::decode(request).unwrap();
+        if let Request::Forget { .. } = decoded {
+            self.forgot.borrow_mut().push(server);
+        }
+        let is_refused =
+            self.is_full.get() && server == ServerId(1) && matches!(decoded, Request::Decide { .. });
+        let answer = (!is_refused).then(|| self.servers[usize::from(server.0)].call(server, request));
+        async move {
+            match answer {
+                Some(answer) => answer.await,
+                None => {
+                    let mut bytes = Vec::new();
+                    let refusal = Refusal::DiskFailed;
+                    Reply::Refused { operation: None, refusal }.write(&mut bytes);
+                    Ok(bytes)
+                }
+            }
+        }
+    }
+}
+
+static LONG: [u8; 40_000] = [7; 40_000];
+
+/// The pieces of the long value were taken by the server that voted, before
+/// the other one said that the key had moved.
+#[test]
+fn a_split_elsewhere_does_not_end_a_transaction_with_a_long_value() {
+    let both = Both::new();
+    let trees = both.trees(1);
+    let [first, second] = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());
+    let put_all = |trees: &Trees<&Both>| {
+        let mut txn = trees.begin();
+        (0..6u8).for_each(|key| txn.put(second, &[key], b"short").unwrap());
+        block_on(txn.commit()).unwrap();
+    };
+    put_all(&both.trees(2));
+    assert_eq!(both.split(1), 1);
+    let mut txn = trees.begin();
+    txn.put(first, b"long", &LONG).unwrap();
+    txn.put(second, &[3], b"other").unwrap();
+    block_on(txn.commit()).unwrap();
+    let reader = both.trees(3);
+    let mut txn = reader.begin();
+    assert_eq!(block_on(txn.get(first, b"long")).unwrap().as_deref(), Some(&LONG[..]));
+    assert_eq!(block_on(txn.get(second, &[3])).unwrap().as_deref(), Some(&b"other"[..]));
+}
+
+/// Each server counts those who name nodes by itself: what one has given is
+/// another's at the next.
+#[test]
+fn names_of_nodes_are_each_servers_own() {
+    let both = Both::new();
+    let (one, other) = (both.trees(1), both.trees(2));
+    let [first, second] = [0, 1].map(|server| block_on(one.create(ServerId(server))).unwrap());
+    for (trees, tree, key) in [(&one, second, b"a"), (&other, first, b"b"), (&one, first, b"c")] {
+        let mut txn = trees.begin();
+        txn.put(tree, key, &LONG).unwrap();
+        block_on(txn.commit()).unwrap();
+    }
+}
+
+#[test]
+fn a_long_value_into_a_tree_that_was_dropped_is_told_so() {
+    let both = Both::new();
+    let trees = both.trees(1);
+    let tree = block_on(trees.create(ServerId(0))).unwrap();
+    let mut txn = trees.begin();
+    txn.drop_tree(tree);
+    block_on(txn.commit()).unwrap();
+    let mut txn = trees.begin();
+    txn.put(tree, b"long", &LONG).unwrap();
+    assert_eq!(block_on(txn.commit()), Err(TreeError::NoTree(tree.root().tree)));
+}
+
+/// Nobody forgets how a transaction ended while a server that has voted could
+/// not write it down: it will ask.
+#[test]
+fn the_end_is_kept_for_whoever_cannot_write_it_down() {
+    let both = Both::new();
+    let trees = both.trees(1);
+    let all = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());
+    for (is_full, forgot) in [(true, 0), (false, 2)] {
+        both.is_full.set(is_full);
+        let mut txn = trees.begin();
+        all.iter().for_each(|tree| txn.put(*tree, &[u8::from(is_full)], b"value").unwrap());
+        block_on(txn.commit()).unwrap();
+        assert_eq!(both.forgot.borrow().len(), forgot, "is full: {is_full}");
+    }
+}
