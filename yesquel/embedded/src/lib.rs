@@ -13,7 +13,7 @@ use std::{
 use yesquel_engine::{Caller, Engine, Settings};
 use yesquel_fork as fork;
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, Options, ReplySink, Time};
+use yesquel_server::{Core, CoreError, DataFolder, LogOptions, ReplySink, Time};
 use yesquel_transport::{
     HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, Transport, take_cancelled,
 };
@@ -136,7 +136,7 @@ impl EmbeddedServer {
     pub fn open(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         time: impl Time + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         EmbeddedServer::open_with(folder, settings, options, time, NoSockets)
@@ -146,7 +146,7 @@ impl EmbeddedServer {
     pub fn open_with(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink,
     ) -> Result<EmbeddedServer, CoreError> {

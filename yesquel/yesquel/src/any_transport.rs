@@ -1,4 +1,4 @@
-//! A server in this process, or servers at addresses.
+//! Transport to an embedded server or to servers at addresses.
 
 use std::{future::Future, sync::Arc};
 use yesquel_embedded::EmbeddedServer;
@@ -11,8 +11,8 @@ pub(crate) enum AnyTransport {
     Sockets(SocketTransport),
 }
 
-/// A call by the one way or the other.
-enum Call<A, B> {
+/// Call by either transport.
+enum EitherCall<A, B> {
     Embedded(A),
     Sockets(B),
 }
@@ -23,15 +23,15 @@ impl Transport for AnyTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        // What is called now is sent now, whenever it is polled.
+        // The request is sent now, not when the future is first polled.
         let call = match self {
-            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),
-            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call(server, request)),
+            AnyTransport::Embedded(embedded) => EitherCall::Embedded(embedded.call(server, request)),
+            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call(server, request)),
         };
         async move {
             match call {
-                Call::Embedded(call) => call.await,
-                Call::Sockets(call) => call.await,
+                EitherCall::Embedded(call) => call.await,
+                EitherCall::Sockets(call) => call.await,
             }
         }
     }
@@ -42,13 +42,15 @@ impl Transport for AnyTransport {
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         let call = match self {
-            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call_unordered(server, request)),
-            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call_unordered(server, request)),
+            AnyTransport::Embedded(embedded) => {
+                EitherCall::Embedded(embedded.call_unordered(server, request))
+            }
+            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call_unordered(server, request)),
         };
         async move {
             match call {
-                Call::Embedded(call) => call.await,
-                Call::Sockets(call) => call.await,
+                EitherCall::Embedded(call) => call.await,
+                EitherCall::Sockets(call) => call.await,
             }
         }
     }

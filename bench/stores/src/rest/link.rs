@@ -151,7 +151,7 @@ fn words(error: &hyper::Error) -> String {
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
     /// The connection ended under it.
-    LostCall(String),
+    Lost(String),
     /// The answer is no HTTP.
     Nonsense(String),
     /// The answer did not come in time.

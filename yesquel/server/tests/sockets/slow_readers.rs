@@ -6,7 +6,7 @@ use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
-use yesquel_server::{Core, DataFolder, Options, WallTime};
+use yesquel_server::{Core, DataFolder, LogOptions, WallTime};
 use yesquel_wire::{
     Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
     Request, Scan, WriteOperation,
@@ -99,7 +99,7 @@ fn replies_that_wait_for_the_disk_count() {
     let place = tempfile::tempdir().unwrap();
     let served = serve(|sink| {
         let folder = DataFolder::take(place.path()).unwrap();
-        Core::open(folder, Settings::default(), Options::default(), WallTime::default(), sink).unwrap()
+        Core::open(folder, Settings::default(), LogOptions::default(), WallTime::default(), sink).unwrap()
     });
     let mut writer = Raw::new(served.address, 1);
     fill(&mut writer);
