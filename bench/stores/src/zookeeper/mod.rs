@@ -12,6 +12,7 @@
 
 mod client;
 mod link;
+mod node_name;
 mod settings;
 
 pub use client::ZookeeperClient;
