@@ -30,9 +30,9 @@ pub const EXTENSION: &str = "lua";
 pub const BUDGET: Property = Property::serval(
     "script.budget",
     Kind::COUNT,
-    "Lua instructions that a script may take from one operation to the next; beyond, by up to a tenth and 10,000, the \
-     run ends with the place where the script was. Counting costs each instruction some nanoseconds. 0: not counted, \
-     and a script that loops for ever hangs its client.",
+    "Largest number of Lua instructions of a script between two operations. A script that exceeds it, by \
+     up to a tenth and 10,000, ends the run with its position. Counting costs some nanoseconds per \
+     instruction. 0: no limit; a script that loops forever hangs its client.",
 )
 .default("1000000")
 .unit("instructions");
