@@ -37,27 +37,29 @@ use std::{
 const COMMAND: Property = Property::serval(
     "driver.command",
     Kind::Text,
-    "The driver's program and its arguments, as a shell reads them. It is started once, with a Unix socket as its \
-     standard input and output.",
+    "Program of the driver and its arguments, in shell syntax. It is started once, with a Unix socket as \
+     its standard input and output.",
 );
 const SOCKET: Property = Property::serval(
     "driver.socket",
     Kind::Path,
-    "Unix socket on which a driver that runs already listens, instead of driver.command. Each event loop connects once.",
+    "Unix socket on which a running driver listens, instead of driver.command. Each event loop connects \
+     once.",
 );
 /// Whether clients have connections of their own.
 pub const CONNECTIONS: Property = Property::serval(
     "driver.connections",
     Kind::Choice(&["client", "shared"]),
-    "client: each client has a connection of its own to a driver that can have such, which saves it handing requests \
-     from one thread to another. shared: the clients of an event loop share one, as they do with other drivers.",
+    "Use of connections. client: each client has a connection of its own, if the driver supports that, \
+     which saves the driver handing requests from one thread to another. shared: the clients of an event \
+     loop share one, as with other drivers.",
 )
 .default("client");
 /// How long a driver may be silent.
 pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
-    "How long a driver may send nothing while requests are under way before the run ends with an error.",
+    "Longest silence of a driver while requests are in flight; then the run ends with an error.",
 )
 .default("60")
 .unit("s");
@@ -65,7 +67,7 @@ pub const TIMEOUT: Property = Property::serval(
 pub const GRACE: Property = Property::serval(
     "driver.grace",
     Kind::SECONDS,
-    "How long a driver is given to exit after its input has ended before it is killed.",
+    "Time that a driver has to exit after the end of its input, before it is killed.",
 )
 .default("10")
 .unit("s");
@@ -75,11 +77,12 @@ pub const INFO: StoreInfo = StoreInfo {
     name: "driver",
     aliases: &[],
     summary: "Any store behind a driver: a program that speaks Serval's driver protocol",
-    details: "The program named by driver.command is started and asked over a Unix socket; docs/driver-protocol.md says \
-              how to write one, drivers/python has one of 150 lines, and 'serval driver check -- PROGRAM' tests one. All \
-              properties of the run are passed to it. Service time is what the driver measures around its client \
-              library; response time runs to the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
-              event loop, and one connection if the driver knows no other way (driver.connections).",
+    details: "Serval starts the program named by driver.command and sends requests over a Unix socket. \
+              docs/driver-protocol.md describes the protocol, drivers/python has a driver of 150 lines, \
+              and 'serval driver check -- PROGRAM' tests one. All properties of the run are passed to it. \
+              Service time is measured by the driver around its client library; response time runs to the \
+              receipt of the outcome; DRIVER-HOP is the difference. Clients share one event loop, and one \
+              connection unless the driver supports more (driver.connections).",
     time_series: true,
     behind_driver: true,
     properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },

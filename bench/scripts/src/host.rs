@@ -6,7 +6,7 @@
 //! key is a record's number and whose fields are the core's; looking at a text
 //! of Lua's costs one small allocation in mlua.
 
-use crate::script::Value as PropertyValue;
+use crate::property_value::PropertyValue;
 use mlua::{AnyUserData, Function, Lua, LuaString, Value, Variadic};
 use serval_model::{Metric, Operation, OperationKind, OperationKinds, Record, Reply, Status};
 use serval_workload::{

@@ -9,6 +9,7 @@
 mod engine;
 mod host;
 mod place;
+mod property_value;
 mod script;
 mod workload;
 

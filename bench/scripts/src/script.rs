@@ -4,6 +4,7 @@ use crate::{
     engine::Engine,
     host::{Common, Host},
     place::Source,
+    property_value::property_value,
 };
 use mlua::{Table as LuaTable, Value as LuaValue};
 use serval_model::{
@@ -29,37 +30,15 @@ pub const EXTENSION: &str = "lua";
 pub const BUDGET: Property = Property::serval(
     "script.budget",
     Kind::COUNT,
-    "Lua instructions that a script may take from one operation to the next; beyond, by up to a tenth and 10,000, the \
-     run ends with the place where the script was. Counting costs each instruction some nanoseconds. 0: not counted, \
-     and a script that loops for ever hangs its client.",
+    "Largest number of Lua instructions of a script between two operations. A script that exceeds it, by \
+     up to a tenth and 10,000, ends the run with its position. Counting costs some nanoseconds per \
+     instruction. 0: no limit; a script that loops forever hangs its client.",
 )
 .default("1000000")
 .unit("instructions");
 
 /// The properties that all scripts have; the core workload's hold too.
 pub const PROPERTIES: Table = Table { heading: "script workload", properties: &[&BUDGET] };
-
-/// A property's value, as scripts see it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
-    Flag(bool),
-    Count(u64),
-    Number(f64),
-    Text(String),
-}
-
-/// Reads a property for a script.
-pub(crate) fn value(reader: &mut Reader<'_>, property: &Property) -> Value {
-    match property.kind {
-        Kind::Flag => Value::Flag(reader.flag(property)),
-        Kind::Count { .. } => Value::Count(reader.count(property)),
-        Kind::Size => Value::Count(reader.size(property)),
-        Kind::Number { .. } => Value::Number(reader.number(property)),
-        Kind::Duration { .. } => Value::Number(reader.duration(property).as_secs_f64()),
-        Kind::Choice(_) => Value::Text(reader.choice(property).to_owned()),
-        Kind::Text | Kind::Path | Kind::Numbers | Kind::Names => Value::Text(reader.text(property)),
-    }
-}
 
 /// A script and what it declares.
 #[derive(Debug, Clone)]
@@ -329,7 +308,7 @@ fn property(entry: &LuaTable) -> Result<&'static Property, String> {
     let mut properties = Properties::new();
     properties.set(&name, &default, Origin::Program("its default"));
     let mut reader = Reader::new(&properties);
-    value(&mut reader, &made);
+    property_value(&mut reader, &made);
     reader.finish().map_err(|faults| faults.to_string())?;
     Ok(keep(made))
 }

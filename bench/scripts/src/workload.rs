@@ -3,7 +3,8 @@
 use crate::{
     engine::Engine,
     host::{Common, Host, Sequence, Stage},
-    script::{BUDGET, Script, value},
+    property_value::property_value,
+    script::{BUDGET, Script},
 };
 use mlua::Function;
 use serval_model::{
@@ -38,7 +39,7 @@ impl ScriptWorkload {
     ) -> Option<ScriptWorkload> {
         let properties = core::PROPERTIES.properties.iter().chain(script.table.properties);
         let properties =
-            properties.map(|property| (property.name.to_owned(), value(reader, property))).collect();
+            properties.map(|property| (property.name.to_owned(), property_value(reader, property))).collect();
         let budget = reader.count(&BUDGET);
         let core = CoreWorkload::open(reader, facts, files)?;
         let common = Common { transactions: script.transactions.clone(), properties, ..Common::default() };

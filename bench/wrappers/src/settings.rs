@@ -14,9 +14,10 @@ use std::{path::PathBuf, time::Duration};
 pub const SIZE: Property = Property::serval(
     "writebuffer.size",
     Kind::Size,
-    "Bytes of keys, field names and values that each client buffers before it sends them, for any store; 0 for no buffer. \
-     Inserts, updates and deletes are BATCHED_OK when they are in the buffer, and reads do not look into it. For hbase it is \
-     writebuffersize with clientbuffering, for accumulo accumulo.batchWriterSize. FLUSH in the results is the sending.",
+    "Size of the write buffer of each client, for any store: bytes of keys, field names and values. 0: no \
+     buffer. Inserts, updates and deletes return BATCHED_OK once they are in the buffer, and reads do not \
+     look into it. For hbase it is writebuffersize with clientbuffering, for accumulo \
+     accumulo.batchWriterSize. FLUSH in the results is the sending.",
 )
 .default("0")
 .unit("bytes");
@@ -24,8 +25,8 @@ pub const SIZE: Property = Property::serval(
 pub const LATENCY: Property = Property::serval(
     "writebuffer.latency",
     Kind::MILLISECONDS,
-    "How long a write waits in the buffer at most before it is sent, and with it all that is there; 0: until the buffer is \
-     full, or the client has no more to do.",
+    "Longest time for which a write waits in the buffer before the whole buffer is sent. 0: until the \
+     buffer is full, or the client has nothing more to do.",
 )
 .default("0")
 .unit("ms");
@@ -34,15 +35,15 @@ pub const LATENCY: Property = Property::serval(
 pub const DELAY: Property = Property::serval(
     "visibility.delay",
     Kind::Text,
-    "Makes the store lag on purpose, to test what measures lags: others see a write only so long after it was acknowledged, \
-     and before that what was there before. constant:50ms, or exponential:50ms for a mean. Clients of this process only; a \
-     write reads its record first.",
+    "Artificial lag, to test measurements of lag: other clients see a write only this long after it was \
+     acknowledged, and the previous value before that. constant:50ms, or exponential:50ms for a mean. \
+     Applies to clients of this process; each write reads its record first.",
 );
 /// Whether writers see their own writes at once.
 pub const OWN: Property = Property::serval(
     "visibility.own",
     Kind::Choice(&["now", "delayed"]),
-    "Whether the client that wrote sees its own writes at once (now) or as the others do (delayed).",
+    "When the writing client sees its own writes: at once (now), or as the others do (delayed).",
 )
 .default("now");
 /// The seed of delays.
@@ -53,7 +54,7 @@ pub const SEED: Property =
 pub const LOG: Property = Property::serval(
     "visibility.log",
     Kind::Path,
-    "File that each write's delay is written to, as CSV: key, acknowledged_ns on the system's monotonic clock, delay_ns.",
+    "CSV file of each write's delay: key, acknowledged_ns on the system's monotonic clock, delay_ns.",
 );
 
 /// The table of what may stand before any store.
