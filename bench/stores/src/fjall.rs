@@ -113,6 +113,9 @@ pub const INFO: StoreInfo = StoreInfo {
               which no other process can have open at the same time. Keys have 1 to 65,535 bytes.\n\
               A failure to write the journal ends the run: fjall then takes no more writes.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "fjall",

@@ -17,6 +17,9 @@ pub const INFO: StoreInfo = StoreInfo {
               no record, so a workload that verifies what it reads will find it missing. A client \
               is a thread.",
     time_series: true,
+    keeps_records: false,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "noop", properties: &[] },
 };

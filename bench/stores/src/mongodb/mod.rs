@@ -62,6 +62,9 @@ pub const INFO: StoreInfo = StoreInfo {
               Run against a stand-in only (mongo-java-server, which speaks MongoDB's protocol and has no log-in, \
               sessions or replica sets): a real MongoDB could not be had where Serval was written.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "mongodb", properties: settings::ALL },
 };

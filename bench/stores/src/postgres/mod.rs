@@ -172,6 +172,9 @@ pub const INFO: StoreInfo = StoreInfo {
               transaction of its own. Asynchronous: clients run on event loops, each with a connection, or sharing \
               some (postgres.connections). Several servers with ';' between them (YCSB's shards) are refused.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "postgres",

@@ -67,6 +67,9 @@ pub const INFO: StoreInfo = StoreInfo {
               scans ask all servers. In a cluster '_indices' is on one node, which every insert, delete and scan \
               asks, and a command and its entry in the index may fail apart.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: false,
     properties: Table { heading: "redis", properties: settings::ALL },
 };

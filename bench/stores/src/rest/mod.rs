@@ -204,6 +204,9 @@ pub const INFO: StoreInfo = StoreInfo {
               an operation fails it with SERVICE_UNAVAILABLE; an answer that is late fails with ERROR. Nothing is \
               tried again. Asynchronous: clients run on event loops.",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "rest", properties: ALL },
 };

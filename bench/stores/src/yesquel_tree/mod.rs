@@ -55,6 +55,9 @@ pub const INFO: StoreInfo = StoreInfo {
               share one connection, and a connection that is lost fails what is under way on it and is opened again \
               by the next operation. Inside Serval a failure of the disk ends the run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel-tree", properties: settings::ALL },
 };

@@ -46,6 +46,9 @@ pub const INFO: StoreInfo = StoreInfo {
               that loses its server is given up and a new one opened with the next operation. Servers of version 3.5 \
               or later. No Kerberos.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
 };

@@ -137,7 +137,7 @@ mod unbuffered {
         let family = own_table().table;
         let store = accumulo(&[("accumulo.clientbuffering", "false"), ("accumulo.columnFamily", &family)])?;
         let differences = Differences {
-            update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::accumulo::INFO),
+            update_missing_is_not_found: !serval_stores::accumulo::INFO.updates_insert,
             insert_existing: InsertExisting::Merged,
             empty_records: false,
             ..Differences::default()

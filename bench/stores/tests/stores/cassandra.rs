@@ -67,7 +67,7 @@ fn subject(keyspace: &str, values: Values) -> Option<Subject<Cassandra, Loop>> {
     run_cql(&[&format!("TRUNCATE {keyspace}.{TABLE}")]);
     let differences = Differences {
         ordered_scan: false,
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::cassandra::INFO),
+        update_missing_is_not_found: !serval_stores::cassandra::INFO.updates_insert,
         delete_missing_is_not_found: false,
         insert_existing: InsertExisting::Merged,
         values,

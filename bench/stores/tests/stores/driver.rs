@@ -69,7 +69,7 @@ fn the_answer_of_a_prepared_driver_is_well_formed() {
 }
 
 #[test]
-fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
+fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
     let refused = r"\010\000\000\000\002\003\000\000\000bad";
     let version_2 = r"\020\000\000\000\001\002\000\001\000\000\000x\037\000\000\000\000\000\000\000";
     for (what, words) in [
@@ -78,11 +78,11 @@ fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
         ("no-such-program-at-all", &["not found", "127"]),
         (
             "echo hello, world",
-            &["does not speak the driver protocol", "no frame but text, which begins: hello, world"],
+            &["does not speak the driver protocol", "text instead of a frame: hello, world"],
         ),
-        (&format!("printf \"{DONE}\"; cat"), &["a frame of type 3"]),
+        (&format!("printf \"{DONE}\"; cat"), &["a frame of the unexpected type 3"]),
         (&format!("printf \"{refused}\"; cat"), &["It refuses: bad"]),
-        (&format!("printf \"{version_2}\"; cat"), &["protocol version 2, and 1 is wanted"]),
+        (&format!("printf \"{version_2}\"; cat"), &["protocol version 2; this Serval speaks version 1"]),
         (&format!("printf \"{WELCOME}\"; exit 0"), &["closed the connection"]),
     ] {
         let driver = script(what);
@@ -141,15 +141,15 @@ fn peer(mut stream: UnixStream, answer: Reply4) {
 }
 
 #[test]
-fn a_driver_that_goes_wrong_in_mid_run_is_lost_and_says_why() {
+fn a_driver_that_fails_during_a_run_is_lost_with_the_reason() {
     let cases: [(Reply4, &[&str]); 6] = [
         (|| None, &["closed the connection"]),
         // Half a frame.
-        (|| Some(result(0, 0, 0)[..9].to_vec()), &["sent nothing for 300ms", "1 requests were under way"]),
-        (|| Some(result(9, 0, 0)), &["does not speak the driver protocol", "the request 9"]),
-        (|| Some(result(0, 48, 0)), &["the status 48"]),
-        (|| Some(result(0, 0, 2)), &["2 records where 1 may be"]),
-        (|| Some(frame(b"\x03\x00\x00\x00\x00\x00")), &["ends before all of it is there"]),
+        (|| Some(result(0, 0, 0)[..9].to_vec()), &["sent nothing for 300ms", "with 1 request in flight"]),
+        (|| Some(result(9, 0, 0)), &["does not speak the driver protocol", "an answer to request 9"]),
+        (|| Some(result(0, 48, 0)), &["the unknown status 48"]),
+        (|| Some(result(0, 0, 2)), &["2 records; 1 are allowed"]),
+        (|| Some(frame(b"\x03\x00\x00\x00\x00\x00")), &["a truncated frame"]),
     ];
     for (answer, words) in cases {
         let folder = tempfile::tempdir().unwrap();

@@ -125,7 +125,7 @@ public class ByHand {
 /// Facts of HBase: a put is an upsert, a delete does not look.
 fn differences() -> Differences {
     Differences {
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::hbase::INFO),
+        update_missing_is_not_found: !serval_stores::hbase::INFO.updates_insert,
         delete_missing_is_not_found: false,
         insert_existing: InsertExisting::Merged,
         empty_records: false,

@@ -240,7 +240,7 @@ fn settings_that_cannot_be_are_refused_together() {
 fn differences() -> Differences {
     Differences {
         ordered_scan: false,
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::redis::INFO),
+        update_missing_is_not_found: !serval_stores::redis::INFO.updates_insert,
         insert_existing: InsertExisting::Merged,
         empty_records: false,
         ..Differences::default()
