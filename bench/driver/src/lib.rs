@@ -39,26 +39,29 @@ use std::{
 const COMMAND: Property = Property::serval(
     "driver.command",
     Kind::Text,
-    "Command line of the driver, as for a shell. It is started once, with a Unix socket as its standard input and output.",
+    "Program of the driver and its arguments, in shell syntax. It is started once, with a Unix socket as \
+     its standard input and output.",
 );
 const SOCKET: Property = Property::serval(
     "driver.socket",
     Kind::Path,
-    "Unix socket of a running driver, instead of driver.command. Each event loop connects once.",
+    "Unix socket on which a running driver listens, instead of driver.command. Each event loop connects \
+     once.",
 );
 /// Whether each client has a connection of its own.
 pub const CONNECTIONS: Property = Property::serval(
     "driver.connections",
     Kind::Choice(&["client", "shared"]),
-    "client: each client has a connection of its own, if the driver supports that, which saves the driver passing requests \
-    between threads. shared: the clients of an event loop share one connection.",
+    "Use of connections. client: each client has a connection of its own, if the driver supports that, \
+     which saves the driver handing requests from one thread to another. shared: the clients of an event \
+     loop share one, as with other drivers.",
 )
 .default("client");
 /// Silence after which a driver counts as lost.
 pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
-    "Silence of the driver, with requests in flight, after which the run ends with an error.",
+    "Longest silence of a driver while requests are in flight; then the run ends with an error.",
 )
 .default("60")
 .unit("s");
@@ -66,7 +69,7 @@ pub const TIMEOUT: Property = Property::serval(
 pub const GRACE: Property = Property::serval(
     "driver.grace",
     Kind::SECONDS,
-    "Time limit for the driver to exit after the end of its input; then it is killed.",
+    "Time that a driver has to exit after the end of its input, before it is killed.",
 )
 .default("10")
 .unit("s");
@@ -76,11 +79,12 @@ pub const INFO: StoreInfo = StoreInfo {
     name: "driver",
     aliases: &[],
     summary: "Any store behind a driver: a program that speaks Serval's driver protocol",
-    details: "Serval starts the program of driver.command and talks to it over a Unix socket. docs/driver-protocol.md says \
-    how to write a driver, drivers/python has one of 150 lines, and 'serval driver check -- PROGRAM' tests one. \
-    The driver gets all properties of the run. Service time is what the driver measures around its client \
-    library; response time ends with the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
-    event loop, and one connection unless the driver supports more (driver.connections).",
+    details: "Serval starts the program named by driver.command and sends requests over a Unix socket. \
+              docs/driver-protocol.md describes the protocol, drivers/python has a driver of 150 lines, \
+              and 'serval driver check -- PROGRAM' tests one. All properties of the run are passed to it. \
+              Service time is measured by the driver around its client library; response time runs to the \
+              receipt of the outcome; DRIVER-HOP is the difference. Clients share one event loop, and one \
+              connection unless the driver supports more (driver.connections).",
     time_series: true,
     keeps_records: true,
     batches: true,

@@ -30,9 +30,9 @@ pub const EXTENSION: &str = "lua";
 pub const BUDGET: Property = Property::serval(
     "script.budget",
     Kind::COUNT,
-    "Limit of the Lua instructions that a script executes between two operations. A script that exceeds it, by at most \
-     a fifth of the limit or 20,000 instructions, whichever is less, ends the run with the line that it was at. Counting \
-     costs each instruction some nanoseconds. 0: no limit, and a script that loops for ever hangs its client.",
+    "Largest number of Lua instructions of a script between two operations. A script that exceeds it, by \
+     at most a fifth of it or 20,000, whichever is less, ends the run with its position. Counting costs some nanoseconds per \
+     instruction. 0: no limit; a script that loops forever hangs its client.",
 )
 .default("1000000")
 .unit("instructions");

@@ -12,14 +12,14 @@ use serval_model::properties::{Kind, Properties, Property, Reader, Table, units:
 pub const STORAGE_AGES: Property = Property::ycsb(
     "storageages",
     Kind::COUNT,
-    "How often all records are used over: operationcount becomes this times the number of records.",
+    "Number of times that all records are rewritten: operationcount becomes this times the number of \
+     records.",
 )
 .default("10");
 /// Size of the disk.
-pub const DISK_SIZE: Property =
-    Property::ycsb("disksize", Kind::Size, "Bytes that the store's disk can hold.")
-        .default("100000000")
-        .unit("bytes");
+pub const DISK_SIZE: Property = Property::ycsb("disksize", Kind::Size, "Capacity of the store's disk.")
+    .default("100000000")
+    .unit("bytes");
 /// Share of it to fill.
 pub const OCCUPANCY: Property =
     Property::ycsb("occupancy", Kind::FRACTION, "Share of the disk that records fill.").default("0.9");

@@ -14,9 +14,10 @@ use std::{path::PathBuf, time::Duration};
 pub const SIZE: Property = Property::serval(
     "writebuffer.size",
     Kind::Size,
-    "Size of each client's write buffer: bytes of keys, field names and values; 0: no buffer. Works for any store. Buffered \
-    inserts, updates and deletes are BATCHED_OK, and reads do not see them. For hbase this is writebuffersize with \
-    clientbuffering, for accumulo accumulo.batchWriterSize. FLUSH in the results is the time to send the buffer.",
+    "Size of the write buffer of each client, for any store: bytes of keys, field names and values. 0: no \
+     buffer. Inserts, updates and deletes return BATCHED_OK once they are in the buffer, and reads do not \
+     look into it. For hbase it is writebuffersize with clientbuffering, for accumulo \
+     accumulo.batchWriterSize. FLUSH in the results is the sending.",
 )
 .default("0")
 .unit("bytes");
@@ -24,8 +25,8 @@ pub const SIZE: Property = Property::serval(
 pub const LATENCY: Property = Property::serval(
     "writebuffer.latency",
     Kind::MILLISECONDS,
-    "Longest time that a write waits in the buffer before the buffer is sent; 0: until the buffer is full, or the client has \
-    no more operations.",
+    "Longest time for which a write waits in the buffer before the whole buffer is sent. 0: until the \
+     buffer is full, or the client has nothing more to do.",
 )
 .default("0")
 .unit("ms");
@@ -34,15 +35,15 @@ pub const LATENCY: Property = Property::serval(
 pub const DELAY: Property = Property::serval(
     "visibility.delay",
     Kind::Text,
-    "Adds an artificial replica lag, to test lag measurements: other clients of this process see a write this long after its \
-    acknowledgement, and the old record before. constant:50ms, or exponential:50ms for a mean of 50 ms. A write reads its \
-    record first.",
+    "Artificial lag, to test measurements of lag: other clients see a write only this long after it was \
+     acknowledged, and the previous value before that. constant:50ms, or exponential:50ms for a mean. \
+     Applies to clients of this process; each write reads its record first.",
 );
 /// Whether clients see their own writes at once.
 pub const OWN: Property = Property::serval(
     "visibility.own",
     Kind::Choice(&["now", "delayed"]),
-    "Whether a client sees its own writes at once (now) or after the delay (delayed).",
+    "When the writing client sees its own writes: at once (now), or as the others do (delayed).",
 )
 .default("now");
 /// Seed of the delays.
@@ -53,7 +54,7 @@ pub const SEED: Property =
 pub const LOG: Property = Property::serval(
     "visibility.log",
     Kind::Path,
-    "CSV file of each write's delay: key, acknowledged_ns of the system's monotonic clock, delay_ns.",
+    "CSV file of each write's delay: key, acknowledged_ns on the system's monotonic clock, delay_ns.",
 );
 
 /// Properties of the layers before any store.

@@ -38,23 +38,25 @@ use yesquel_sqlite::Place;
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel",
     aliases: &[],
-    summary: "Yesquel's SQL: embedded (a folder, in memory) or at a server",
-    details: "The table is that of the store sqlite, YCSB's JDBC client's: usertable (property table), primary key \
-              column YCSB_KEY, columns FIELD0, FIELD1, ... of text (yesquel.without_rowid makes it one tree instead of \
-              two). Values that are not UTF-8 are stored as blobs; a \
-              field that a record does not have is NULL.\n\
-              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte order of \
-              keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; a key that is there is an ERROR \
-              unless yesquel.upsert. delete: DELETE. Batches of inserts are one transaction: all or nothing. A \
-              statement or batch that another client was faster than is run again, ten times at once and a statement \
-              then for yesquel.busy_timeout; what has lost after that is SERVICE_UNAVAILABLE.\n\
-              yesquel.address is what any program on SQLite opens. Without it the database is in the folder \
-              serval-data, which no other process can have open at the same time ('serval bench': in the result \
-              folder, removed at the end unless --keep-store), and a power cut may lose what was written in the last \
-              100 ms: what sqlite.synchronous=normal promises, and no write waits for the disk. In memory (yesquel:) \
-              load and run must be one command ('serval bench'). 'yesquel serve' starts a server that listens. A \
-              client is a thread with its own connection; all share one socket. Inside Serval a failure of the disk \
-              ends the run.",
+    summary: "Yesquel's SQL: embedded (in a folder or in memory) or at a server",
+    details: "The table is that of the store sqlite and of YCSB's JDBC client: usertable (property \
+              table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of text \
+              (yesquel.without_rowid stores it in one tree instead of two). Values that are not UTF-8 are \
+              stored as blobs; a missing field is NULL.\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte \
+              order of keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; an existing \
+              key is an ERROR unless yesquel.upsert is set. delete: DELETE. A batch of inserts is one \
+              transaction: all or nothing. A statement or batch that loses against another client is \
+              retried ten times at once, and a statement then for yesquel.busy_timeout; after that it is \
+              SERVICE_UNAVAILABLE.\n\
+              yesquel.address is the address that any SQLite program opens. If it is not set, the \
+              database is in the folder serval-data, which only one process can open at a time ('serval \
+              bench': in the result folder, removed at the end unless --keep-store is given). A power \
+              failure may then lose the writes of the last 100 ms: the guarantee of \
+              sqlite.synchronous=normal, where no write waits for the disk. In memory (yesquel:) load and \
+              run must be one command ('serval bench'). 'yesquel serve' starts a server. A client is a \
+              thread with a connection of its own; all connections share one socket. Inside Serval a \
+              failure of the disk ends the run.",
     time_series: false,
     keeps_records: true,
     batches: true,

@@ -8,30 +8,33 @@ use yesquel_sqlite::{Address, AddressError, Place};
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel.address",
     Kind::Text,
-    "The database, as any program opens it: yesquel://host:port/name, yesquel:///path/of/socket/name, yesquel:folder, \
-     or yesquel: for one in memory; with options behind a question mark (durability, timeout). A host, host:port or \
-     socket alone is the database 'ycsb' there. load makes it.",
+    "Address of the database, as any program gives it: yesquel://host:port/name, \
+     yesquel:///path/of/socket/name, yesquel:folder, or yesquel: for a database in memory. Options follow \
+     a question mark (durability, timeout). A host, host:port or socket alone means the database 'ycsb' \
+     there. The load creates the database.",
 )
 .default("yesquel:serval-data?durability=100");
 pub(super) const BUSY_TIMEOUT: Property = Property::serval(
     "yesquel.busy_timeout",
     Kind::MILLISECONDS,
-    "How long a statement that others are faster than is run again before it fails with SERVICE_UNAVAILABLE.",
+    "Time for which a statement that lost against concurrent writers is retried, before it fails with \
+     SERVICE_UNAVAILABLE.",
 )
 .default("5s")
 .unit("ms");
 pub(super) const UPSERT: Property = Property::serval(
     "yesquel.upsert",
     Kind::Flag,
-    "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
+    "Whether an insert replaces an existing record (INSERT OR REPLACE) or fails, as in YCSB.",
 )
 .default("false");
 
 pub(super) const WITHOUT_ROWID: Property = Property::serval(
     "yesquel.without_rowid",
     Kind::Flag,
-    "Whether load makes a table WITHOUT ROWID: a record then stands under its key in one tree. With row ids it stands \
-     under a number, as in the store sqlite, and the number under the key in a second tree.",
+    "Whether the load creates the table WITHOUT ROWID: a record is then stored under its key in one tree. \
+     With row ids it is stored under a number, as in the store sqlite, and a second tree maps the key to \
+     the number.",
 )
 .default("false");
 

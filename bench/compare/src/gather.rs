@@ -1,7 +1,7 @@
 //! From paths to the runs of a side.
 
-use super::{error::CompareError, run::Run};
-use crate::{
+use crate::{error::CompareError, run::Run};
+use serval_report::{
     stored::{self, EXPERIMENT, RESULT, Stored, StoredExperiment},
     text::printable,
     units::{digits, rate},

@@ -1,12 +1,13 @@
 //! One run, as far as it is compared.
 
-use super::{
+use crate::{
     document::{Kind, Metric, RESPONSE, SERVICE},
     log::{self, Times},
     pieces::{LEFT_OUT, Pieces},
     setup,
 };
-use crate::{
+use serval_report::{
+    json::ReadError,
     stored::{HISTOGRAM_LOG, StoredError},
     summary::two_times,
 };
@@ -80,7 +81,7 @@ impl Run {
             let mut take = |latency, kinds| {
                 let found = latency_values(latency, kinds).map_err(|problem| StoredError::Result {
                     path: path.to_owned(),
-                    error: crate::json::ReadError::NotAResult(format!("{}: {problem}", metric.name)),
+                    error: ReadError::NotAResult(format!("{}: {problem}", metric.name)),
                 })?;
                 for (kind, value) in found {
                     // Times below a clock's step are as good as one of its steps.

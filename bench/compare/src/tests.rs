@@ -4,9 +4,13 @@ use super::{
     document::{Comparison, Kind, MetricComparison, Overall, Verdict},
     *,
 };
-use crate::{json, sample, stored::HISTOGRAM_LOG, summary::Styles};
 use proptest::prelude::*;
 use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
+use serval_report::{
+    json,
+    stored::{EXPERIMENT, HISTOGRAM_LOG},
+    summary::{Styles, WIDTH},
+};
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
     experiment::{
@@ -142,7 +146,7 @@ fn write_phases(folder: &Path, phases: &[(&str, Law)], number: u64) {
         });
     }
     fs::create_dir_all(folder).unwrap();
-    let file = File::create(folder.join(crate::stored::EXPERIMENT)).unwrap();
+    let file = File::create(folder.join(EXPERIMENT)).unwrap();
     serde_json::to_writer(file, &document).unwrap();
 }
 
@@ -559,7 +563,7 @@ fn table_and_markdown_are_as_they_were() {
     let mut found = compared(&a, &b, &options());
     (found.a, found.b) = ("a".to_owned(), "b".to_owned());
     let text = table(&found, &Styles::plain());
-    assert!(text.lines().all(|line| line.chars().count() <= crate::summary::WIDTH), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     check("compare.txt", &text);
     let page = markdown(&found);
     assert!(!page.contains("<b>"), "{page}");
@@ -591,7 +595,7 @@ proptest! {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(HISTOGRAM_LOG);
         fs::write(&path, log.finish().unwrap()).unwrap();
-        let read = super::log::read(&path, &super::pieces::Pieces::of(&series), |tag| tag == "READ").unwrap();
+        let read = crate::log::read(&path, &crate::pieces::Pieces::of(&series), |tag| tag == "READ").unwrap();
         let weights = &weights[..pieces.len()];
         let told = read["READ"].percentile(p, weights);
         if merged.is_empty() {
@@ -626,14 +630,14 @@ proptest! {
         let text = table(&found, &Styles::plain());
         prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{}", text);
         for line in text.lines().filter(|line| line.contains(' ')) {
-            prop_assert!(line.chars().count() <= crate::summary::WIDTH, "{}", line);
+            prop_assert!(line.chars().count() <= WIDTH, "{}", line);
         }
         markdown(&found);
     }
 }
 
 /// 10 runs of 60 s with two operations, 2,000 resamples: prints how long it
-/// takes. `cargo test --release -p serval-report how_long -- --ignored --nocapture`
+/// takes. `cargo test --release -p serval-compare how_long -- --ignored --nocapture`
 #[test]
 #[ignore = "tells a time, which no test may assert"]
 fn how_long_a_comparison_takes() {

@@ -1,7 +1,7 @@
 //! What runs were: in what the set-up of two sides differs.
 
-use super::{document::SetupDifference, run::Run};
-use crate::{text::printable, units::rate};
+use crate::{document::SetupDifference, run::Run};
+use serval_report::{text::printable, units::rate};
 use serval_result::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 

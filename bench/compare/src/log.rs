@@ -1,7 +1,7 @@
 //! The histogram log beside a result, as far as resampling needs it: per
 //! piece of the run and operation, how many times fell into which cell.
 
-use super::pieces::{Pieces, start_ms, weighted};
+use crate::pieces::{Pieces, start_ms, weighted};
 use serval_measure::{histogram::Histogram, layout};
 use std::{
     collections::BTreeMap,

@@ -1,11 +1,11 @@
 //! A comparison as Markdown, for a pull request: the verdict in a line, what
 //! changed in a table, the rest folded away.
 
-use super::{
+use crate::{
     document::{Comparison, MetricComparison, Overall, Verdict},
     table::{change, full_name, interval, level, notes, runs, size, value},
 };
-use crate::text::printable;
+use serval_report::text::printable;
 use std::fmt::Write as _;
 
 /// Text that Markdown and HTML take for nothing else.

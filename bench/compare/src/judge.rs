@@ -1,8 +1,8 @@
 //! From two sets of runs to verdicts. The law is in `docs/comparing.md`.
 
-use super::{
+use crate::{
     Options, RUNS_MIN,
-    document::{Kind, Metric, MetricComparison, Verdict},
+    document::{Kind, Metric, MetricComparison, RESPONSE, SERVICE, Verdict},
     run::{Parts, Run},
 };
 use serval_measure::layout;
@@ -71,8 +71,8 @@ pub(crate) fn metrics(a: &[&Run], b: &[&Run]) -> (Vec<Metric>, Vec<String>) {
             });
             continue;
         }
-        let kinds = super::document::RESPONSE.into_iter();
-        let kinds = kinds.chain(super::document::SERVICE.into_iter().filter(|_| two_times));
+        let kinds = RESPONSE.into_iter();
+        let kinds = kinds.chain(SERVICE.into_iter().filter(|_| two_times));
         for kind in kinds.filter(|kind| kind.percentile() != Some(99.9) || least >= P999_MIN) {
             let metric = Metric { operation: Some(operation.to_owned()), kind };
             if everywhere(&metric) {

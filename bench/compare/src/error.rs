@@ -1,6 +1,6 @@
 //! Why two sides cannot be compared.
 
-use crate::stored::StoredError;
+use serval_report::stored::StoredError;
 use std::path::PathBuf;
 
 /// Two sides cannot be compared.

@@ -1,15 +1,15 @@
 //! A comparison as a table for people, at most [`WIDTH`] columns wide.
 
-use super::{
+use crate::{
     RUNS_MIN,
     document::{Comparison, Kind, MetricComparison, Overall, PointComparison, Verdict},
 };
-use crate::{
+use anstyle::Style;
+use serval_report::{
     summary::{Styles, WIDTH, line, wrapped},
     text::printable,
     units::{count, digits, percentile, plural, rate, time},
 };
-use anstyle::Style;
 
 /// Characters of an operation's name in the table.
 const NAME_MAX: usize = 15;

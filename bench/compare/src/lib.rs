@@ -9,6 +9,10 @@ mod log;
 mod markdown;
 mod pieces;
 mod run;
+#[cfg(test)]
+#[path = "../../report/src/sample.rs"]
+#[allow(dead_code, reason = "the tests of reports need the rest")]
+mod sample;
 mod setup;
 mod table;
 #[cfg(test)]
@@ -19,10 +23,10 @@ pub use gather::Side;
 pub use markdown::markdown;
 pub use table::table;
 
-use crate::units::plural;
 use document::{COMPARISON_VERSION, Comparison, MetricComparison, Overall, PointComparison, Verdict};
 use judge::{conclude, judge};
 use run::Run;
+use serval_report::units::{plural, rate};
 use std::collections::BTreeSet;
 
 /// Runs of a side below which nothing is concluded: the spread of four says too little of
@@ -103,7 +107,7 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
             .into_iter()
             .map(|(side, found)| {
                 let mean = found.iter().map(|(_, x)| x.ln()).sum::<f64>() / found.len() as f64;
-                format!("{} operations/s in {side}", crate::units::rate(mean.exp()))
+                format!("{} operations/s in {side}", rate(mean.exp()))
             })
             .collect();
         if of.a.len() < RUNS_MIN || of.b.len() < RUNS_MIN {
