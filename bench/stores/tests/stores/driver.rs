@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
+use serval_conformance::{Differences, EventLoop, Executor, Subject, properties, schema};
 use serval_driver::{Driver, serve};
 use serval_model::{
     Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
@@ -32,13 +32,13 @@ fn serve_on(socket: &Path, store: &'static str) {
     });
 }
 
-fn subject() -> Subject<Driver, Loop> {
+fn subject() -> Subject<Driver, EventLoop> {
     let folder = tempfile::tempdir().unwrap();
     let (socket, file) = (folder.path().join("socket"), folder.path().join("data.db"));
     serve_on(&socket, "sqlite");
     let settings = [("driver.socket", socket.to_str().unwrap()), ("sqlite.path", file.to_str().unwrap())];
     let differences = Differences { atomic_batch: true, ..Differences::default() };
-    Subject::new(driver(&settings).unwrap(), Loop, differences).keeping(folder)
+    Subject::new(driver(&settings).unwrap(), EventLoop, differences).keeping(folder)
 }
 
 serval_conformance::suite!(subject);
@@ -164,7 +164,7 @@ fn a_driver_that_fails_during_a_run_is_lost_with_the_reason() {
         let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
         let driver = driver(&settings).unwrap();
         driver.prepare(&schema(), Purpose::Load).unwrap();
-        let (outcome, lost) = Loop.run(async {
+        let (outcome, lost) = EventLoop.run(async {
             let local = driver.local().unwrap();
             let mut client = driver.connect(&local, 0).await.unwrap();
             let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
@@ -270,7 +270,7 @@ fn a_client_with_pipes_of_its_own() {
         let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
         let driver = driver(&settings).unwrap();
         driver.prepare(&schema(), Purpose::Load).unwrap();
-        let (outcome, lost) = Loop.run(async {
+        let (outcome, lost) = EventLoop.run(async {
             let local = driver.local().unwrap();
             let mut client = driver.connect(&local, 0).await.unwrap();
             let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
@@ -298,7 +298,7 @@ fn a_driver_serves_one_loop_at_a_time() {
     let driver = script(&format!("printf \"{WELCOME}{DONE}\"; cat >/dev/null"));
     driver.prepare(&schema(), Purpose::Load).unwrap();
     assert_eq!(driver.event_loops_max(), 1);
-    Loop.run(async {
+    EventLoop.run(async {
         let first = driver.local().unwrap();
         let second = driver.local().unwrap_err().to_string();
         assert!(second.contains("one event loop"), "{second}");
