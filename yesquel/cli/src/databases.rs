@@ -8,9 +8,9 @@ use std::io::{BufRead, IsTerminal, Write};
 pub(crate) enum Command {
     /// List the databases of a server, with their maps
     List(List),
-    /// Make a database; its name has no `/`, for DATABASE/MAP is cut at the first one
+    /// Create a database; its name must not contain `/`
     Create(Named),
-    /// Drop a database with all that is in it
+    /// Drop a database with all its contents
     Drop(Drop),
 }
 
@@ -18,7 +18,7 @@ pub(crate) enum Command {
 pub(crate) struct List {
     #[command(flatten)]
     reach: Reach,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct List {
 pub(crate) struct Named {
     #[command(flatten)]
     reach: Reach,
-    /// The database
+    /// Name of the database
     name: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Named {
 pub(crate) struct Drop {
     #[command(flatten)]
     named: Named,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }

@@ -24,11 +24,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
 use std::{io::Write, process::ExitCode};
 
-/// For scripts, and as `docs/yesquel/commands.md` has it.
-const STATUSES: &str = "Exit status: 0 done; 1 not done, and the message says why; 2 asked for wrongly, or not agreed \
-    to; 3 there is no such database, map or key; 4 no connection to the server; 130 ended by Ctrl-C.";
+/// Exit statuses, as `docs/yesquel/commands.md` lists them.
+const STATUSES: &str = "Exit status: 0 success; 1 failure, explained by the message; 2 wrong usage, or the question \
+    was not confirmed; 3 no such database, map or key; 4 no connection to the server; 130 interrupted by Ctrl-C.";
 
-/// A storage server for ordered maps with transactions, and what looks after it.
+/// Yesquel: a SQL store on transactional ordered maps. Its server, its shell, and its tools.
 #[derive(Debug, Parser)]
 #[command(name = "yesquel", version, propagate_version = true, max_term_width = 100, after_help = STATUSES)]
 struct Arguments {
@@ -40,22 +40,22 @@ struct Arguments {
 enum Command {
     /// Run a storage server
     Serve(Box<serve::Arguments>),
-    /// List, make and drop databases
+    /// List, create and drop databases
     #[command(subcommand)]
     Databases(databases::Command),
-    /// Say how a server does
+    /// Show the state of a server
     Status(status::Arguments),
-    /// Read, write and draw the trees of a server
+    /// Read, write and draw one tree of a server
     Tree(tree::Arguments),
-    /// Talk SQL with a database
+    /// Run SQL statements on a database
     Shell(shell::Arguments),
-    /// Make a database of a SQLite file
+    /// Copy a SQLite file into a database
     Import(transfer::Import),
-    /// Make a SQLite file of a database
+    /// Copy a database into a SQLite file
     Export(transfer::Export),
     /// Print a database as SQL
     Dump(dump::Dump),
-    /// Print a script that completes these commands in a shell
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
