@@ -8,6 +8,7 @@
 //! A client is a thread with a connection of its own. All connections of a
 //! process to one server share a socket; that is the library's doing.
 
+pub(crate) mod link;
 mod settings;
 
 pub use crate::sqlite::SqliteClient;
@@ -57,6 +58,9 @@ pub const INFO: StoreInfo = StoreInfo {
               thread with a connection of its own; all connections share one socket. Inside Serval a \
               failure of the disk ends the run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
@@ -135,7 +139,7 @@ impl YesquelSql {
     /// Opens the database, and sees that it is Yesquel that answers.
     fn connection(&self, creates: bool) -> Result<Connection, StoreError> {
         // Another SQLite would make a file of that name.
-        if !yesquel_sqlite::is_linked() {
+        if !link::is_linked() {
             return Err(self.error("another SQLite is linked into this program"));
         }
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -182,7 +182,7 @@ impl Side {
 
     /// A MariaDB with settings of its own.
     pub(super) fn mariadb(bench: &Bench, settings: &[(&str, &str)]) -> Result<Side> {
-        let server = MariaServer::start_with(bench.children, &servers::LogOptions::default(), settings)?;
+        let server = MariaServer::start_with(bench.children, &servers::Options::default(), settings)?;
         Ok(Side::new(format!("mariadb:{}", server.address()), Host::Maria(server), None))
     }
 

@@ -1,4 +1,4 @@
-//! A store that acknowledges writes before they can be seen.
+//! A store with delayed visibility of writes.
 
 use crate::Service;
 use serval_model::{Client, Execution, FieldSelection, Outcome, Record, Reply, Status, Store, StoreError};
@@ -9,40 +9,39 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// How reads go wrong, beside the delay.
+/// Anomalies of reads besides the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Staleness {
-    /// The share of reads that see the record as it was before its last visible write.
+    /// Share of reads that miss the last visible write.
     pub one_behind: f64,
-    /// The share of reads that see the last visible write and not the one before it.
+    /// Share of reads that see the last visible write, but not the one before it.
     pub torn: f64,
 }
 
-/// A write, and when it can be seen.
+/// A write and when it becomes visible.
 struct Written {
     visible_at: u64,
-    /// The fields that it wrote; `None` for a delete.
+    /// Its fields; `None` for a delete.
     fields: Option<Vec<(String, Vec<u8>)>>,
-    /// Whether it wrote the whole record.
+    /// Whether it replaced the whole record.
     whole: bool,
 }
 
 #[derive(Default)]
 struct Records {
     written: HashMap<String, Vec<Written>>,
-    /// Of each write, in the order of acknowledgements: key, when it was acknowledged, and the
-    /// delay that was drawn.
+    /// Each write in the order of acknowledgements: key, time of the acknowledgement, and delay.
     log: Vec<(String, u64, u64)>,
 }
 
-/// Records on a virtual clock. Each operation takes a service time; a write is seen by reads, its
-/// writer's too, a delay after its end, and never before those that were acknowledged before it.
-pub struct Delayed {
+/// Records on a virtual clock. Each operation takes a service time. A write becomes visible, to its
+/// writer too, a delay after its end, and never before earlier acknowledged writes.
+pub struct DelayedStore {
     time: VirtualTime,
-    shared: Arc<Shared>,
+    shared: Arc<DelayedRecords>,
 }
 
-struct Shared {
+struct DelayedRecords {
     records: Mutex<Records>,
     chance: Mutex<Chance>,
     staleness: Staleness,
@@ -54,26 +53,26 @@ struct Chance {
     rng: Rng,
 }
 
-impl Delayed {
-    /// A store with these service times and delays.
-    pub fn new(time: &VirtualTime, service: Service, delay: Service) -> Delayed {
-        Delayed::with(time, service, delay, Staleness::default())
+impl DelayedStore {
+    /// Returns a store with these service times and delays.
+    pub fn new(time: &VirtualTime, service: Service, delay: Service) -> DelayedStore {
+        DelayedStore::with(time, service, delay, Staleness::default())
     }
 
-    /// A store that also serves old versions.
-    pub fn with(time: &VirtualTime, service: Service, delay: Service, staleness: Staleness) -> Delayed {
+    /// Returns a store that also serves old versions.
+    pub fn with(time: &VirtualTime, service: Service, delay: Service, staleness: Staleness) -> DelayedStore {
         let chance = Mutex::new(Chance { service, delay, rng: Rng::new(11) });
-        let shared = Shared { records: Mutex::default(), chance, staleness };
-        Delayed { time: time.clone(), shared: Arc::new(shared) }
+        let shared = DelayedRecords { records: Mutex::default(), chance, staleness };
+        DelayedStore { time: time.clone(), shared: Arc::new(shared) }
     }
 
-    /// The delays that were drawn, ns, in the order of the acknowledgements, ns, with the keys.
+    /// Returns each write's key, time of acknowledgement, ns, and delay, ns, in the order of acknowledgements.
     pub fn log(&self) -> Vec<(String, u64, u64)> {
         self.shared.records().log.clone()
     }
 }
 
-impl Shared {
+impl DelayedRecords {
     fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,9 +82,9 @@ impl Shared {
     }
 }
 
-impl Store for Delayed {
+impl Store for DelayedStore {
     type Local = ();
-    type Client = DelayedClient;
+    type Client = DelayedStoreClient;
 
     fn execution(&self) -> Execution {
         Execution::EventLoops
@@ -99,18 +98,18 @@ impl Store for Delayed {
         Ok(())
     }
 
-    async fn connect(&self, (): &(), _: usize) -> Result<DelayedClient, StoreError> {
-        Ok(DelayedClient { time: self.time.clone(), shared: Arc::clone(&self.shared) })
+    async fn connect(&self, (): &(), _: usize) -> Result<DelayedStoreClient, StoreError> {
+        Ok(DelayedStoreClient { time: self.time.clone(), shared: Arc::clone(&self.shared) })
     }
 }
 
-/// One client of a [`Delayed`].
-pub struct DelayedClient {
+/// One client of a [`DelayedStore`].
+pub struct DelayedStoreClient {
     time: VirtualTime,
-    shared: Arc<Shared>,
+    shared: Arc<DelayedRecords>,
 }
 
-impl DelayedClient {
+impl DelayedStoreClient {
     async fn serve(&self) {
         let span = self.shared.chance().service.draw(1.0).max(1);
         self.time.sleep_until(self.time.now() + span).await;
@@ -132,7 +131,7 @@ impl DelayedClient {
     }
 }
 
-/// A record after some writes: fields by name, in the order in which they were first written.
+/// Applies writes. Returns the fields in the order in which they were first written.
 fn apply<'a>(writes: impl Iterator<Item = &'a Written>) -> Option<Vec<(&'a str, &'a [u8])>> {
     let mut record: Option<Vec<(&str, &[u8])>> = None;
     for write in writes {
@@ -154,7 +153,7 @@ fn apply<'a>(writes: impl Iterator<Item = &'a Written>) -> Option<Vec<(&'a str, 
     record
 }
 
-impl Client for DelayedClient {
+impl Client for DelayedStoreClient {
     async fn read(&mut self, _: &str, key: &str, _: &FieldSelection, reply: &mut Reply) -> Outcome {
         self.serve().await;
         let now = self.time.now();

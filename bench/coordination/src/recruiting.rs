@@ -1,4 +1,4 @@
-//! Calling agents that wait into a group, until all its places are taken.
+//! Calls waiting agents into a group until it is complete.
 
 use crate::{
     directory::{Directory, DirectoryError, KnownAgents, Leader},
@@ -13,59 +13,59 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// Pause before ZooKeeper is asked again.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Pause before a failed request to ZooKeeper is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who has come into the group, or has gone before it was complete.
+/// A client that joined the group, or left it before it was complete.
 #[derive(Debug)]
-pub(crate) enum Coming {
+pub(crate) enum Arrival {
     Joined(ClientFacts),
-    Parted,
+    Left,
 }
 
-fn note(said: Coming, joined: &mut usize, called: &mut HashMap<String, Instant>) {
-    match said {
-        Coming::Joined(facts) => {
+fn count(arrival: Arrival, joined: &mut usize, called: &mut HashMap<String, Instant>) {
+    match arrival {
+        Arrival::Joined(facts) => {
             *joined += 1;
             called.remove(&facts.name());
         }
-        Coming::Parted => *joined = joined.saturating_sub(1),
+        Arrival::Left => *joined = joined.saturating_sub(1),
     }
 }
 
-/// Calls as many agents as places are free, until whoever tells of those that come is gone. One that
-/// was called and does not come within `patience` (its machine may be dead, its way to the
-/// coordinator barred) leaves its place to the next.
+/// Calls as many agents as the group still needs, until the `arrivals` channel
+/// closes. An agent that does not join within `patience` (its machine may be
+/// dead, or a firewall in the way) is replaced by the next.
 pub(crate) async fn call_agents(
     directory: Directory,
     leader: Leader,
     wanted: usize,
     patience: Duration,
-    mut coming: UnboundedReceiver<Coming>,
+    mut arrivals: UnboundedReceiver<Arrival>,
     trouble: impl Fn(DirectoryError),
 ) {
     let mut known = KnownAgents::default();
-    // Those that have not come yet, and in the order in which they were called until when.
+    // Agents that have not joined yet, with their deadlines; and the same in order of deadline.
     let mut called: HashMap<String, Instant> = HashMap::new();
     let mut order: VecDeque<(String, Instant)> = VecDeque::new();
     let mut joined: usize = 0;
     loop {
-        // Calls take time: who has come meanwhile is not given up.
+        // Calls take time: count the clients that joined meanwhile before any is given up.
         loop {
-            match coming.try_recv() {
-                Ok(said) => note(said, &mut joined, &mut called),
+            match arrivals.try_recv() {
+                Ok(arrival) => count(arrival, &mut joined, &mut called),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
         }
         let now = Instant::now();
         while let Some((name, until)) = order.pop_front_if(|(_, until)| *until <= now) {
-            // It may have been called again since.
+            // The agent may have been called again since.
             if called.get(&name) == Some(&until) {
                 called.remove(&name);
             }
         }
-        let mut others = None;
+        let mut agents_changed = None;
         if joined + called.len() < wanted {
             let (waiting, changed) = match directory.waiting(&mut known, &trouble).await {
                 Ok(found) => found,
@@ -74,7 +74,7 @@ pub(crate) async fn call_agents(
                     if directory.is_over() {
                         return;
                     }
-                    time::sleep(AGAIN).await;
+                    time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
             };
@@ -100,16 +100,16 @@ pub(crate) async fn call_agents(
                 if directory.is_over() {
                     return;
                 }
-                time::sleep(AGAIN).await;
+                time::sleep(RETRY_PAUSE).await;
                 continue;
             }
             if joined + called.len() < wanted {
-                others = Some(changed);
+                agents_changed = Some(changed);
             }
         }
         let expires = order.front().map(|(_, until)| *until);
         let more = async {
-            match others {
+            match agents_changed {
                 Some(changed) => drop(changed.changed().await),
                 None => std::future::pending().await,
             }
@@ -121,8 +121,8 @@ pub(crate) async fn call_agents(
             }
         };
         tokio::select! {
-            said = coming.recv() => match said {
-                Some(said) => note(said, &mut joined, &mut called),
+            arrival = arrivals.recv() => match arrival {
+                Some(arrival) => count(arrival, &mut joined, &mut called),
                 None => return,
             },
             () = more => {}

@@ -1,4 +1,4 @@
-//! A client's nodes in ZooKeeper: that it is a member, and at which barriers it stands.
+//! A client's ephemeral nodes in ZooKeeper: its membership and the barriers that it has reached.
 
 use crate::{
     agent::Joining,
@@ -10,16 +10,17 @@ use tokio::{
     time,
 };
 
-/// Pause before ZooKeeper is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Pause before a failed request to ZooKeeper is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Puts this client's nodes into ZooKeeper, one after the other, for as long as it takes; a
-/// session that is over is replaced, and what stood by it is put there again.
-pub(crate) struct Stand(UnboundedSender<String>);
+/// Creates this client's nodes in order and retries until they exist. If the
+/// session ends, opens another and creates all nodes again. Dropping this
+/// removes them.
+pub(crate) struct Presence(UnboundedSender<String>);
 
-impl Stand {
-    pub(crate) fn new(directory: Directory, joining: &Joining, leader: &Leader) -> Stand {
-        let (asked, mut asking) = mpsc::unbounded_channel::<String>();
+impl Presence {
+    pub(crate) fn new(directory: Directory, joining: &Joining, leader: &Leader) -> Presence {
+        let (requests, mut requested) = mpsc::unbounded_channel::<String>();
         let (joining, epoch) = (joining.clone(), leader.epoch);
         let group = leader.group.clone();
         tokio::spawn(async move {
@@ -28,9 +29,8 @@ impl Stand {
             let mut next = 0;
             loop {
                 while next >= nodes.len() {
-                    match asking.recv().await {
+                    match requested.recv().await {
                         Some(node) => nodes.push(node),
-                        // The place is given up, and the nodes with it.
                         None => {
                             for node in &nodes {
                                 directory.part(&group, epoch, node).await;
@@ -41,11 +41,11 @@ impl Stand {
                 }
                 match directory.stand(&group, epoch, &nodes[next]).await {
                     Ok(true) => next += 1,
-                    // The epoch is over, which the connection tells too.
+                    // The epoch is over; the connection to the coordinator tells so too.
                     Ok(false) => return,
                     Err(_) => {
-                        time::sleep(AGAIN).await;
-                        if asking.is_closed() {
+                        time::sleep(RETRY_PAUSE).await;
+                        if requested.is_closed() {
                             return;
                         }
                         if directory.is_over()
@@ -59,10 +59,11 @@ impl Stand {
                 }
             }
         });
-        Stand(asked)
+        Presence(requests)
     }
 
-    pub(crate) fn at(&self, node: String) {
+    /// Adds a node, given by its path below the epoch.
+    pub(crate) fn add(&self, node: String) {
         let _ = self.0.send(node);
     }
 }

@@ -1,12 +1,12 @@
-//! The desk: one task that owns everything, hears of everything, and does what the group says.
+//! The coordinator's task: owns all state, receives all events, and performs the group's actions.
 
-use super::{Command, Desk, Incoming, Report, connections::accept};
+use super::{CoordinatorCommand, CoordinatorTask, Incoming, Report, connections::accept};
 use crate::{
-    calling::Coming,
     clock::{ClockTrack, Exchange},
-    directory::{Change, EpochWatch},
+    directory::{EpochChange, EpochWatch},
     group::{Action, Event, Loss},
     message::{Frame, ToClient, ToCoordinator},
+    recruiting::Arrival,
 };
 use std::{collections::VecDeque, sync::PoisonError, time::Duration};
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-impl Desk {
+impl CoordinatorTask {
     pub(super) fn now(&self) -> u64 {
         (self.leading.clock)()
     }
@@ -29,7 +29,7 @@ impl Desk {
     }
 
     pub(super) fn tell(&self, report: Report) {
-        // Whoever led by it may be gone; the group ends then.
+        // A dropped receiver ends the group.
         let _ = self.report.send(report);
     }
 
@@ -37,13 +37,13 @@ impl Desk {
         mut self,
         listener: TcpListener,
         mut come: UnboundedReceiver<Incoming>,
-        mut commands: UnboundedReceiver<Command>,
+        mut commands: UnboundedReceiver<CoordinatorCommand>,
         mut watch: EpochWatch,
     ) {
         let mut beat = time::interval(Duration::from_nanos(self.leading.settings.timeout / 6));
         beat.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut watching = true;
-        // Whoever knocks is greeted beside everything else.
+        // New connections are identified concurrently.
         let accepting = tokio::spawn(accept(listener, self.incoming.clone(), self.report.clone()));
         if self.leading.calls_agents {
             self.call_agents();
@@ -61,9 +61,9 @@ impl Desk {
                     }
                     incoming => self.take(incoming, &mut actions),
                 },
-                command = commands.recv() => self.command(command.unwrap_or(Command::Farewell), &mut actions),
+                command = commands.recv() => self.command(command.unwrap_or(CoordinatorCommand::Farewell), &mut actions),
                 change = watch.next(), if watching => {
-                    watching = change != Change::Over;
+                    watching = change != EpochChange::Over;
                     self.changed(change, &mut actions);
                 }
                 _ = beat.tick() => self.beat(),
@@ -73,8 +73,8 @@ impl Desk {
         }
         accepting.abort();
         self.send_all(|_| Some(ToClient::Farewell));
-        // So that farewells are sent before the connections are closed.
-        self.lines.clear();
+        // Closes the queues, so that the writers send the farewells and end.
+        self.connections.clear();
         let mut writers = std::mem::take(&mut self.writers);
         let _ = time::timeout(Duration::from_secs(1), async { while writers.join_next().await.is_some() {} })
             .await;
@@ -85,17 +85,17 @@ impl Desk {
     fn take(&mut self, incoming: Incoming, actions: &mut Vec<Action>) {
         match incoming {
             Incoming::Greeted { facts, stream } => self.join(facts, stream, actions),
-            Incoming::Came { line, at, frame } => self.came(line, at, frame, actions),
-            Incoming::Ended { line, how } => {
-                if let Some(line) = self.lines.remove(&line) {
-                    self.group.on(line.client, Event::Lost(Loss::Gone(how)), self.now(), actions);
+            Incoming::Came { connection, at, frame } => self.came(connection, at, frame, actions),
+            Incoming::Ended { connection, how } => {
+                if let Some(connection) = self.connections.remove(&connection) {
+                    self.group.on(connection.client, Event::Lost(Loss::Gone(how)), self.now(), actions);
                 }
             }
             Incoming::StartWritten(Err(error)) => self.tell(Report::Trouble(error.to_string())),
-            // The watch is the loop's.
+            // The loop handles the watch.
             Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
-            Incoming::Knocked { stream, place } => self.greet(stream, place),
-            // Of one that was over before.
+            Incoming::Connected { stream, place } => self.greet(stream, place),
+            // The answer for a phase that is over.
             Incoming::PhaseOpened { phase, .. } if phase != self.phase => {}
             Incoming::PhaseOpened { opened: Ok(()), .. } => self.hand_out(),
             Incoming::PhaseOpened { opened: Err(error), .. } => self.disband(Some(error.to_string())),
@@ -107,8 +107,10 @@ impl Desk {
         }
     }
 
-    fn came(&mut self, line: u64, at: u64, frame: Frame<ToCoordinator>, actions: &mut Vec<Action>) {
-        let Some(client) = self.lines.get(&line).map(|line| line.client) else { return };
+    fn came(&mut self, connection: u64, at: u64, frame: Frame<ToCoordinator>, actions: &mut Vec<Action>) {
+        let Some(client) = self.connections.get(&connection).map(|connection| connection.client) else {
+            return;
+        };
         let event = match frame {
             Frame::Interval(bytes) => {
                 self.tell(Report::Interval(client, bytes));
@@ -123,9 +125,9 @@ impl Desk {
                     let exchange = Exchange { asked, answered, received: at };
                     self.track(client, |track| track.add(exchange));
                     self.group.on(client, Event::Clock(exchange), self.now(), actions);
-                    let first = self.lines.get_mut(&line).is_some_and(|line| {
-                        line.first_exchanges = line.first_exchanges.saturating_sub(1);
-                        line.first_exchanges > 0
+                    let first = self.connections.get_mut(&connection).is_some_and(|connection| {
+                        connection.first_exchanges = connection.first_exchanges.saturating_sub(1);
+                        connection.first_exchanges > 0
                     });
                     if let Some(next) = self.asking.answered() {
                         self.send(next, ToClient::Ask { asked: 0 });
@@ -140,21 +142,21 @@ impl Desk {
                 ToCoordinator::Late => Event::Lost(Loss::Late),
                 ToCoordinator::Failed { why } => Event::Lost(Loss::Failed(why)),
                 ToCoordinator::Left => {
-                    if let Some(line) = self.lines.get_mut(&line) {
-                        line.handed_over = true;
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.handed_over = true;
                     }
                     if self.has_left(client) { Event::Left } else { Event::Heard }
                 }
-                // Who has entered is ZooKeeper's to say.
+                // ZooKeeper says which clients have entered.
                 ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => Event::Heard,
             },
         };
         self.group.on(client, event, self.now(), actions);
     }
 
-    fn command(&mut self, command: Command, actions: &mut Vec<Action>) {
+    fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<Action>) {
         match command {
-            Command::Phase { works, length_max } => {
+            CoordinatorCommand::Phase { works, length_max } => {
                 let length = length_max.map(|length| length.as_nanos().min(u128::from(u64::MAX)) as u64);
                 self.group.prepare(
                     self.now(),
@@ -163,22 +165,22 @@ impl Desk {
                     actions,
                 );
                 self.works = works;
-                for line in self.lines.values_mut() {
-                    (line.handed_over, line.at_barrier) = (false, false);
+                for connection in self.connections.values_mut() {
+                    (connection.handed_over, connection.at_barrier) = (false, false);
                 }
                 self.open_phase();
             }
-            Command::Measure(at) => {
+            CoordinatorCommand::Measure(at) => {
                 let instants: Vec<Option<u64>> = (0..self.by_client.len())
                     .map(|client| Some(self.group.offset(client, at)?.to_client(at)))
                     .collect();
                 self.send_all(|client| Some(ToClient::Measure { at: (*instants.get(client)?)? }));
             }
-            Command::Finish(clients) => {
+            CoordinatorCommand::Finish(clients) => {
                 clients.into_iter().for_each(|client| self.send(client, ToClient::Stop { hurry: false }));
             }
-            Command::Stop => self.group.stop(self.now(), actions),
-            Command::Farewell => self.done = true,
+            CoordinatorCommand::Stop => self.group.stop(self.now(), actions),
+            CoordinatorCommand::Farewell => self.done = true,
         }
     }
 
@@ -195,7 +197,7 @@ impl Desk {
         while let Some(action) = actions.pop_front() {
             match action {
                 Action::Complete => {
-                    self.coming = None;
+                    self.arrivals = None;
                     self.tell(Report::Complete);
                 }
                 Action::Propose { attempt, at } => {
@@ -220,20 +222,21 @@ impl Desk {
                     self.write_start(at);
                 }
                 Action::Dismiss(lost) => {
-                    if let Some(line) = self.by_client.get_mut(lost.client).and_then(Option::take)
-                        && let Some(line) = self.lines.remove(&line)
+                    if let Some(connection) = self.by_client.get_mut(lost.client).and_then(Option::take)
+                        && let Some(connection) = self.connections.remove(&connection)
                     {
-                        let why = format!("the coordinator has lost {}: it {}", line.facts.name(), lost.why);
-                        let _ = line.out.send(Frame::Message(ToClient::Refused { why }));
+                        let why =
+                            format!("the coordinator has lost {}: it {}", connection.facts.name(), lost.why);
+                        let _ = connection.out.send(Frame::Message(ToClient::Refused { why }));
                     }
-                    if let Some(coming) = &self.coming {
-                        let _ = coming.send(Coming::Parted);
+                    if let Some(arrivals) = &self.arrivals {
+                        let _ = arrivals.send(Arrival::Left);
                     }
                     self.tell(Report::Lost(lost));
                 }
                 Action::Stop => {
                     self.send_all(|_| Some(ToClient::Stop { hurry: true }));
-                    // What was not handed out yet is nobody's to do.
+                    // Clients that have not received their work have nothing to do.
                     let mut more = Vec::new();
                     for (client, work) in std::mem::take(&mut self.works).into_iter().enumerate() {
                         if work.is_some() {

@@ -1,4 +1,4 @@
-//! How a load hears from its group, and tells it what it sees.
+//! Handle by which a load talks to its group.
 
 use super::FromWorker;
 use std::{
@@ -8,42 +8,43 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 #[derive(Default)]
-pub(super) struct LineState {
+struct JobState {
     start: Option<u64>,
-    pub(super) measure: Option<u64>,
+    measure: Option<u64>,
     ended: bool,
-    /// Whether at once.
-    pub(super) hurry: bool,
+    /// Whether the end is to be immediate.
+    hurry: bool,
     on_end: Option<Arc<dyn Fn(bool) + Send + Sync>>,
 }
 
-struct LineInner {
-    state: Mutex<LineState>,
+struct Job {
+    state: Mutex<JobState>,
     changed: Condvar,
     out: UnboundedSender<FromWorker>,
 }
 
-/// How a load hears from its group, and tells it what it sees.
+/// Handle by which a load talks to its group.
 #[derive(Clone)]
-pub struct Line(Arc<LineInner>);
+pub struct JobHandle(Arc<Job>);
 
-impl fmt::Debug for Line {
+impl fmt::Debug for JobHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Line")
+        f.write_str("JobHandle")
     }
 }
 
-impl Line {
-    pub(super) fn new(out: UnboundedSender<FromWorker>) -> Line {
-        Line(Arc::new(LineInner { state: Mutex::default(), changed: Condvar::new(), out }))
+impl JobHandle {
+    pub(super) fn new(out: UnboundedSender<FromWorker>) -> JobHandle {
+        JobHandle(Arc::new(Job { state: Mutex::default(), changed: Condvar::new(), out }))
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, LineState> {
+    fn state(&self) -> MutexGuard<'_, JobState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that all is ready, and waits for the instant at which the group begins, ns
-    /// by this machine's clock. `None` if it does not.
+    /// Reports that the load is ready and waits for the instant at which the
+    /// group starts, ns of this machine's clock. Returns `None` if the load must
+    /// end first.
     pub fn ready(&self) -> Option<u64> {
         let _ = self.0.out.send(FromWorker::Ready);
         let mut state = self.state();
@@ -58,18 +59,19 @@ impl Line {
         }
     }
 
-    /// Says when the load really began, ns by this machine's clock.
+    /// Reports when the load actually started, ns of this machine's clock.
     pub fn began(&self, at: u64) {
         let _ = self.0.out.send(FromWorker::Began(at));
     }
 
-    /// Hands over what an interval saw.
+    /// Sends the measurements of an interval.
     pub fn interval(&self, bytes: Vec<u8>) {
         let _ = self.0.out.send(FromWorker::Interval(bytes));
     }
 
-    /// Has this called, on another thread, when the load must end, and whenever it is told so again; at once if
-    /// it must already. It is told whether there is no time to finish what is left.
+    /// Sets the function to call, on another thread, each time the load is asked
+    /// to end; calls it now if the load was asked already. Its argument is
+    /// whether the load must end at once, without finishing what is left.
     pub fn on_end(&self, call: impl Fn(bool) + Send + Sync + 'static) {
         let call: Arc<dyn Fn(bool) + Send + Sync> = Arc::new(call);
         let mut state = self.state();
@@ -81,13 +83,21 @@ impl Line {
         }
     }
 
-    /// When the measured part begins, ns by this machine's clock, if the group has
-    /// said so.
+    /// Returns when the measured part starts, ns of this machine's clock, if the
+    /// group has decided it.
     pub fn measure(&self) -> Option<u64> {
         self.state().measure
     }
 
-    pub(super) fn go(&self, at: u64) {
+    pub(super) fn set_measure(&self, at: u64) {
+        self.state().measure = Some(at);
+    }
+
+    pub(super) fn set_hurry(&self) {
+        self.state().hurry = true;
+    }
+
+    pub(super) fn start(&self, at: u64) {
         self.state().start = Some(at);
         self.0.changed.notify_all();
     }

@@ -1,4 +1,4 @@
-//! What stands between a client and a server and makes trouble.
+//! A proxy proxy client and server that injects faults.
 
 use std::{
     io::{Read, Write},
@@ -10,11 +10,11 @@ use std::{
     thread,
 };
 
-/// Passes connections on to a server; they can be cut, answers held back, and
-/// the server made to go away and come back.
+/// Forwards connections to a server. Can cut them, delay answers, and refuse
+/// connections like a server that restarts.
 #[derive(Debug)]
-pub struct Between {
-    /// Where clients connect to.
+pub struct FaultyProxy {
+    /// Address for clients.
     pub address: String,
     gate: Arc<Gate>,
 }
@@ -22,78 +22,76 @@ pub struct Between {
 #[derive(Debug, Default)]
 struct Gate {
     open: Mutex<Vec<TcpStream>>,
-    /// Held while answers are held back.
+    /// Locked while answers are delayed.
     answers: Mutex<()>,
-    /// Answers that are still passed on before all connections are cut; 0 for
-    /// any number.
+    /// Answers until all connections are cut; 0: never.
     until_cut: AtomicU64,
-    /// Connections that are then closed at once.
+    /// Number of connections to refuse after that.
     to_refuse: AtomicU64,
     refused: AtomicU64,
-    /// What is counted in requests.
+    /// Word whose occurrences in requests are counted.
     word: &'static [u8],
     asked: AtomicU64,
 }
 
-impl Between {
-    /// Before a server, counting the requests that contain a word.
-    pub fn new(server: &str, word: &'static [u8]) -> Between {
+impl FaultyProxy {
+    /// Starts a proxy of a server that counts the requests with a word.
+    pub fn new(server: &str, word: &'static [u8]) -> FaultyProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let gate = Arc::new(Gate { word, ..Gate::default() });
-        let between = Between { address: listener.local_addr().unwrap().to_string(), gate };
-        let (server, gate) = (server.to_owned(), Arc::clone(&between.gate));
+        let proxy = FaultyProxy { address: listener.local_addr().unwrap().to_string(), gate };
+        let (server, gate) = (server.to_owned(), Arc::clone(&proxy.gate));
         thread::spawn(move || {
-            for here in listener.incoming() {
-                let here = here.unwrap();
+            for client in listener.incoming() {
+                let client = client.unwrap();
                 if gate.refuses() {
                     continue;
                 }
-                let there = TcpStream::connect(&server).unwrap();
-                // Small pieces wait for no others, as without us.
-                here.set_nodelay(true).unwrap();
-                there.set_nodelay(true).unwrap();
-                lock(&gate.open).extend([here.try_clone().unwrap(), there.try_clone().unwrap()]);
-                let (from, to) = (here.try_clone().unwrap(), there.try_clone().unwrap());
+                let upstream = TcpStream::connect(&server).unwrap();
+                // As without the proxy, small packets are not delayed.
+                client.set_nodelay(true).unwrap();
+                upstream.set_nodelay(true).unwrap();
+                lock(&gate.open).extend([client.try_clone().unwrap(), upstream.try_clone().unwrap()]);
+                let (from, to) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
                 let (asking, answering) = (Arc::clone(&gate), Arc::clone(&gate));
                 thread::spawn(move || pass(from, to, |request| asking.asked(request)));
-                thread::spawn(move || pass(there, here, |_| answering.answered()));
+                thread::spawn(move || pass(upstream, client, |_| answering.answered()));
             }
         });
-        between
+        proxy
     }
 
-    /// The next answer is not passed on, but all connections are cut: the
-    /// server has done what was asked, and nobody hears of it.
+    /// Drops the next answer and cuts all connections: the server executes the request, but
+    /// the client gets no answer.
     pub fn lose_the_next_answer(&self) {
         self.go_away_after(0, 0);
     }
 
-    /// After so many answers all connections are cut, and the next ones, as
-    /// many as told, closed at once: a server that goes away and comes back.
+    /// Cuts all connections after `answers` answers, then refuses the next `refused`
+    /// connections, like a server that restarts.
     pub fn go_away_after(&self, answers: u64, refused: u64) {
         self.gate.to_refuse.store(refused, Ordering::SeqCst);
         self.gate.until_cut.store(answers + 1, Ordering::SeqCst);
     }
 
-    /// Holds answers back as long as the guard lives.
+    /// Delays answers until the guard is dropped.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         lock(&self.gate.answers)
     }
 
-    /// Requests passed on that contain the word.
+    /// Returns the number of the word's occurrences in requests.
     pub fn asked(&self) -> u64 {
         self.gate.asked.load(Ordering::SeqCst)
     }
 
-    /// Connections refused.
+    /// Returns the number of refused connections.
     pub fn refused(&self) -> u64 {
         self.gate.refused.load(Ordering::SeqCst)
     }
 }
 
 impl Gate {
-    /// Whether a connection is to be closed at once; none is while the server
-    /// has not gone away yet.
+    /// Returns whether to refuse a connection; only after the connections were cut.
     fn refuses(&self) -> bool {
         let gone = self.until_cut.load(Ordering::SeqCst) == 0;
         let one_less = |left: u64| left.checked_sub(1);
@@ -103,14 +101,14 @@ impl Gate {
         refuses
     }
 
-    /// Counts a request; always passed on.
+    /// Counts the word in a request. Returns true: requests are always forwarded.
     fn asked(&self, request: &[u8]) -> bool {
         let count = request.windows(self.word.len().max(1)).filter(|part| *part == self.word).count();
         self.asked.fetch_add(count as u64, Ordering::SeqCst);
         true
     }
 
-    /// Whether an answer is passed on.
+    /// Returns whether to forward an answer.
     fn answered(&self) -> bool {
         drop(lock(&self.answers));
         let one_less = |left: u64| left.checked_sub(1);
@@ -125,7 +123,7 @@ impl Gate {
     }
 }
 
-/// A test that failed with it held is no reason for others to fail.
+/// Locks a mutex, even if another test panicked with it locked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

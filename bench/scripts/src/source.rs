@@ -1,33 +1,33 @@
-//! Errors of a script with their place: `file:line:column: what`.
+//! A script's source text, and errors with their position: `file:line:column: what`.
 //!
-//! Lua remembers the line of an instruction and no column. Its messages often
-//! quote the word that they are about; when that word stands in the line
-//! just once, its column is the error's. Otherwise the place is the line.
+//! Lua records the line of an instruction, but no column. Its messages often quote
+//! a word of the line; if the line has that word just once, its column is the
+//! error's. Otherwise the position is the line.
 
 use std::path::PathBuf;
 
-/// The name under which Lua knows the script: its messages cut long names.
+/// Name of the script in Lua, which truncates long names in messages.
 pub(crate) const CHUNK: &str = "script";
 
 /// A script's file.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct ScriptSource {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-impl Source {
-    /// What went wrong, and where.
+impl ScriptSource {
+    /// Returns an error's message with its position.
     pub(crate) fn explain(&self, error: &mlua::Error) -> String {
         let (text, trace) = innermost(error);
-        // Lua puts the place before its own messages; those of the host's
-        // functions have a trace whose first line of the script asked for it.
+        // Lua's own messages start with the position. Those of host functions have a
+        // stack trace; its first line of the script made the call.
         let own = text.find(&format!("{CHUNK}:")).filter(|at| *at == 0).and_then(|_| place(&text));
         let (line, message) = match own {
             Some((line, rest)) => (Some(line), rest.to_owned()),
             None => (first_line(trace.as_deref().unwrap_or(&text)), text.clone()),
         };
-        // What follows is the trace, which names the inside of Serval.
+        // The stack trace names internals of Serval.
         let message = message.split("\nstack traceback:").next().unwrap_or_default().trim();
         let path = self.path.display();
         match line {
@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// The column, from 1, of the word that a message quotes last.
+    /// Returns the column, from 1, of the last word that a message quotes.
     fn column(&self, line: usize, message: &str) -> Option<usize> {
         let line = self.text.lines().nth(line.checked_sub(1)?)?;
         let mut quoted = message.split('\'');
@@ -56,8 +56,8 @@ impl Source {
     }
 }
 
-/// The words of the error at the root, and the trace of the last function of
-/// the host on the way.
+/// Returns the message of the root error, and the stack trace of the innermost host
+/// function.
 fn innermost(error: &mlua::Error) -> (String, Option<String>) {
     match error {
         mlua::Error::CallbackError { traceback, cause } => {
@@ -69,7 +69,7 @@ fn innermost(error: &mlua::Error) -> (String, Option<String>) {
         mlua::Error::MemoryError(_) => ("needs more memory than a script may have".into(), None),
         mlua::Error::BadArgument { cause, .. } => innermost(cause),
         mlua::Error::FromLuaConversionError { from, to, message } => {
-            // By the host's name for it.
+            // Replaces the name of the Rust type.
             let to = if to.contains("str") || to == "String" { "a text of UTF-8" } else { to };
             let why = message.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
             (format!("a {from} is given where {to} is wanted{why}"), None)
@@ -78,13 +78,13 @@ fn innermost(error: &mlua::Error) -> (String, Option<String>) {
     }
 }
 
-/// The line of a message that begins with its place, and what follows.
+/// Splits a message that starts with its position into line and rest.
 fn place(text: &str) -> Option<(usize, &str)> {
     let (line, rest) = text.strip_prefix(CHUNK)?.strip_prefix(':')?.split_once(':')?;
     Some((line.parse().ok()?, rest.trim_start()))
 }
 
-/// The first line of the script that a trace names.
+/// Returns the first line of the script in a stack trace.
 fn first_line(trace: &str) -> Option<usize> {
     trace.lines().find_map(|line| place(line.trim_start()).map(|(line, _)| line))
 }
@@ -94,11 +94,11 @@ mod tests {
     use super::*;
 
     fn explained(text: &str, error: mlua::Error) -> String {
-        Source { path: "a.lua".into(), text: text.into() }.explain(&error)
+        ScriptSource { path: "a.lua".into(), text: text.into() }.explain(&error)
     }
 
     #[test]
-    fn a_word_that_stands_once_gives_the_column() {
+    fn a_word_that_occurs_once_gives_the_column() {
         let error = |text: &str| mlua::Error::RuntimeError(text.into());
         let message = "script:2: attempt to call a nil value (global 'raed')\nstack traceback:\n\t[C]: in ?";
         assert_eq!(

@@ -1,5 +1,5 @@
-//! What is held back of a store that lags: of each record what it was, and the writes
-//! of it that are not seen by all yet.
+//! Writes that are not visible to all clients yet: each record's state before them, and the
+//! versions that they make.
 
 use serval_model::{FieldSelection, OperationKind, Outcome, Record, Status, StoreError};
 use std::{
@@ -15,110 +15,110 @@ use std::{
     },
 };
 
-/// Parts with a lock each: more than threads that meet here.
+/// Lock shards; more than the number of contending threads.
 const SHARDS: usize = 16;
 
-/// Hashes that are told apart when records are let go of: so many that a record is seldom
-/// taken for another in the time that it is read.
+/// Number of hash classes of the counters of released records: so many that another record of
+/// the same class is seldom released while a record is read.
 const HASHES: usize = 4096;
 
-/// Bytes of keys and records that are held back at most. A write beyond them fails:
-/// it could be held back no more.
-pub(super) const HELD_BYTES_MAX: u64 = 256 << 20;
+/// Maximum bytes of hidden keys and records. A write beyond the limit fails, because it
+/// cannot be hidden.
+pub(super) const HIDDEN_BYTES_MAX: u64 = 256 << 20;
 
-/// A record, or that there is none.
-pub(super) type State = Option<Record>;
+/// A record; `None` if it does not exist.
+pub(super) type RecordState = Option<Record>;
 
 #[derive(Debug)]
-pub(super) struct Version {
+pub(super) struct HiddenVersion {
     number: u64,
     writer: usize,
-    /// `u64::MAX` as long as it is not acknowledged.
+    /// `u64::MAX` until it is acknowledged.
     visible_at: u64,
-    state: State,
+    state: RecordState,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    /// What was there before all versions that are held.
-    before: State,
-    /// In the order in which they were written. Never empty.
-    pub(super) versions: VecDeque<Version>,
+pub(super) struct HiddenRecord {
+    /// State before all hidden versions.
+    before: RecordState,
+    /// In order of writing. Never empty.
+    pub(super) versions: VecDeque<HiddenVersion>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// By table and key.
-    pub(super) entries: HashMap<String, Entry>,
-    /// Which of them have a version that becomes visible when.
+    /// Hidden records by table and key.
+    pub(super) entries: HashMap<String, HiddenRecord>,
+    /// When a version becomes visible, and the key of its record.
     due: BinaryHeap<Reverse<(u64, String)>>,
 }
 
-/// What all clients share.
+/// The hidden writes of all clients.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct HiddenWrites {
     shards: [Mutex<Shard>; SHARDS],
-    /// How many records with each of some hashes have been let go of. What was read of
-    /// the store before that may be older than what was let go of.
-    let_go: Box<[AtomicU64]>,
+    /// Number of releases by hash class. A read of the store that began before a
+    /// release may return an older state than was released.
+    released: Box<[AtomicU64]>,
     hasher: RandomState,
     number: AtomicU64,
     clients: AtomicUsize,
     bytes: AtomicU64,
-    log: Mutex<Log>,
+    log: Mutex<DelayLog>,
 }
 
-/// The list of delays, if one is wanted.
+/// File of delays, if `visibility.log` asks for it.
 #[derive(Debug, Default)]
-struct Log {
+struct DelayLog {
     file: Option<BufWriter<File>>,
     failure: Option<String>,
 }
 
-/// Between a table's name and a key; no table has it in its name.
+/// Separates a table's name from a key; no table's name contains it.
 const SEPARATOR: char = '\0';
 
-fn bytes_of(key: &str, state: &State) -> u64 {
-    // Beside the bytes themselves there is what holds them.
-    (key.len() + state.as_ref().map_or(0, Record::size) + size_of::<Version>()) as u64
+fn bytes_of(key: &str, state: &RecordState) -> u64 {
+    // The bytes themselves, and the structure that holds them.
+    (key.len() + state.as_ref().map_or(0, Record::size) + size_of::<HiddenVersion>()) as u64
 }
 
-impl Entry {
-    /// How many of its versions, counted from the oldest, this client sees.
-    pub(super) fn seen(&self, now: u64, own: Option<usize>) -> usize {
-        let sees = |version: &Version| version.visible_at <= now || own == Some(version.writer);
+impl HiddenRecord {
+    /// Returns the number of versions, from the oldest, that this client sees.
+    pub(super) fn visible_count(&self, now: u64, own: Option<usize>) -> usize {
+        let sees = |version: &HiddenVersion| version.visible_at <= now || own == Some(version.writer);
         self.versions.iter().rposition(sees).map_or(0, |newest| newest + 1)
     }
 
-    /// What one sees who sees so many versions.
-    pub(super) fn state(&self, seen: usize) -> &State {
-        seen.checked_sub(1).and_then(|newest| self.versions.get(newest)).map_or(&self.before, |v| &v.state)
+    /// Returns the state after the first `visible` versions.
+    pub(super) fn state(&self, visible: usize) -> &RecordState {
+        visible.checked_sub(1).and_then(|newest| self.versions.get(newest)).map_or(&self.before, |v| &v.state)
     }
 }
 
 impl Shard {
-    /// Lets go of what everybody sees.
-    pub(super) fn expire(&mut self, now: u64, shared: &Shared) {
+    /// Releases the versions that all clients see.
+    pub(super) fn expire(&mut self, now: u64, hidden: &HiddenWrites) {
         while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((_, key))) = self.due.pop() else { return };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            for version in entry.versions.drain(..entry.seen(now, None)) {
-                shared.bytes.fetch_sub(bytes_of(&key, &version.state), Relaxed);
+            for version in entry.versions.drain(..entry.visible_count(now, None)) {
+                hidden.bytes.fetch_sub(bytes_of(&key, &version.state), Relaxed);
                 entry.before = version.state;
             }
             if entry.versions.is_empty() {
                 self.entries.remove(&key);
-                shared.let_go(&key).fetch_add(1, Relaxed);
+                hidden.released(&key).fetch_add(1, Relaxed);
             }
         }
     }
 }
 
-impl Shared {
-    pub(super) fn new() -> Shared {
-        Shared {
+impl HiddenWrites {
+    pub(super) fn new() -> HiddenWrites {
+        HiddenWrites {
             shards: Default::default(),
-            let_go: (0..HASHES).map(|_| AtomicU64::new(0)).collect(),
+            released: (0..HASHES).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
             number: AtomicU64::new(0),
             clients: AtomicUsize::new(0),
@@ -127,13 +127,13 @@ impl Shared {
         }
     }
 
-    /// A number that no other client has: clients of two runs on one store, as consumers are
-    /// beside those that write, have the same places in them.
+    /// Returns a number that no other client has. Numbers within a run do not suffice: two runs,
+    /// such as writers and consumers, may use one store at a time.
     pub(super) fn next_client(&self) -> usize {
         self.clients.fetch_add(1, Relaxed)
     }
 
-    /// Begins the list of delays, unless it has begun.
+    /// Opens the file of delays, unless it is open.
     pub(super) fn log_to(&self, path: &Path) -> Result<(), StoreError> {
         let mut log = self.log();
         if log.file.is_none() {
@@ -145,7 +145,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes out what is written of the list; why it is not whole, if so.
+    /// Flushes the file of delays. Fails if a write to it has failed.
     pub(super) fn finish_log(&self) -> Result<(), StoreError> {
         let mut log = self.log();
         if let Some(Err(error)) = log.file.as_mut().map(io::Write::flush) {
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, DelayLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,58 +166,58 @@ impl Shared {
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changed only while the record's part is locked.
-    fn let_go(&self, key: &str) -> &AtomicU64 {
-        &self.let_go[self.hasher.hash_one(key) as usize % HASHES]
+    /// Returns the counter of a key's hash class; it changes only while the record's shard is locked.
+    fn released(&self, key: &str) -> &AtomicU64 {
+        &self.released[self.hasher.hash_one(key) as usize % HASHES]
     }
 
-    /// Whether a record is held, and if not how many of its hash have been let go of.
-    pub(super) fn is_held(&self, key: &str, now: u64) -> Result<(), u64> {
+    /// Returns whether a record has hidden versions; if not, the releases of its hash class.
+    pub(super) fn is_hidden(&self, key: &str, now: u64) -> Result<(), u64> {
         let mut shard = self.shard(key);
         shard.expire(now, self);
-        if shard.entries.contains_key(key) { Ok(()) } else { Err(self.let_go(key).load(Relaxed)) }
+        if shard.entries.contains_key(key) { Ok(()) } else { Err(self.released(key).load(Relaxed)) }
     }
 
-    /// Holds a version back that is about to be written. `read` is what the store said of
-    /// the record, and how many of its hash had been let go of before; `None` where it was held then.
-    /// Returns `None` when that must be asked again.
-    pub(super) fn hold(
+    /// Hides a version that is about to be written. `read` is the state in the store, and the
+    /// releases of its hash class before the read; `None` if the record had hidden versions.
+    /// Returns `None` if the record must be read again.
+    pub(super) fn hide(
         &self,
-        write: &Write<'_>,
+        write: &PendingWrite<'_>,
         writer: usize,
-        read: Option<(State, u64)>,
-    ) -> Option<Holding<'_>> {
+        read: Option<(RecordState, u64)>,
+    ) -> Option<HideResult<'_>> {
         let mut shard = self.shard(&write.full_key);
         let latest = match shard.entries.get(&write.full_key) {
             Some(entry) => entry.state(entry.versions.len()),
             None => match &read {
-                Some((state, let_go)) if *let_go == self.let_go(&write.full_key).load(Relaxed) => state,
+                Some((state, released)) if *released == self.released(&write.full_key).load(Relaxed) => state,
                 _ => return None,
             },
         };
         let state = after(latest, write.kind, write.record);
         let bytes = bytes_of(&write.full_key, &state);
-        if self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > HELD_BYTES_MAX {
+        if self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > HIDDEN_BYTES_MAX {
             self.bytes.fetch_sub(bytes, Relaxed);
             let words = format!(
-                "visibility.delay holds no more than {} MiB of writes back: ask for a shorter delay, or write less",
-                HELD_BYTES_MAX >> 20
+                "visibility.delay hides at most {} MiB of writes: set a shorter delay, or write less",
+                HIDDEN_BYTES_MAX >> 20
             );
             return Some(Err(Outcome::failed(Status::ServiceUnavailable, words)));
         }
         let number = self.number.fetch_add(1, Relaxed);
         let entry = shard.entries.entry(write.full_key.clone());
         let before = || read.and_then(|(state, _)| state);
-        let entry = entry.or_insert_with(|| Entry { before: before(), versions: VecDeque::new() });
-        entry.versions.push_back(Version { number, writer, visible_at: u64::MAX, state });
-        Some(Ok(Held { shared: self, key: write.full_key.clone(), number }))
+        let entry = entry.or_insert_with(|| HiddenRecord { before: before(), versions: VecDeque::new() });
+        entry.versions.push_back(HiddenVersion { number, writer, visible_at: u64::MAX, state });
+        Some(Ok(HiddenWrite { hidden: self, key: write.full_key.clone(), number }))
     }
 }
 
-pub(super) type Holding<'a> = Result<Held<'a>, Outcome>;
+pub(super) type HideResult<'a> = Result<HiddenWrite<'a>, Outcome>;
 
-/// A write before it is sent.
-pub(super) struct Write<'a> {
+/// A write that is about to be sent.
+pub(super) struct PendingWrite<'a> {
     pub(super) kind: OperationKind,
     pub(super) table: &'a str,
     pub(super) key: &'a str,
@@ -225,28 +225,28 @@ pub(super) struct Write<'a> {
     pub(super) record: Option<&'a Record>,
 }
 
-/// A version that is being written. Without an acknowledgement it is not held back:
-/// whether the store has it only the store knows.
-pub(super) struct Held<'a> {
-    shared: &'a Shared,
+/// A version that is being written. If it is dropped without acknowledgement, the version is
+/// not hidden: only the store knows whether it has it.
+pub(super) struct HiddenWrite<'a> {
+    hidden: &'a HiddenWrites,
     key: String,
     number: u64,
 }
 
-impl Held<'_> {
-    /// It was acknowledged now, and becomes visible after `delay` ns.
+impl HiddenWrite<'_> {
+    /// Records the acknowledgement; the version becomes visible after `delay` ns.
     pub(super) fn acknowledged(self, now: u64, delay: u64) {
         let visible_at = now.saturating_add(delay);
-        let mut shard = self.shared.shard(&self.key);
+        let mut shard = self.hidden.shard(&self.key);
         let entry = shard.entries.get_mut(&self.key);
         let version = entry.and_then(|entry| entry.versions.iter_mut().find(|v| v.number == self.number));
         if let Some(version) = version {
             version.visible_at = visible_at;
             shard.due.push(Reverse((visible_at, self.key.clone())));
         }
-        shard.expire(now, self.shared);
+        shard.expire(now, self.hidden);
         drop(shard);
-        let mut log = self.shared.log();
+        let mut log = self.hidden.log();
         if let Some(file) = &mut log.file {
             let key = self.key.split_once(SEPARATOR).map_or(self.key.as_str(), |(_, key)| key);
             let written = writeln!(file, "{},{now},{delay}", csv(key));
@@ -257,24 +257,24 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HiddenWrite<'_> {
     fn drop(&mut self) {
-        let mut shard = self.shared.shard(&self.key);
+        let mut shard = self.hidden.shard(&self.key);
         let Some(entry) = shard.entries.get_mut(&self.key) else { return };
-        let given_up = |v: &Version| v.number == self.number && v.visible_at == u64::MAX;
+        let given_up = |v: &HiddenVersion| v.number == self.number && v.visible_at == u64::MAX;
         if let Some(at) = entry.versions.iter().position(given_up)
             && let Some(version) = entry.versions.remove(at)
         {
-            self.shared.bytes.fetch_sub(bytes_of(&self.key, &version.state), Relaxed);
+            self.hidden.bytes.fetch_sub(bytes_of(&self.key, &version.state), Relaxed);
         }
         if entry.versions.is_empty() {
             shard.entries.remove(&self.key);
-            self.shared.let_go(&self.key).fetch_add(1, Relaxed);
+            self.hidden.released(&self.key).fetch_add(1, Relaxed);
         }
     }
 }
 
-/// A field of CSV.
+/// Quotes a field of CSV.
 fn csv(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -287,8 +287,8 @@ pub(super) fn full_key(table: &str, key: &str) -> String {
     format!("{table}{SEPARATOR}{key}")
 }
 
-/// What a write makes of a record.
-fn after(before: &State, kind: OperationKind, record: Option<&Record>) -> State {
+/// Returns the state of a record after a write.
+fn after(before: &RecordState, kind: OperationKind, record: Option<&Record>) -> RecordState {
     let record = record?;
     let mut state = Record::new();
     match (kind, before) {
@@ -305,30 +305,30 @@ fn after(before: &State, kind: OperationKind, record: Option<&Record>) -> State 
     Some(state)
 }
 
-/// Writes the fields wanted of a record.
-pub(super) fn show(state: &Record, fields: &FieldSelection, shown: &mut Record) {
+/// Copies the selected fields of a record.
+pub(super) fn project(state: &Record, fields: &FieldSelection, projected: &mut Record) {
     if fields.is_all() {
-        shown.copy_from(state);
+        projected.copy_from(state);
         return;
     }
     for (name, value) in fields.iter().filter_map(|name| Some((name, state.get(name)?))) {
-        shown.push(name, value);
+        projected.push(name, value);
     }
 }
 
-/// What a record holds, in an order that does not depend on the store's.
+/// Returns a record's fields in sorted order.
 pub(super) fn contents(record: &Record) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<_> = record.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
     all.sort();
     all
 }
 
-/// Records that must not be seen yet by what they hold, and what is seen instead.
-pub(super) type Unseen = HashMap<Vec<(String, Vec<u8>)>, State>;
+/// Records that must not be visible yet, by their fields, and what is visible instead.
+pub(super) type InvisibleRecords = HashMap<Vec<(String, Vec<u8>)>, RecordState>;
 
-impl Shared {
-    /// How many records of a table are held.
-    pub(super) fn held_in(&self, table: &str) -> u64 {
+impl HiddenWrites {
+    /// Returns the number of records of a table with hidden versions.
+    pub(super) fn hidden_in(&self, table: &str) -> u64 {
         let start = full_key(table, "");
         let count = |shard: &Mutex<Shard>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,34 +337,34 @@ impl Shared {
         self.shards.iter().map(count).sum()
     }
 
-    pub(super) fn unseen(
+    pub(super) fn invisible(
         &self,
         table: &str,
         fields: &FieldSelection,
         now: u64,
         own: Option<usize>,
-    ) -> Unseen {
+    ) -> InvisibleRecords {
         let start = full_key(table, "");
-        let mut unseen = Unseen::new();
+        let mut invisible = InvisibleRecords::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.expire(now, self);
             for (_, entry) in shard.entries.iter().filter(|(key, _)| key.starts_with(&start)) {
-                let seen = entry.seen(now, own);
-                for version in entry.versions.iter().skip(seen) {
+                let visible = entry.visible_count(now, own);
+                for version in entry.versions.iter().skip(visible) {
                     if let Some(state) = &version.state {
-                        let mut shown = Record::new();
-                        show(state, fields, &mut shown);
-                        let instead = entry.state(seen).as_ref().map(|state| {
-                            let mut shown = Record::new();
-                            show(state, fields, &mut shown);
-                            shown
+                        let mut projected = Record::new();
+                        project(state, fields, &mut projected);
+                        let instead = entry.state(visible).as_ref().map(|state| {
+                            let mut projected = Record::new();
+                            project(state, fields, &mut projected);
+                            projected
                         });
-                        unseen.insert(contents(&shown), instead);
+                        invisible.insert(contents(&projected), instead);
                     }
                 }
             }
         }
-        unseen
+        invisible
     }
 }

@@ -1,5 +1,5 @@
-//! A store and its clients as what stands before them knows them: behind pointers, so that
-//! what stands there, and the runner with it, is compiled once and not once a store.
+//! Stores and clients as trait objects, so that the wrappers and the runner are compiled once
+//! instead of once per store.
 
 use serval_model::{
     Client, Execution, FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
@@ -7,23 +7,23 @@ use serval_model::{
 };
 use std::{any::Any, pin::Pin};
 
-/// Something to come.
-pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+/// A boxed future.
+pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// An outcome to come.
-pub(super) type Answer<'a> = Later<'a, Outcome>;
+/// A boxed future of an outcome.
+pub(super) type BoxOutcome<'a> = BoxFuture<'a, Outcome>;
 
-/// The verbs of a client.
-pub(super) trait Verbs {
+/// The verbs of [`Client`], object-safe.
+pub(super) trait ErasedVerbs {
     fn read<'a>(
         &'a mut self,
         table: &'a str,
         key: &'a str,
         fields: &'a FieldSelection,
         reply: &'a mut Reply,
-    ) -> Answer<'a>;
-    fn update<'a>(&'a mut self, table: &'a str, key: &'a str, fields: &'a Record) -> Answer<'a>;
-    fn insert<'a>(&'a mut self, table: &'a str, key: &'a str, record: &'a Record) -> Answer<'a>;
+    ) -> BoxOutcome<'a>;
+    fn update<'a>(&'a mut self, table: &'a str, key: &'a str, fields: &'a Record) -> BoxOutcome<'a>;
+    fn insert<'a>(&'a mut self, table: &'a str, key: &'a str, record: &'a Record) -> BoxOutcome<'a>;
     fn scan<'a>(
         &'a mut self,
         table: &'a str,
@@ -31,14 +31,14 @@ pub(super) trait Verbs {
         count: u64,
         fields: &'a FieldSelection,
         reply: &'a mut Reply,
-    ) -> Answer<'a>;
-    fn delete<'a>(&'a mut self, table: &'a str, key: &'a str) -> Answer<'a>;
-    fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> Answer<'a>;
+    ) -> BoxOutcome<'a>;
+    fn delete<'a>(&'a mut self, table: &'a str, key: &'a str) -> BoxOutcome<'a>;
+    fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> BoxOutcome<'a>;
 }
 
-/// Sends one write.
+/// Sends one write; without a record, a delete.
 pub(super) async fn send(
-    client: &mut dyn Verbs,
+    client: &mut dyn ErasedVerbs,
     kind: OperationKind,
     table: &str,
     key: &str,
@@ -51,22 +51,22 @@ pub(super) async fn send(
     }
 }
 
-impl<C: Client> Verbs for C {
+impl<C: Client> ErasedVerbs for C {
     fn read<'a>(
         &'a mut self,
         table: &'a str,
         key: &'a str,
         fields: &'a FieldSelection,
         reply: &'a mut Reply,
-    ) -> Answer<'a> {
+    ) -> BoxOutcome<'a> {
         Box::pin(Client::read(self, table, key, fields, reply))
     }
 
-    fn update<'a>(&'a mut self, table: &'a str, key: &'a str, fields: &'a Record) -> Answer<'a> {
+    fn update<'a>(&'a mut self, table: &'a str, key: &'a str, fields: &'a Record) -> BoxOutcome<'a> {
         Box::pin(Client::update(self, table, key, fields))
     }
 
-    fn insert<'a>(&'a mut self, table: &'a str, key: &'a str, record: &'a Record) -> Answer<'a> {
+    fn insert<'a>(&'a mut self, table: &'a str, key: &'a str, record: &'a Record) -> BoxOutcome<'a> {
         Box::pin(Client::insert(self, table, key, record))
     }
 
@@ -77,31 +77,31 @@ impl<C: Client> Verbs for C {
         count: u64,
         fields: &'a FieldSelection,
         reply: &'a mut Reply,
-    ) -> Answer<'a> {
+    ) -> BoxOutcome<'a> {
         Box::pin(Client::scan(self, table, start_key, count, fields, reply))
     }
 
-    fn delete<'a>(&'a mut self, table: &'a str, key: &'a str) -> Answer<'a> {
+    fn delete<'a>(&'a mut self, table: &'a str, key: &'a str) -> BoxOutcome<'a> {
         Box::pin(Client::delete(self, table, key))
     }
 
-    fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> Answer<'a> {
+    fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> BoxOutcome<'a> {
         Box::pin(Client::insert_batch(self, table, records))
     }
 }
 
-/// A client: its verbs, and what else it can tell.
-pub(super) trait Handle: Verbs {
+/// [`Client`], object-safe.
+pub(super) trait ErasedClient: ErasedVerbs {
     fn service_ns(&self) -> Option<u64>;
     fn lost(&self) -> Option<StoreError>;
     fn buffers(&self) -> bool;
     fn send_at(&self) -> Option<u64>;
-    fn send_buffered(&mut self) -> Later<'_, ()>;
+    fn send_buffered(&mut self) -> BoxFuture<'_, ()>;
     fn flushed(&mut self) -> Option<Flush>;
-    fn close(&mut self) -> Answer<'_>;
+    fn close(&mut self) -> BoxOutcome<'_>;
 }
 
-impl<C: Client> Handle for C {
+impl<C: Client> ErasedClient for C {
     fn service_ns(&self) -> Option<u64> {
         Client::service_ns(self)
     }
@@ -118,7 +118,7 @@ impl<C: Client> Handle for C {
         Client::send_at(self)
     }
 
-    fn send_buffered(&mut self) -> Later<'_, ()> {
+    fn send_buffered(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(Client::send_buffered(self))
     }
 
@@ -126,13 +126,13 @@ impl<C: Client> Handle for C {
         Client::flushed(self)
     }
 
-    fn close(&mut self) -> Answer<'_> {
+    fn close(&mut self) -> BoxOutcome<'_> {
         Box::pin(Client::close(self))
     }
 }
 
-/// A store.
-pub(super) trait Below: Send + Sync {
+/// [`Store`], object-safe.
+pub(super) trait ErasedStore: Send + Sync {
     fn execution(&self) -> Execution;
     fn capabilities(&self) -> OperationKinds;
     fn times_itself(&self) -> bool;
@@ -140,18 +140,18 @@ pub(super) trait Below: Send + Sync {
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError>;
     fn describe(&self) -> Vec<(String, String)>;
     fn local(&self) -> Result<Box<dyn Any>, StoreError>;
-    /// `local` is one that this store has made.
+    /// `local` must be a value that this store's `local` returned.
     fn connect<'a>(
         &'a self,
         local: &'a dyn Any,
         client: usize,
-    ) -> Later<'a, Result<Box<dyn Handle>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Box<dyn ErasedClient>, StoreError>>;
     fn explain(&self, lost: StoreError) -> StoreError;
     fn unsent(&self) -> u64;
     fn finish(&self) -> Result<(), StoreError>;
 }
 
-impl<S: Store> Below for S {
+impl<S: Store> ErasedStore for S {
     fn execution(&self) -> Execution {
         Store::execution(self)
     }
@@ -184,11 +184,11 @@ impl<S: Store> Below for S {
         &'a self,
         local: &'a dyn Any,
         client: usize,
-    ) -> Later<'a, Result<Box<dyn Handle>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Box<dyn ErasedClient>, StoreError>> {
         Box::pin(async move {
             let of_another = || StoreError::new("wrapped store", "what clients share is another store's");
             let local = local.downcast_ref::<S::Local>().ok_or_else(of_another)?;
-            Ok(Box::new(Store::connect(self, local, client).await?) as Box<dyn Handle>)
+            Ok(Box::new(Store::connect(self, local, client).await?) as Box<dyn ErasedClient>)
         })
     }
 
