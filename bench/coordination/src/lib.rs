@@ -15,5 +15,6 @@ pub mod directory;
 pub mod group;
 pub mod member;
 pub mod message;
+pub mod properties;
 pub mod queue;
 mod stand;

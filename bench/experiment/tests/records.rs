@@ -5,11 +5,12 @@
 
 mod common;
 use common::{Only, conduct_in, experiment};
-use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
+use serval_experiment::{file::ExperimentFile, sweep::Stopped};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
+use serval_plan::session;
 use serval_report::stored::read_experiment;
 use serval_result::{
     experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
@@ -254,7 +255,7 @@ fn stores_whose_names_are_alike_have_files_of_their_own() {
 
 #[test]
 fn an_experiment_is_carried_out_by_one_process_at_a_time() {
-    use serval_experiment::sweep::{Experiment, Journal, JournalError};
+    use serval_experiment::{Journal, JournalError, sweep::Experiment};
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
@@ -302,8 +303,7 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
     let store = Strict { scanless: true, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloade");
     let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
-    let journal =
-        serval_experiment::sweep::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let journal = serval_experiment::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
     let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");

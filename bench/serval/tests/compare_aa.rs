@@ -5,13 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use serval_experiment::{
+use serval_model::properties::{Origin, Properties};
+use serval_plan::{
+    Plan, Request,
     folder::ResultFolder,
     perform::{Files, perform},
-    plan::{Plan, Request},
     session::{Session, open},
 };
-use serval_model::properties::{Origin, Properties};
 use serval_report::{
     compare::{
         Options, Side, compare,

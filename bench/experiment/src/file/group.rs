@@ -2,8 +2,7 @@
 //! (`docs/coordination.md`).
 
 use super::{PropertyLine, name_of, reader::Table};
-use crate::group::properties as p;
-use serval_coordination::group::OnLost;
+use serval_coordination::{group::OnLost, properties as p};
 use serval_model::{
     properties::{Origin, Property, units::format_duration},
     share::SHARES_MAX,

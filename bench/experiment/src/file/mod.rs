@@ -14,11 +14,10 @@ pub use entries::{
 };
 pub use group::{GroupEntry, LOST};
 pub use phases::{
-    At, COMMAND_TIMEOUT, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY,
-    WAIT_TIMEOUT, asks_for_phases, of_properties,
+    At, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY, WAIT_TIMEOUT,
+    asks_for_phases, of_properties,
 };
 pub use points::{POINTS, POINTS_MAX, Point, parse_points};
-pub(crate) use write::SECRET;
 
 use reader::{Source, Table};
 use serval_model::properties::{Fault, Faults, Origin};

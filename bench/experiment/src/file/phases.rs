@@ -6,6 +6,7 @@ use super::{
     reader::{Source, Table},
     series::{self, checked_name, origin, unique},
 };
+use serval_group::program;
 use serval_model::{
     properties::{Fault, Faults, Origin, Properties, units},
     share::SHARES_MAX,
@@ -20,9 +21,6 @@ pub const PHASES_MAX: usize = 1000;
 
 /// Pieces into which a range of keys is divided at most.
 pub const PARTITIONS_MAX: u64 = 100_000;
-
-/// How long a program may run if nothing is said.
-pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long a condition is waited for if nothing is said.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -319,12 +317,12 @@ fn work(table: &Table<'_, '_>, kind: &str, time: Option<Duration>) -> Option<Pha
                 );
             }
             let command = table.text("command");
-            PhaseWork::Presplit { partitions, points, command, timeout: timeout(COMMAND_TIMEOUT) }
+            PhaseWork::Presplit { partitions, points, command, timeout: timeout(program::TIMEOUT) }
         }
         "command" => PhaseWork::Command {
             command: command()?,
             at: table.choice("at", &At::NAMES).unwrap_or(At::Coordinator),
-            timeout: timeout(COMMAND_TIMEOUT),
+            timeout: timeout(program::TIMEOUT),
         },
         "wait" => PhaseWork::Wait {
             command: command()?,

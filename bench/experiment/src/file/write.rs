@@ -4,12 +4,9 @@ use super::{
     ARRIVALS, At, ExperimentFile, FORMAT_VERSION, GroupEntry, PhaseSpec, PhaseWork, PhasesFile, PointOrder,
     PropertyLine, Question, StatePolicy, StoreEntry, name_of,
 };
-use crate::document::shown;
 use serval_model::properties::units::format_duration;
+use serval_plan::secrets::shown;
 use std::fmt::Write as _;
-
-/// What stands in place of a secret.
-pub(crate) const SECRET: &str = "***";
 
 /// Text as TOML has it.
 pub(super) fn quoted(text: &str) -> String {

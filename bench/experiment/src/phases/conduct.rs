@@ -1,21 +1,25 @@
 //! Carrying phases out, one after the other.
 
-use super::{
-    Phases,
-    program::{Ended, Outcome, Program, run as run_program},
-};
+use super::Phases;
 use crate::{
-    document::{experiment_document, timestamp},
+    document::experiment_document,
     file::{At, PhaseSpec, PhaseWork},
-    group::{CommandWire, GroupError, Team},
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::Plan,
-    properties as p,
-    session::{RunLost, Session},
-    sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
-    watching::{Step, Watcher},
+    journal::{Journal, JournalError, RecordsState},
+    sweep::{ConductError, Stopped, Stores, made},
+    watcher::{Step, Watcher},
+};
+use serval_group::{
+    CommandWire, GroupError, GroupSession, Team,
+    program::{self, Ended, Outcome, Program},
 };
 use serval_model::{StoreError, properties::Origin};
+use serval_plan::{
+    Plan, PlanError, fresh_seed,
+    perform::{Files, Performed, perform},
+    properties as p,
+    session::{RunLost, Session},
+    timestamp,
+};
 use serval_report::notes::lines;
 use serval_result::{
     experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
@@ -52,7 +56,7 @@ impl Phases {
     /// The document before the first phase.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
-        let seed = file.seed.unwrap_or_else(crate::plan::fresh_seed);
+        let seed = file.seed.unwrap_or_else(fresh_seed);
         file.seed = Some(seed);
         let curve = Curve {
             name: file.store.name.clone(),
@@ -92,7 +96,7 @@ impl Phases {
         looking_on: LookingOn<'_>,
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
-        self.refuse().map_err(ExperimentError::Faults)?;
+        self.refuse().map_err(PlanError::Faults)?;
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
@@ -165,11 +169,11 @@ enum Came {
 }
 
 fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
-    ExperimentError::Store(StoreError::new(store, format!("phase '{}': {problem}", phase.name))).into()
+    PlanError::Store(StoreError::new(store, format!("phase '{}': {problem}", phase.name))).into()
 }
 
 fn of_group(error: GroupError) -> ConductError {
-    ExperimentError::Group(error.to_string()).into()
+    PlanError::Group(error.to_string()).into()
 }
 
 impl Conductor<'_> {
@@ -204,7 +208,7 @@ impl Conductor<'_> {
                 false => Came::Interrupted,
             },
             PhaseWork::Presplit { command, timeout, .. } => {
-                let points = self.phases.points(nth).map_err(ExperimentError::Faults)?;
+                let points = self.phases.points(nth).map_err(PlanError::Faults)?;
                 let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
                 let input = input.copied().collect();
                 let command = command.clone().unwrap_or_default();
@@ -274,7 +278,7 @@ impl Conductor<'_> {
         let environment = self.environment(nth);
         let program = Program { command, environment: &environment, input, timeout };
         let phase = &self.phases.file.phases[nth];
-        run_program(program, &|| self.control.interrupted()).map_err(|error| {
+        program::run(program, &|| self.control.interrupted()).map_err(|error| {
             failed(phase, self.phases.store.name, format!("'{command}' cannot be started: {error}"))
         })
     }
@@ -398,7 +402,7 @@ impl Conductor<'_> {
             // It was cut off: some of its records may be there.
             properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
         }
-        let mut plan = self.phases.plan_of(nth, properties).map_err(ExperimentError::Faults)?;
+        let mut plan = self.phases.plan_of(nth, properties).map_err(PlanError::Faults)?;
         plan.label = self.phases.file.phases[nth].name.clone();
         Ok(plan)
     }
@@ -434,12 +438,12 @@ impl Conductor<'_> {
             // One of the same files must be closed first.
             self.session = None;
             let session = self.stores.open(self.phases.store, &plan.properties);
-            self.session = Some((identity, session.map_err(ExperimentError::Faults)?));
+            self.session = Some((identity, session.map_err(PlanError::Faults)?));
         }
         let Some((_, local)) = &self.session else { return Ok(Came::Interrupted) };
         let local: &dyn Session = &**local;
         let session: Box<dyn Session + '_> = match self.team {
-            Some(team) => team.session_of(local, &plan, self.phases.parts(nth)),
+            Some(team) => Box::new(GroupSession::with_parts(team, local, &plan, self.phases.parts(nth))),
             None => Box::new(local),
         };
         let key = nth.to_string();
@@ -463,7 +467,7 @@ impl Conductor<'_> {
         let missing = performed.missing(&plan);
         let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(error) = unwritten {
-            return Err(ExperimentError::from(error).into());
+            return Err(PlanError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);

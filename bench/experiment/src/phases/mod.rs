@@ -3,24 +3,20 @@
 //! `docs/phases.md`.
 
 mod conduct;
-mod program;
 
 pub use conduct::LookingOn;
-pub(crate) use program::{Program, run as run_program};
 
 use crate::{
     file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, fault_at},
-    group::{Part, Team, properties as group},
-    kept::Kept,
-    plan::{Plan, Request},
-    properties as p,
     sweep::curves::IN_PROCESS,
 };
-use serval_coordination::coordinator::Leading;
+use serval_coordination::properties as group;
+use serval_group::{Leading, Part, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
     units::{counted, format_duration},
 };
+use serval_plan::{Plan, Request, embedded::Kept, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::{core::Phase, random::split_mix};
 use std::time::Duration;
@@ -162,7 +158,7 @@ impl Phases {
         {
             properties.set(group::ZOOKEEPER.name, zookeeper, Origin::Program("to be said"));
         }
-        group::leading(&properties)
+        settings::leading(&properties)
     }
 
     /// Client processes that take part in it.
@@ -216,7 +212,7 @@ impl Phases {
         let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
         if self.clients > 1 {
             let taking_part = self.parts(nth).iter().flatten().count();
-            Team::check(&plan, false, taking_part).map_err(named)?;
+            check(&plan, false, taking_part).map_err(named)?;
         }
         if plan.phase == Phase::Run && !plan.is_bounded() {
             let problem = format!("phase '{}' has no end: set time or operationcount", phase.name);

@@ -3,22 +3,26 @@
 use super::{
     curves::{CurvePlan, Experiment},
     datasets::{Records, Stores},
-    journal::{Journal, JournalError},
     made,
 };
 use crate::{
     document::{experiment_document, plan_notes},
     file::{Point, Question, RunSettings},
-    folder::FolderError,
-    group::Team,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-    watching::{Step, Watcher},
+    journal::{Journal, JournalError},
+    watcher::{Step, Watcher},
 };
+use serval_group::{GroupSession, Team, check};
 use serval_model::{
     OperationKind,
     properties::{Origin, Properties, units::format_duration},
+};
+use serval_plan::{
+    Plan, PlanError, Request,
+    folder::FolderError,
+    fresh_seed,
+    perform::{Files, Performed, perform},
+    properties as p,
+    session::Session,
 };
 use serval_report::notes::{line, lines};
 use serval_result::{
@@ -52,7 +56,7 @@ pub enum Stopped {
 pub enum ConductError {
     /// A configuration, a store or a run.
     #[error(transparent)]
-    Experiment(#[from] ExperimentError),
+    Experiment(#[from] PlanError),
     /// Its folder.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -120,7 +124,7 @@ impl Experiment {
     /// The document of the experiment before its first run.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
-        let seed = file.run.seed.unwrap_or_else(crate::plan::fresh_seed);
+        let seed = file.run.seed.unwrap_or_else(fresh_seed);
         file.run.seed = Some(seed);
         let question = &file.question;
         let points = match question {
@@ -362,7 +366,7 @@ impl Conductor<'_> {
             return Ok(Some(Ran::Interrupted));
         }
         match error {
-            ExperimentError::Store(_) | ExperimentError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
+            PlanError::Store(_) | PlanError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
                 self.give_up(job.curve, &job.what, &error.to_string())?;
                 Ok(None)
             }
@@ -391,7 +395,7 @@ impl Conductor<'_> {
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
-            Team::check(&plan, false, team.clients().len()).map_err(ExperimentError::Faults)?;
+            check(&plan, false, team.clients().len()).map_err(PlanError::Faults)?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
@@ -401,8 +405,8 @@ impl Conductor<'_> {
         let (folder_name, folder) = self.journal.run_folder(&what)?;
         let performed = {
             let local = self.records[curve.dataset].session(self.stores)?;
-            let group = self.team.map(|team| team.session(local, &plan));
-            let session = group.as_deref().unwrap_or(local);
+            let group = self.team.map(|team| GroupSession::new(team, local, &plan));
+            let session = group.as_ref().map_or(local, |group| group as &dyn Session);
             let files = Files { folder: &folder, prefix: "", raw: false };
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
@@ -502,7 +506,7 @@ impl Conductor<'_> {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
         let plan = Plan::new(Request { properties, phase: Phase::Run, store: curve.info, strict: true });
-        let mut plan = plan.map_err(ExperimentError::Faults)?;
+        let mut plan = plan.map_err(PlanError::Faults)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }

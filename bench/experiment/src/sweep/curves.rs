@@ -2,18 +2,16 @@
 //! which of them share records. Everything is checked here, before anything
 //! starts.
 
-use super::journal::clean;
 use crate::{
     file::{
         CURVES_MAX, ExperimentFile, GroupEntry, PropertyLine, Question, StatePolicy, StoreEntry,
         WorkloadEntry, fault_at,
     },
-    group::{self, Leading, properties as properties_of_groups},
-    kept::Kept,
-    plan::{Plan, Request},
-    properties as p,
+    journal::clean,
 };
+use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
+use serval_plan::{Plan, Request, embedded::Kept, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
@@ -204,7 +202,7 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         file.properties.iter().filter(|(name, _, _)| of_groups(name)).cloned().collect();
     set_lines(&mut all, &lines);
     set_lines(&mut all, &file.group.as_ref().map_or(Vec::new(), GroupEntry::properties));
-    match properties_of_groups::meeting(&all, "run") {
+    match settings::meeting(&all, "run") {
         Ok(None) => {}
         Ok(Some(_)) => faults.push(Fault {
             origin: None,
@@ -213,7 +211,7 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         }),
         Err(more) => faults.extend(more.0),
     }
-    let leading = properties_of_groups::leading(&all).unwrap_or_else(|more| {
+    let leading = settings::leading(&all).unwrap_or_else(|more| {
         faults.extend(more.0);
         None
     });
@@ -264,7 +262,7 @@ impl Experiment {
         }
         if group.is_some() {
             for dataset in draft.datasets.clone() {
-                let Some(more) = group::unshared(dataset.info, &dataset.properties) else { continue };
+                let Some(more) = unshared(dataset.info, &dataset.properties) else { continue };
                 let more = more.0.into_iter();
                 draft.note(Faults(
                     more.map(|fault| Fault {

@@ -1,12 +1,10 @@
 //! The highest rate that keeps a promise: halving, then repeats around it, then
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
-use super::{
-    conduct::{ConductError, Conductor, Job, Ran, window},
-    journal::JournalError,
-};
-use crate::{error::ExperimentError, promise::Promise};
+use super::conduct::{ConductError, Conductor, Job, Ran, window};
+use crate::{journal::JournalError, promise::Promise};
 use serval_model::properties::Faults;
+use serval_plan::PlanError;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_result::{
     document::ResultDocument,
@@ -257,7 +255,7 @@ fn kept(margin: Option<f64>) -> bool {
 }
 
 fn no_standing(problem: String) -> ConductError {
-    ExperimentError::Faults(Faults::one(format!("the promise: {problem}"))).into()
+    PlanError::Faults(Faults::one(format!("the promise: {problem}"))).into()
 }
 
 #[cfg(test)]

@@ -7,13 +7,15 @@ use super::{
     made,
     refusals::NO_DELETE,
 };
-use crate::{
-    file::StatePolicy,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-};
+use crate::file::StatePolicy;
+use serval_group::GroupSession;
 use serval_model::{OperationKind, StoreError, properties::units::counted};
+use serval_plan::{
+    Plan, PlanError, Request,
+    perform::{Files, Performed, perform},
+    properties as p,
+    session::Session,
+};
 use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy};
 use serval_workload::{
@@ -95,7 +97,7 @@ impl Conductor<'_> {
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
         let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
-        Ok(plan.map_err(ExperimentError::Faults)?)
+        Ok(plan.map_err(PlanError::Faults)?)
     }
 
     /// An experiment that is gone on with may find an empty server.
@@ -147,7 +149,7 @@ impl Conductor<'_> {
         set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
         let store = self.records[dataset].dataset.info;
         let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
-        let plan = plan.map_err(ExperimentError::Faults)?;
+        let plan = plan.map_err(PlanError::Faults)?;
         let session = self.records[dataset].session(self.stores)?;
         // Whoever asked for the end of the run does not ask for gaps.
         let control = Control::default();
@@ -175,8 +177,8 @@ impl Conductor<'_> {
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
         let performed = {
             let local = self.records[dataset].session(self.stores)?;
-            let group = self.team.map(|team| team.session(local, &plan));
-            let session = group.as_deref().unwrap_or(local);
+            let group = self.team.map(|team| GroupSession::new(team, local, &plan));
+            let session = group.as_ref().map_or(local, |group| group as &dyn Session);
             let files = folder.as_ref().map(|(_, folder)| Files { folder, prefix: "", raw: false });
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, files, command_line)?
@@ -199,7 +201,7 @@ impl Conductor<'_> {
             }
             let problem =
                 format!("{failure}. If they are there from before, remove them or take another table");
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(PlanError::Store(StoreError::new(store, problem)).into());
         }
         let records = &mut self.records[dataset];
         records.state.loaded = true;
@@ -232,11 +234,11 @@ impl Conductor<'_> {
         let Some(core) = plan.core.clone() else {
             let problem =
                 "Serval cannot remove the records of this workload: give the store a 'restore' command";
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(PlanError::Store(StoreError::new(store, problem)).into());
         };
         let able = self.records[dataset].session(self.stores)?.store().capabilities();
         if !able.contains(OperationKind::Delete) {
-            return Err(ExperimentError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
+            return Err(PlanError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
         }
         let step =
             Job { kind: RunKind::Load, what: "remove the records".into(), target: None, ..job.clone() };
@@ -254,7 +256,7 @@ impl Conductor<'_> {
         let failed = record.totals.units_failed + record.totals.buffered.not_done();
         if failed > 0 {
             let problem = format!("{failed} of its records could not be removed");
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(PlanError::Store(StoreError::new(store, problem)).into());
         }
         let state = &mut self.records[dataset].state;
         (state.loaded, state.next) = (false, 0);

@@ -1,8 +1,9 @@
 //! A run that has been made: what its folder has, and how an experiment lists it.
 
-use crate::{
+use serval_plan::{
+    Plan,
     folder::{FolderError, ResultFolder},
-    plan::Plan,
+    properties_file::effective_properties,
 };
 use serval_result::document::ResultDocument;
 
@@ -13,7 +14,7 @@ pub(crate) fn keep(folder: ResultFolder, plan: &Plan, document: &ResultDocument)
     let _ = serval_report::json::write(document, &mut bytes);
     folder.write("result.json", &bytes)?;
     let name = format!("{}.properties", plan.phase_name());
-    folder.write(&name, crate::bench::effective_properties(plan).as_bytes())?;
+    folder.write(&name, effective_properties(plan).as_bytes())?;
     folder.finish()?;
     Ok(())
 }

@@ -4,12 +4,9 @@ use super::{
     conduct::{ConductError, Conductor},
     curves::Renewal,
 };
-use crate::{
-    file::StatePolicy,
-    perform::{ExperimentError, refuse},
-    plan::{Plan, Request},
-};
+use crate::file::StatePolicy;
 use serval_model::{OperationKind, properties::Faults};
+use serval_plan::{Plan, PlanError, Request, perform::refuse};
 use serval_workload::core::Phase;
 
 /// Why records cannot be removed.
@@ -27,7 +24,7 @@ impl Conductor<'_> {
             }
             let properties = curve.properties.clone();
             let request = Request { properties, phase: Phase::Run, store: curve.info, strict: true };
-            let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
+            let plan = Plan::new(request).map_err(PlanError::Faults)?;
             // A store that is not there is told when its turn comes.
             let Ok(session) = records.session(self.stores) else { continue };
             let deletes = session.store().capabilities().contains(OperationKind::Delete);
@@ -42,6 +39,6 @@ impl Conductor<'_> {
             }
         }
         faults.dedup();
-        if faults.is_empty() { Ok(()) } else { Err(ExperimentError::Faults(Faults(faults)).into()) }
+        if faults.is_empty() { Ok(()) } else { Err(PlanError::Faults(Faults(faults)).into()) }
     }
 }

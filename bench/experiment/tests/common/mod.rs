@@ -7,11 +7,12 @@
 )]
 
 use serval_experiment::{
+    Journal,
     file::{ExperimentFile, read},
-    session::Session,
-    sweep::{Experiment, Journal, Stopped, Stores},
+    sweep::{Experiment, Stopped, Stores},
 };
 use serval_model::properties::{Faults, Origin, Properties};
+use serval_plan::session::Session;
 use serval_report::stored::{StoredExperiment, read_experiment};
 use serval_runner::Control;
 use serval_stores::StoreInfo;

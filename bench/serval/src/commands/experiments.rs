@@ -7,8 +7,9 @@ use crate::{
     render, stdout,
 };
 use serval_experiment::{
+    Journal, JournalError,
     file::{GroupEntry, PropertyLine, StoreEntry},
-    sweep::{ConductError, Journal, JournalError},
+    sweep::ConductError,
 };
 use serval_model::properties::{Fault, Origin};
 use serval_report::{experiment::Loaded, stored::StoredExperiment};

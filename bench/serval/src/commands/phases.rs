@@ -15,15 +15,15 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
+    Journal,
     bench::default_folder,
     file::{PhasesFile, of_properties},
-    group::Team,
-    perform::Performed,
     phases::{LookingOn, Phases, inlined},
-    plan::Plan,
-    sweep::{Journal, RealStores, Stopped},
+    sweep::{RealStores, Stopped},
 };
+use serval_group::Team;
 use serval_model::properties::{Faults, Properties};
+use serval_plan::{Plan, perform::Performed};
 use serval_report::units::{count, plural};
 use serval_result::{
     experiment::{Flag, PhaseEntry},

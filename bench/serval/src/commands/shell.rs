@@ -4,13 +4,13 @@
 use super::{java_flags, resolved, run_properties, tell_warnings};
 use crate::{args::ShellArgs, failure::Failure};
 use rustyline::{DefaultEditor, error::ReadlineError};
-use serval_experiment::{
-    plan::names,
-    session::{Question, QuestionKind, open},
-};
 use serval_model::{
     Outcome, Purpose, Reply, Schema,
     properties::{Faults, Reader},
+};
+use serval_plan::{
+    names,
+    session::{Question, QuestionKind, open},
 };
 use serval_workload::core::properties as core;
 use std::{

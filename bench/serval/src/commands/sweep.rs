@@ -20,6 +20,7 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
+    Journal, JournalError,
     bench::default_folder,
     file::{
         ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, Question, RunSettings, StatePolicy,
@@ -27,7 +28,7 @@ use serval_experiment::{
     },
     phases::Phases,
     promise::Promise,
-    sweep::{Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
+    sweep::{Estimate, Experiment, RealStores, Stopped},
 };
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::units::{bytes, count, plural};

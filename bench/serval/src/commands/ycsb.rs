@@ -13,18 +13,18 @@ use crate::{
     show::Show,
     stdout,
 };
-use serval_experiment::{
-    bench::effective_properties,
-    file::asks_for_phases,
-    folder::{FolderError, ResultFolder},
-    group::conducted,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-    session::open,
-};
+use serval_experiment::file::asks_for_phases;
+use serval_group::conducted;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
+use serval_plan::{
+    Plan, PlanError, Request,
+    folder::{FolderError, ResultFolder},
+    perform::{Files, Performed, perform},
+    properties as p,
+    properties_file::effective_properties,
+    session::open,
+};
 use serval_report::ycsb::{Metrics, StatusLine, client_lines, terms};
 use serval_result::note::Note;
 use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
@@ -154,11 +154,9 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
 }
 
 /// An error after a signal is the signal's: a system call was interrupted.
-pub(crate) fn interrupted_or(error: ExperimentError, control: &Control) -> Failure {
+pub(crate) fn interrupted_or(error: PlanError, control: &Control) -> Failure {
     match error {
-        ExperimentError::Store(_) | ExperimentError::Run(_) | ExperimentError::Group(_)
-            if control.interrupted() =>
-        {
+        PlanError::Store(_) | PlanError::Run(_) | PlanError::Group(_) if control.interrupted() => {
             RunError::Interrupted.into()
         }
         error => error.into(),

@@ -2,7 +2,7 @@
 
 use super::seen::{Part, Point, Seen, plain};
 use crate::format::span;
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::Step;
 use serval_report::units::{count, plural, rate, time};
 use serval_result::experiment::ExperimentKind;
 use std::time::Duration;

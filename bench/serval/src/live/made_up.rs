@@ -1,7 +1,7 @@
 //! For tests: an experiment that never was.
 
 use super::seen::Seen;
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::Step;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status};
 use serval_result::{

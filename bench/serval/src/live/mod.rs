@@ -24,10 +24,8 @@ use dashboard::Dashboard;
 use lines::Lines;
 use prometheus::{Address, Serving};
 use seen::Seen;
-use serval_experiment::{
-    plan::Plan,
-    watching::{Step, Watcher},
-};
+use serval_experiment::watcher::{Step, Watcher};
+use serval_plan::Plan;
 use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry},

@@ -1,7 +1,7 @@
 //! What is seen of a run and of the experiment around it: a small state that
 //! the conductor's thread writes once an interval and others show.
 
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::Step;
 use serval_measure::histogram::Histogram;
 use serval_model::{Metric, OperationKind};
 use serval_result::{

@@ -3,12 +3,12 @@
 use super::{prometheus::serve_within, totals::Totals, *};
 use crate::interrupt;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use serval_experiment::{
+use serval_model::properties::{Origin, Properties};
+use serval_plan::{
+    Request,
     perform::{Performed, perform},
-    plan::Request,
     session::{Session, open},
 };
-use serval_model::properties::{Origin, Properties};
 use serval_result::experiment::{Flag, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},

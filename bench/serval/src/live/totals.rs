@@ -5,7 +5,7 @@
 //! now and then loses nothing between. `part` says which of them: `load`,
 //! `warm-up` or `measured`; those of `measured` add up to the results'.
 
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::Step;
 use serval_measure::histogram::Histogram;
 use serval_model::{Metric, Status};
 use serval_result::experiment::RunKind;

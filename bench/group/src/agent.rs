@@ -1,24 +1,23 @@
 //! A client of a group at work: makes a plan of what it is sent, runs it when all do, and
 //! hands over what it saw.
 
-use super::{
-    COMMAND, LOAD, RUN, TIMEOUT,
-    wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
-};
-use crate::error::ExperimentError;
 use crate::{
-    file::COMMAND_TIMEOUT,
-    perform::{Files, perform},
-    phases::{Program, run_program},
-    plan::{Plan, Request},
-    session::open,
+    facts::facts,
+    program::{self, Program},
+    wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
+    work::{COMMAND, LOAD, RUN, TIMEOUT},
 };
 use serval_coordination::{
     agent::{self, Joining, Line, News, Quit, Worker},
     directory::DirectoryError,
-    message::{ClientFacts, Work},
+    message::Work,
 };
 use serval_model::properties::{Origin, Properties, units::counted};
+use serval_plan::{
+    Plan, PlanError, Request,
+    perform::{Files, perform},
+    session::open,
+};
 use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
 use std::{
@@ -40,18 +39,6 @@ pub struct Agent {
     /// Whether it runs programs for a coordinator: whoever can write to its ZooKeeper can then
     /// run programs here.
     pub commands: bool,
-}
-
-/// What this process says of itself.
-pub(super) fn facts() -> ClientFacts {
-    let environment = crate::environment();
-    ClientFacts {
-        host: environment.host,
-        process: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
-        stores: serval_stores::STORES.iter().map(|store| store.name.to_owned()).collect(),
-    }
 }
 
 /// Waits for work and does it, until it is told to end. `told` is told what people
@@ -86,7 +73,7 @@ impl Hands<'_> {
         let command = work.command.clone().unwrap_or_default();
         let of = |name: &str| work.properties.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
         let timeout =
-            of(TIMEOUT).and_then(|text| text.parse().ok()).map_or(COMMAND_TIMEOUT, Duration::from_nanos);
+            of(TIMEOUT).and_then(|text| text.parse().ok()).map_or(program::TIMEOUT, Duration::from_nanos);
         let variables = work.properties.iter().filter(|(name, _)| name.starts_with("SERVAL_"));
         let environment: Vec<(&str, String)> =
             variables.map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -99,7 +86,7 @@ impl Hands<'_> {
         line.began(clock::now());
         (self.told)(&format!("command: {command}"));
         let program = Program { command: &command, environment: &environment, input: Vec::new(), timeout };
-        let outcome = run_program(program, &|| ended.interrupted())
+        let outcome = program::run(program, &|| ended.interrupted())
             .map_err(|error| format!("'{command}' cannot be started: {error}"))?;
         let wire = CommandWire { failure: outcome.failure(timeout), output: outcome.output };
         serde_json::to_vec(&wire).map_err(|error| error.to_string())
@@ -141,7 +128,7 @@ impl Worker for Hands<'_> {
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
             Ok(performed) => performed,
             // It was told to end before it began.
-            Err(ExperimentError::Run(RunError::Interrupted)) => return Ok(Vec::new()),
+            Err(PlanError::Run(RunError::Interrupted)) => return Ok(Vec::new()),
             Err(error) => return Err(error.to_string()),
         };
         if let Some((first, _)) = performed.record.began {
@@ -157,7 +144,7 @@ impl Worker for Hands<'_> {
         let mut record = RecordWire::of(&performed.record, performed.lost.as_ref());
         record.load = performed.document.client.clone();
         record.warnings = plan.workload.warnings();
-        record.lag = plan.lag.as_ref().map(|lag| lag.to_wire());
+        record.lag = plan.lag.as_ref().map(|lag| lag.notes());
         record.unended =
             plan.core.as_ref().map(|core| core.unended_inserts()).map(|range| (range.start, range.end));
         serde_json::to_vec(&record).map_err(|error| error.to_string())

@@ -1,11 +1,11 @@
 //! An experiment's folder: the document and the state of records, written
 //! anew after each run, so that an interrupted experiment can go on.
 
-use crate::{
-    file::SECRET,
-    folder::{FolderError, ResultFolder},
-};
 use serde::{Deserialize, Serialize};
+use serval_plan::{
+    folder::{FolderError, ResultFolder},
+    secrets::HIDDEN,
+};
 use serval_report::stored::{self, EXPERIMENT};
 use serval_result::experiment::{ExperimentDocument, RunEntry};
 use std::{
@@ -160,7 +160,7 @@ impl Journal {
         if plan.is_some_and(|plan| plan != document.plan) {
             return Err(JournalError::OtherPlan(path.to_owned()));
         }
-        if plan.is_none() && document.plan.contains(SECRET) {
+        if plan.is_none() && document.plan.contains(HIDDEN) {
             return Err(JournalError::Secrets(path.to_owned()));
         }
         if document.complete {

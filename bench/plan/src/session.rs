@@ -1,6 +1,6 @@
 //! A store that is open, of whatever type: what a plan needs of it.
 
-use crate::error::ExperimentError;
+use crate::error::PlanError;
 use serval_measure::recorder::Pair;
 use serval_model::{
     Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store,
@@ -77,11 +77,11 @@ pub enum RunLost {
 
 impl RunLost {
     /// The same as an error of this store.
-    pub(crate) fn into_error(self, store: &str) -> ExperimentError {
+    pub fn into_error(self, store: &str) -> PlanError {
         match self {
-            RunLost::Run(lost) => ExperimentError::Store(StoreError::new(store, lost.to_string())),
+            RunLost::Run(lost) => PlanError::Store(StoreError::new(store, lost.to_string())),
             // It is not the store that failed.
-            RunLost::Clients(why) => ExperimentError::Group(why),
+            RunLost::Clients(why) => PlanError::Group(why),
         }
     }
 }
@@ -105,7 +105,7 @@ pub trait Session {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError>;
+    ) -> Result<Ran, PlanError>;
     /// The same open store, for another run at the same time; `None` where there can be none.
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
         None
@@ -127,7 +127,7 @@ impl Session for &dyn Session {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         (**self).run(workload, options, control, observer)
     }
 
@@ -292,7 +292,7 @@ impl<S: Store> Session for Open<S> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         Ok(run(&self.0, workload, options, control, observer)?.into())
     }
 
@@ -359,7 +359,7 @@ impl<S: Store> Session for InVirtualTime<S> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         Ok(virtual_time::run(&self.1, &self.0, workload, options, control, observer)?.into())
     }
 }

@@ -7,19 +7,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What each client has done by when, ns by the coordinator's clock.
 #[derive(Debug)]
-pub(super) struct Still {
+pub(crate) struct Still {
     units: Vec<u64>,
     since: Vec<u64>,
     told: bool,
 }
 
 impl Still {
-    pub(super) fn new(clients: usize, now: u64) -> Still {
+    pub(crate) fn new(clients: usize, now: u64) -> Still {
         Still { units: vec![0; clients], since: vec![now; clients], told: false }
     }
 
     /// A client has done so many units.
-    pub(super) fn done(&mut self, client: usize, units: u64, now: u64) {
+    pub(crate) fn done(&mut self, client: usize, units: u64, now: u64) {
         if let (Some(known), Some(since)) = (self.units.get_mut(client), self.since.get_mut(client))
             && units > *known
         {
@@ -29,7 +29,7 @@ impl Still {
 
     /// Those that are still at work, where others have ended and none of these has done anything for
     /// long; told once.
-    pub(super) fn look(&mut self, at_work: impl Fn(usize) -> bool, now: u64) -> Vec<usize> {
+    pub(crate) fn look(&mut self, at_work: impl Fn(usize) -> bool, now: u64) -> Vec<usize> {
         let patience = PATIENCE.as_nanos() as u64;
         let still: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
         let stuck = still.len() < self.since.len()

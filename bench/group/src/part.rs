@@ -1,7 +1,7 @@
 //! What of a plan each client does.
 
-use crate::properties as p;
 use serval_model::Share;
+use serval_plan::properties as p;
 
 /// What one client has to do of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Part {
 
     /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
     /// work.
-    pub(super) fn with_consumers(mut parts: Vec<Option<Part>>, consumers: usize) -> Vec<Option<Part>> {
+    pub(crate) fn with_consumers(mut parts: Vec<Option<Part>>, consumers: usize) -> Vec<Option<Part>> {
         let all = parts.iter().flatten().count();
         let producers = all.saturating_sub(consumers);
         for (nth, part) in parts.iter_mut().flatten().enumerate() {
@@ -40,7 +40,7 @@ impl Part {
     }
 
     /// What people call it.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         if self.consumes {
             return format!("consumer {}", Share::new(self.place, self.of).unwrap_or_default());
         }
@@ -48,7 +48,7 @@ impl Part {
     }
 
     /// What divides the work: its own share if it was given one.
-    pub(super) fn share(&self) -> String {
+    pub(crate) fn share(&self) -> String {
         if self.consumes {
             return Share::WHOLE.to_string();
         }

@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use serval_experiment::{
-    perform::perform,
-    plan::{Plan, Request},
-    session,
-};
 use serval_model::{
     Purpose,
     properties::{Origin, Properties},
 };
+use serval_plan::{Plan, Request, perform::perform, session};
 use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
 use serval_workload::core::Phase;

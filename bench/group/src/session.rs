@@ -1,17 +1,16 @@
 //! A plan on a group.
 
-use super::{
-    Part, SLACK, TICK, Team, merged,
+use crate::{
+    check::consumers,
+    merged,
     merged::{Intervals, Left},
-    steady::Steadily,
-    still::Still,
+    part::Part,
+    stall::Still,
+    steadiness::Steadily,
+    team::Team,
     wire,
     wire::{IntervalWire, LooksWire, RecordWire},
-};
-use crate::{
-    error::ExperimentError,
-    plan::Plan,
-    session::{Opened, Ran, RunLost, Session},
+    work::{SLACK, TICK},
 };
 use serval_coordination::{
     coordinator::{Coordinator, Report},
@@ -20,6 +19,10 @@ use serval_coordination::{
 };
 use serval_lag::properties as lag;
 use serval_model::properties::Reader;
+use serval_plan::{
+    Plan, PlanError, lag as plan_lag,
+    session::{Opened, Ran, RunLost, Session},
+};
 use serval_report::units::are;
 use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
 use serval_workload::Workload;
@@ -35,12 +38,31 @@ const TROUBLES_MAX: usize = 100;
 /// How long after clients were found steady the measured part begins, ns: all have been told by then.
 const MEASURE_LEAD_NS: u64 = 300_000_000;
 
-/// A plan on a group.
-pub(super) struct GroupSession<'a> {
-    pub(super) team: &'a Team,
-    pub(super) local: &'a dyn Session,
-    pub(super) plan: &'a Plan,
-    pub(super) parts: Vec<Option<Part>>,
+/// A group as an open store.
+pub struct GroupSession<'a> {
+    team: &'a Team,
+    local: &'a dyn Session,
+    plan: &'a Plan,
+    parts: Vec<Option<Part>>,
+}
+
+impl<'a> GroupSession<'a> {
+    /// A session in which all clients have even parts of a plan. `local` is the store as this
+    /// process has it open: it prepares and counts records.
+    pub fn new(team: &'a Team, local: &'a dyn Session, plan: &'a Plan) -> GroupSession<'a> {
+        Self::with_parts(team, local, plan, Part::even(team.clients().len()))
+    }
+
+    /// A session in which each client has its own part; a client without one does nothing.
+    pub fn with_parts(
+        team: &'a Team,
+        local: &'a dyn Session,
+        plan: &'a Plan,
+        parts: Vec<Option<Part>>,
+    ) -> GroupSession<'a> {
+        let parts = Part::with_consumers(parts, consumers(&plan.properties));
+        GroupSession { team, local, plan, parts }
+    }
 }
 
 impl GroupSession<'_> {
@@ -156,17 +178,13 @@ impl<'a> Seeing<'a> {
         self.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
     }
 
-    fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> ExperimentError {
+    fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> PlanError {
         let (name, error) = (self.team.facts[client].name(), error.into());
-        ExperimentError::Group(format!("what client {name} sent cannot be read: {error}"))
+        PlanError::Group(format!("what client {name} sent cannot be read: {error}"))
     }
 
     /// Hears what the coordinator tells. How the run ended, once it has.
-    fn hear(
-        &mut self,
-        report: Report,
-        observer: &mut dyn Observer,
-    ) -> Result<Option<PhaseEnd>, ExperimentError> {
+    fn hear(&mut self, report: Report, observer: &mut dyn Observer) -> Result<Option<PhaseEnd>, PlanError> {
         let team = self.team;
         match report {
             Report::Joined { .. } | Report::Complete => {}
@@ -214,14 +232,14 @@ impl<'a> Seeing<'a> {
             Report::Over(end) => return Ok(Some(end)),
             Report::Disbanded(why) => {
                 let why = why.or_else(|| team.who_is_lost());
-                return Err(ExperimentError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
+                return Err(PlanError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
             }
         }
         Ok(None)
     }
 
     /// An interval of a client, or what it has done in its warm-up.
-    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), ExperimentError> {
+    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
         if let Some(steadily) = &mut self.steadily
             && let Ok(wire) = serde_json::from_slice::<LooksWire>(bytes)
         {
@@ -265,13 +283,13 @@ impl<'a> Seeing<'a> {
 
 impl GroupSession<'_> {
     /// What a run came to that has ended.
-    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, ExperimentError> {
+    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, PlanError> {
         let team = self.team;
         let Seeing { left, intervals, mut troubles, ending, steadily, started, consumes, .. } = seeing;
         if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
             return Err(ending
                 .or_else(|| team.who_is_lost())
-                .map_or(RunError::Interrupted.into(), ExperimentError::Group));
+                .map_or(RunError::Interrupted.into(), PlanError::Group));
         }
         if intervals.missed > 0 {
             troubles
@@ -296,10 +314,10 @@ impl GroupSession<'_> {
             parts: &self.parts,
             skew: end.skew,
             clocks: &clocks,
-            setting: crate::lag::setting(&self.plan.properties),
+            setting: plan_lag::setting(&self.plan.properties),
         };
         let mut ran = merged::record(started, &team.facts, left, &seen, team.on_lost == OnLost::End)
-            .map_err(|error| ExperimentError::Group(format!("what a client sent cannot be read: {error}")))?;
+            .map_err(|error| PlanError::Group(format!("what a client sent cannot be read: {error}")))?;
         if let Some(group) = &mut ran.group {
             group.troubles = troubles;
         }
@@ -323,12 +341,12 @@ impl Session for GroupSession<'_> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         let team = self.team;
         let works = team.works(self.plan, &self.parts, options);
         team.unended.replace(None);
         if let Some(why) = team.unfit(&works) {
-            return Err(ExperimentError::Group(why));
+            return Err(PlanError::Group(why));
         }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
@@ -339,7 +357,7 @@ impl Session for GroupSession<'_> {
                 Ok(report) => Some(report),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(ExperimentError::Group("the group's coordinator has ended".to_owned()));
+                    return Err(PlanError::Group("the group's coordinator has ended".to_owned()));
                 }
             };
             seeing.course.look(clock::now(), observer);

@@ -1,13 +1,11 @@
 //! A group that has been gathered.
 
-use super::{
-    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, run::GroupSession,
-    unshared,
-};
 use crate::{
-    plan::{Plan, Request},
-    properties as p,
-    session::Session,
+    error::GroupError,
+    facts::facts,
+    part::Part,
+    wire::CommandWire,
+    work::{COMMAND, LOAD, RUN, SLACK, TICK, TIMEOUT},
 };
 use serval_coordination::{
     coordinator::{Coordinator, Leading, Report},
@@ -16,10 +14,7 @@ use serval_coordination::{
     queue::Place,
 };
 use serval_lag::properties as lag;
-use serval_model::{
-    Share,
-    properties::{Fault, Faults, Origin, Properties, Property, Reader},
-};
+use serval_plan::{Plan, properties as p};
 use serval_runner::{Control, RunOptions};
 use serval_workload::core::Phase;
 use std::{
@@ -33,21 +28,16 @@ use std::{
 /// Silence after which ZooKeeper is given up when the queue is taken away.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Clients of a group that consume.
-fn consumers(properties: &Properties) -> usize {
-    Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
-}
-
 /// A group whose clients have all come.
 #[derive(Debug)]
 pub struct Team {
-    pub(super) coordinator: Coordinator,
-    pub(super) facts: Vec<ClientFacts>,
-    pub(super) lost: RefCell<Vec<Option<String>>>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) facts: Vec<ClientFacts>,
+    pub(crate) lost: RefCell<Vec<Option<String>>>,
     /// What the last run has left, where all that took part have said it.
-    pub(super) unended: RefCell<Option<Range<u64>>>,
-    pub(super) on_lost: OnLost,
-    pub(super) trouble: fn(&str),
+    pub(crate) unended: RefCell<Option<Range<u64>>>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) trouble: fn(&str),
     cluster: String,
     root: String,
 }
@@ -72,7 +62,7 @@ impl Team {
             leading.root.clone(),
         );
         let within = Duration::from_nanos(leading.settings.wait);
-        let own = agent::facts();
+        let own = facts();
         let coordinator = Coordinator::open(leading, &own.name())?;
         let mut facts: Vec<Option<ClientFacts>> = vec![None; wanted];
         came(0, wanted, None);
@@ -126,43 +116,8 @@ impl Team {
         &self.facts
     }
 
-    /// Refuses what so many processes cannot do as one.
-    ///
-    /// # Errors
-    ///
-    /// A fault for each setting that asks for it.
-    pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
-        let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
-        let mut refuse = |property: &Property, problem: &str| {
-            let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
-            faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
-        };
-        if plan.output.measurement_type != "hdrhistogram" {
-            refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
-        }
-        if plan.options.share != Share::WHOLE {
-            refuse(&p::SHARE, "a group divides the work itself");
-        }
-        let consumers = consumers(&plan.properties);
-        if consumers > 0 && consumers >= clients {
-            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
-        }
-        if raw {
-            faults.extend(Faults::one("--raw: single times are kept by one process only").0);
-        }
-        // What clients would find with their parts, of which the first is the smallest.
-        let producers = clients.saturating_sub(consumers).max(1) as u64;
-        if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
-            let mut properties = plan.properties.clone();
-            properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
-            let request = Request { properties, phase: plan.phase, store: plan.store, strict: false };
-            faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
-        }
-        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
-    }
-
     /// Where the group's own queue of sampled keys is.
-    pub(super) fn queue(&self) -> Place {
+    pub(crate) fn queue(&self) -> Place {
         let leader = self.coordinator.leader();
         Place {
             cluster: self.cluster.clone(),
@@ -172,32 +127,15 @@ impl Team {
         }
     }
 
-    /// The group as a store that is open. `local` is the store as it is opened here, by
-    /// which records are prepared and looked for. All clients have even parts.
-    pub fn session<'a>(&'a self, local: &'a dyn Session, plan: &'a Plan) -> Box<dyn Session + 'a> {
-        self.session_of(local, plan, Part::even(self.facts.len()))
-    }
-
-    /// The same, where `parts` says what each client does.
-    pub fn session_of<'a>(
-        &'a self,
-        local: &'a dyn Session,
-        plan: &'a Plan,
-        parts: Vec<Option<Part>>,
-    ) -> Box<dyn Session + 'a> {
-        let parts = Part::with_consumers(parts, consumers(&plan.properties));
-        Box::new(GroupSession { team: self, local, plan, parts })
-    }
-
     /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
     /// first (0 where one that was lost before has left all of its own), to one past the last that anybody
     /// took. `None` where somebody has not said it, for it was lost.
-    pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
+    pub fn unended_inserts(&self) -> Option<Range<u64>> {
         self.unended.borrow().clone()
     }
 
     /// Those that are lost, in words; `None` if nobody is.
-    pub(super) fn who_is_lost(&self) -> Option<String> {
+    pub(crate) fn who_is_lost(&self) -> Option<String> {
         let lost = self.lost.borrow();
         let lost = lost.iter().zip(&self.facts);
         let lost = lost.filter_map(|(why, facts)| Some(format!("client {} {}", facts.name(), why.as_ref()?)));
@@ -206,7 +144,7 @@ impl Team {
     }
 
     /// Each client's part of a plan.
-    pub(super) fn works(
+    pub(crate) fn works(
         &self,
         plan: &Plan,
         parts: &[Option<Part>],
@@ -266,7 +204,7 @@ impl Team {
     }
 
     /// Why some of those that have work cannot do it, as far as they have said who they are.
-    pub(super) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
+    pub(crate) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
         unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
     }
 
@@ -274,7 +212,7 @@ impl Team {
         self.lost.borrow().get(client).is_some_and(Option::is_none)
     }
 
-    pub(super) fn note_lost(&self, client: usize, why: String) {
+    pub(crate) fn note_lost(&self, client: usize, why: String) {
         if let Some(place) = self.lost.borrow_mut().get_mut(client) {
             *place = Some(why);
         }

@@ -1,14 +1,13 @@
 //! Clients that were started one by one, and meet before a load or run as YCSB++'s do
 //! (`docs/coordination.md`).
 
-use super::properties;
-use crate::{
-    error::ExperimentError,
-    plan::Plan,
-    session::{Opened, Ran, Session},
-};
+use crate::settings;
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
 use serval_model::properties::{Faults, units::counted};
+use serval_plan::{
+    Plan, PlanError,
+    session::{Opened, Ran, Session},
+};
 use serval_result::group::GroupResult;
 use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
@@ -33,15 +32,15 @@ impl<'a> AtBarrier<'a> {
     ///
     /// Faults of these properties.
     pub fn of(inner: &'a dyn Session, plan: &Plan, told: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
-        let meeting = properties::meeting(&plan.properties, plan.phase_name())?;
+        let meeting = settings::meeting(&plan.properties, plan.phase_name())?;
         Ok(meeting.map(|meeting| AtBarrier { inner, meeting, told }))
     }
 }
 
-fn failed(error: BarrierError) -> ExperimentError {
+fn failed(error: BarrierError) -> PlanError {
     match error {
         BarrierError::Interrupted => RunError::Interrupted.into(),
-        error => ExperimentError::Group(error.to_string()),
+        error => PlanError::Group(error.to_string()),
     }
 }
 
@@ -56,7 +55,7 @@ impl Session for AtBarrier<'_> {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         let told = self.told;
         let barrier = Arc::new(Barrier::new(self.meeting.clone()).map_err(failed)?);
         let refused: Arc<Mutex<Option<BarrierError>>> = Arc::default();

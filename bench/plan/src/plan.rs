@@ -250,7 +250,7 @@ fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
 }
 
 /// A seed that is hardly the last one's.
-pub(crate) fn fresh_seed() -> u64 {
+pub fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut state = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
     // 53 bits, so that every JSON reader gets it back exactly.
@@ -279,7 +279,7 @@ pub fn names(
 ) -> (Vec<Fault>, Vec<Fault>) {
     let tables = p::catalog();
     let tables = tables.tables().iter().copied().chain(script.map(|script| script.table));
-    let found = properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES);
+    let found = properties.check_names(&Catalog::new(tables), crate::foreign_properties::PROPERTIES);
     if !store.passes_on() {
         let is_fault = |kind| kind == NameKind::Slip || (strict && kind == NameKind::Unknown);
         let (faults, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| is_fault(found.kind));

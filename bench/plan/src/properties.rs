@@ -359,8 +359,12 @@ pub const MEASUREMENT: Table = Table {
 /// workloads' and the stores'.
 pub fn catalog() -> Catalog {
     let workloads = crate::workloads::WORKLOADS.iter().flat_map(|info| info.tables.iter().copied());
-    let mut tables =
-        vec![CLIENT, MEASUREMENT, crate::group::properties::PROPERTIES, serval_lag::properties::PROPERTIES];
+    let mut tables = vec![
+        CLIENT,
+        MEASUREMENT,
+        serval_coordination::properties::PROPERTIES,
+        serval_lag::properties::PROPERTIES,
+    ];
     for table in workloads {
         if !tables.iter().any(|known| known.heading == table.heading) {
             tables.push(table);

@@ -7,14 +7,14 @@ use std::{fs, io, path::Path};
 
 /// Such a store.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     store: &'static str,
     /// The property that says where.
-    pub(crate) property: &'static str,
+    pub property: &'static str,
     /// Another one that may.
     other: Option<&'static str>,
     /// Its file or folder.
-    pub(crate) file: &'static str,
+    pub file: &'static str,
     /// What stands around the file's path in the property.
     around: (&'static str, &'static str),
 }
@@ -43,7 +43,7 @@ const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 impl Kept {
     /// Whether the store that these properties ask for is one.
-    pub(crate) fn of(info: &StoreInfo, properties: &Properties) -> Option<&'static Kept> {
+    pub fn of(info: &StoreInfo, properties: &Properties) -> Option<&'static Kept> {
         KEPT.iter().find(|kept| {
             let mut names = std::iter::once(kept.property).chain(kept.other);
             kept.store == info.name && !names.any(|name| properties.get(name).is_some())
@@ -51,17 +51,17 @@ impl Kept {
     }
 
     /// The property's value for a store in a folder.
-    pub(crate) fn value(&self, folder: &Path) -> String {
+    pub fn value(&self, folder: &Path) -> String {
         format!("{}{}{}", self.around.0, folder.join(self.file).to_string_lossy(), self.around.1)
     }
 
     /// Has the store be in a folder.
-    pub(crate) fn place(&self, properties: &mut Properties, folder: &Path, why: &'static str) {
+    pub fn place(&self, properties: &mut Properties, folder: &Path, why: &'static str) {
         properties.set(self.property, self.value(folder), Origin::Program(why));
     }
 
     /// Removes its files, which are closed.
-    pub(crate) fn remove(&self, folder: &Path) -> io::Result<()> {
+    pub fn remove(&self, folder: &Path) -> io::Result<()> {
         for suffix in SUFFIXES {
             let path = folder.join(format!("{}{suffix}", self.file));
             let Ok(facts) = path.symlink_metadata() else { continue };
@@ -72,7 +72,7 @@ impl Kept {
 
     /// Copies its files, which are closed, to another folder, over those that
     /// are there.
-    pub(crate) fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+    pub fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(to)?;
         self.remove(to)?;
         for suffix in SUFFIXES {

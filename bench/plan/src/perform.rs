@@ -1,10 +1,9 @@
 //! Carrying out a plan: refusals, preparation, the run, its document.
 
-pub use crate::error::ExperimentError;
-
 use crate::{
     costs::Costs,
     document::document,
+    error::PlanError,
     folder::{FolderError, ResultFolder},
     plan::Plan,
     properties as p,
@@ -80,7 +79,7 @@ const RAW_LOG: &str = "raw.csv";
 const LAG_KEYS: &str = "lag-keys.csv";
 
 /// Refuses what the store cannot do, naming the settings that ask for it.
-pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
+pub fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let able = session.store().capabilities();
     let refusals = plan.workload.demands().into_iter().filter(|demand| !able.contains(demand.kind));
     let faults: Vec<_> = refusals
@@ -168,7 +167,7 @@ pub fn perform(
     show: &mut dyn Observer,
     files: Option<Files<'_>>,
     command_line: Vec<String>,
-) -> Result<Performed, ExperimentError> {
+) -> Result<Performed, PlanError> {
     refuse(plan, session)?;
     refuse_consumers_alone(plan, session)?;
     refuse_resume(plan)?;

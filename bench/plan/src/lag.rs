@@ -2,11 +2,11 @@
 //! clients of a run, and what they found.
 
 use crate::{
-    error::ExperimentError,
-    group::LagWire,
+    error::PlanError,
     session::{LagFound, Ran, Session},
     workloads::{self, Opened, WorkloadInfo},
 };
+use serde::{Deserialize, Serialize};
 use serval_coordination::{
     message::FRAME_MAX,
     queue::{Place, ZooKeeperQueue},
@@ -43,6 +43,17 @@ const NOTES_MAX: usize = FRAME_MAX - (32 << 20);
 
 /// What a consumer that is told to end may take longer than it is given.
 const SLACK: Duration = Duration::from_millis(500);
+
+/// What a process noted of sampled keys, and its part in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LagNotes {
+    /// The notes.
+    pub journal: Journal,
+    /// How many consumers it has.
+    pub consumers: u64,
+    /// The queue, in words.
+    pub queue: String,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -179,7 +190,7 @@ fn is_node(path: &str) -> bool {
 }
 
 /// How keys are sampled and read, by properties.
-pub(crate) fn setting(properties: &Properties) -> Setting {
+pub fn setting(properties: &Properties) -> Setting {
     let mut reader = Reader::new(properties);
     Setting {
         queue: String::new(),
@@ -253,7 +264,7 @@ impl Lag {
         let place = cluster.map(|cluster| Place {
             cluster: cluster.trim().to_owned(),
             node: reader.text(&p::QUEUE),
-            timeout: reader.duration(&crate::group::properties::TIMEOUT),
+            timeout: reader.duration(&serval_coordination::properties::TIMEOUT),
             max: reader.count(&p::QUEUE_MAX) as usize,
         });
         if place.as_ref().is_some_and(|place| !is_node(&place.node)) {
@@ -318,15 +329,15 @@ impl Lag {
     }
 
     /// What its values carry, if it writes any.
-    pub(crate) fn writer(&self) -> Option<u64> {
+    pub fn writer(&self) -> Option<u64> {
         self.producing.as_ref().map(|_| self.journal().writer)
     }
 
     /// What this process noted, for the coordinator of its group.
-    pub(crate) fn to_wire(&self) -> LagWire {
+    pub fn notes(&self) -> LagNotes {
         let mut journal = self.take_journal();
         journal.shorten_to(NOTES_MAX);
-        LagWire { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
+        LagNotes { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
     }
 
     fn open_queue(&self) -> Result<(), StoreError> {
@@ -347,7 +358,7 @@ impl Lag {
 
     /// Ends a process of consumers from outside: when they have found what is left, and `control`
     /// once their time is over. False where there are no consumers alone.
-    pub(crate) fn close(&self, control: &Control) -> bool {
+    pub fn close(&self, control: &Control) -> bool {
         let (Role::Consumer, Some(consuming)) = (self.role, &self.consuming) else { return false };
         consuming.close();
         let (control, patience) = (control.clone(), self.drain + SLACK);
@@ -372,7 +383,7 @@ impl Lag {
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
-    ) -> Result<Ran, ExperimentError> {
+    ) -> Result<Ran, PlanError> {
         self.open_queue().map_err(RunError::Store)?;
         let mut arming = Arming { lag: self, observer };
         let mut ran = match (self.role, &self.consuming) {
@@ -381,7 +392,7 @@ impl Lag {
                 // The store is at an end when the run is.
                 let finishes = same.is_none();
                 let beside = same.map_or_else(another, Ok).map_err(|why| {
-                    ExperimentError::Group(format!(
+                    PlanError::Group(format!(
                         "lag.role=both: the store cannot be opened once more for consumers: {why}. Let them be processes of \
                          their own: lag.role=consumer, or lag.consumers.clients in a group"
                     ))
@@ -422,8 +433,8 @@ impl Lag {
         consuming: &Consuming,
         control: &Control,
         of_consumers: &RunOptions,
-        main: impl FnOnce(&Control) -> Result<Ran, ExperimentError>,
-    ) -> Result<Ran, ExperimentError> {
+        main: impl FnOnce(&Control) -> Result<Ran, PlanError>,
+    ) -> Result<Ran, PlanError> {
         // An end for want of consumers is not one that somebody asked for.
         let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
@@ -465,7 +476,7 @@ impl Lag {
             }
             let found = thread.join().unwrap_or(Err(RunError::Panicked(0).into()));
             match (ran, found) {
-                (ran, Err(ExperimentError::Run(RunError::Interrupted))) => ran,
+                (ran, Err(PlanError::Run(RunError::Interrupted))) => ran,
                 (_, Err(error)) => Err(error),
                 (Ok(ran), Ok(found)) => Ok(Ran { lost: ran.lost.clone().or(found.lost), ..ran }),
                 (ran, Ok(_)) => ran,

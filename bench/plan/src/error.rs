@@ -6,7 +6,7 @@ use serval_runner::RunError;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
+pub enum PlanError {
     /// The configuration is wrong.
     #[error(transparent)]
     Faults(#[from] Faults),

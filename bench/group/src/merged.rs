@@ -1,8 +1,10 @@
 //! The sum of what the clients of a group saw: interval by interval while it
 //! runs, and as a whole.
 
-use super::wire::{IntervalWire, LagWire, RecordWire, WireError, add};
-use crate::session::{LagFound, Ran, RunLost};
+use crate::{
+    part::Part as ClientPart,
+    wire::{IntervalWire, RecordWire, WireError, add},
+};
 use serval_coordination::{
     clock::{DRIFT, Offset},
     message::ClientFacts,
@@ -11,6 +13,10 @@ use serval_lag::analysis::{self, Part, PartClock, Setting};
 use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Totals},
+};
+use serval_plan::{
+    lag::LagNotes,
+    session::{LagFound, Ran, RunLost},
 };
 use serval_result::{
     document::Latency,
@@ -215,7 +221,7 @@ pub(crate) struct Seen<'a> {
     /// Operations/s of each in each interval.
     pub(crate) rates: &'a [Vec<f64>],
     /// What each had to do.
-    pub(crate) parts: &'a [Option<super::Part>],
+    pub(crate) parts: &'a [Option<ClientPart>],
     /// The start skew, and the error of the clocks that it was seen by, ns.
     pub(crate) skew: Option<(u64, u64)>,
     /// Offsets of each one's clock at instants of it.
@@ -244,7 +250,7 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagK
             }
             continue;
         };
-        let Some(LagWire { mut journal, consumers, queue }) = record.lag.take() else { continue };
+        let Some(LagNotes { mut journal, consumers, queue }) = record.lag.take() else { continue };
         if !journal.is_sound() {
             return Err(WireError::Unknown("a key that it does not name".to_owned()));
         }
@@ -394,7 +400,6 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Part;
     use proptest::prelude::*;
     use serval_measure::recorder::Pair;
     use serval_model::{Metric, Status};
@@ -513,7 +518,7 @@ mod tests {
                 ClientFacts { host: "h".into(), process: 1, version: String::new(), processors: 1, stores: vec![] };
                 CLIENTS
             ];
-            let parts = Part::even(CLIENTS);
+            let parts = ClientPart::even(CLIENTS);
             let seen = Seen { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
             let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
             // Not compared by an assertion that would print a hundred thousand cells.

@@ -1,14 +1,13 @@
 //! What goes from a client of a group to its coordinator: intervals and
 //! records, exactly.
 
-use crate::session::RunLost;
 use serde::{Deserialize, Serialize};
-use serval_lag::journal::Journal;
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
+use serval_plan::{lag::LagNotes, session::RunLost};
 use serval_result::load::ClientLoad;
 use serval_runner::{EndedBy, Interval, RunRecord, Sample};
 use std::{collections::BTreeMap, time::Duration};
@@ -179,19 +178,11 @@ pub(crate) struct RecordWire {
     pub(crate) warnings: Vec<String>,
     /// What producers and consumers noted.
     #[serde(default)]
-    pub(crate) lag: Option<LagWire>,
+    pub(crate) lag: Option<LagNotes>,
     /// Numbers of records of which it is not known that their inserts have ended, by
     /// [`CoreWorkload::unended_inserts`](serval_workload::core::CoreWorkload::unended_inserts).
     #[serde(default)]
     pub(crate) unended: Option<(u64, u64)>,
-}
-
-/// What a process noted of sampled keys, and its part in it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct LagWire {
-    pub(crate) journal: Journal,
-    pub(crate) consumers: u64,
-    pub(crate) queue: String,
 }
 
 impl RecordWire {

@@ -23,20 +23,25 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Time from asking a program to end until it is ended.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The time limit of a program that has none of its own.
+pub const TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// A program to run, by `sh -c`.
 #[derive(Debug, Clone)]
-pub(crate) struct Program<'a> {
-    pub(crate) command: &'a str,
+pub struct Program<'a> {
+    /// The command line.
+    pub command: &'a str,
     /// Variables of its environment, beside those of this process.
-    pub(crate) environment: &'a [(&'a str, String)],
+    pub environment: &'a [(&'a str, String)],
     /// What it can read.
-    pub(crate) input: Vec<u8>,
-    pub(crate) timeout: Duration,
+    pub input: Vec<u8>,
+    /// The longest that it may take.
+    pub timeout: Duration,
 }
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// By itself.
     Exited(ExitStatus),
     /// It took too long.
@@ -47,15 +52,16 @@ pub(crate) enum Ended {
 
 /// What came of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Outcome {
-    pub(crate) ended: Ended,
+pub struct Outcome {
+    /// How it ended.
+    pub ended: Ended,
     /// Its last lines, of output and errors as they came.
-    pub(crate) output: Vec<String>,
+    pub output: Vec<String>,
 }
 
 impl Outcome {
     /// Why it failed, if it did; with its last line, which most likely says so.
-    pub(crate) fn failure(&self, timeout: Duration) -> Option<String> {
+    pub fn failure(&self, timeout: Duration) -> Option<String> {
         let how = match self.ended {
             Ended::Exited(status) if status.success() => return None,
             Ended::Exited(status) => format!("ended with {status}"),
@@ -110,7 +116,7 @@ fn end(child: &mut Child) {
 /// # Errors
 ///
 /// That it cannot be started.
-pub(crate) fn run(program: Program<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<Outcome> {
+pub fn run(program: Program<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<Outcome> {
     let mut shell = Command::new("sh");
     shell.args(["-c", program.command]).envs(program.environment.iter().map(|(name, value)| (name, value)));
     // A group of its own: a Ctrl-C is the experiment's, which ends it.

@@ -2,10 +2,10 @@
 //! both ends of the measured part.
 
 use crate::{
-    bounds::{Signs, bound_by_client},
-    document::{is_secret, without_secrets},
+    client_bound::{Signs, bound_by_client},
     plan::Plan,
     properties as p,
+    secrets::{is_secret, without_secrets},
 };
 use serval_model::{
     Metric,
