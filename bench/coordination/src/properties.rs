@@ -6,7 +6,7 @@ use serval_model::properties::{Kind, Property, Table};
 pub const ZOOKEEPER: Property = Property::serval(
     "coordination.zookeeper",
     Kind::Text,
-    "ZooKeeper by which several client processes work as one: host:2181, or several with commas between.",
+    "ZooKeeper through which client processes find each other: host:2181, or several separated by commas.",
 )
 .aliases(&["barrier-zkServer"]);
 /// How many client processes.
@@ -22,7 +22,8 @@ pub const CLIENTS: Property = Property::serval(
 pub const ROOT: Property = Property::serval(
     "coordination.root",
     Kind::Text,
-    "Node of ZooKeeper that everything is below; agents and coordinators of one root find each other.",
+    "ZooKeeper node below which all state is kept; agents and coordinators with the same root find each \
+     other.",
 )
 .default("serval")
 .aliases(&["barrier-zkRoot"]);
@@ -30,14 +31,15 @@ pub const ROOT: Property = Property::serval(
 pub const GROUP: Property = Property::serval(
     "coordination.group",
     Kind::Text,
-    "Name of the group: two of one name cannot be led at a time.",
+    "Name of the group. A name can have only one coordinator at a time.",
 )
 .default("default");
 /// The timeout.
 pub const TIMEOUT: Property = Property::serval(
     "coordination.timeout",
     Kind::SECONDS,
-    "Silence after which a client, or for clients the coordinator, is lost; also the session timeout with ZooKeeper.",
+    "Silence after which a client, or for clients the coordinator, is lost; also the timeout of the \
+     ZooKeeper session.",
 )
 .default("6")
 .unit("s");
@@ -45,7 +47,7 @@ pub const TIMEOUT: Property = Property::serval(
 pub const WAIT: Property = Property::serval(
     "coordination.wait",
     Kind::SECONDS,
-    "Time in which all clients must have come, and have got ready for a phase.",
+    "Time limit for all clients to join, and to be ready for a phase.",
 )
 .default("60")
 .unit("s");
@@ -53,20 +55,22 @@ pub const WAIT: Property = Property::serval(
 pub const LISTEN: Property = Property::serval(
     "coordination.listen",
     Kind::Text,
-    "Address and port where the coordinator is found by clients. Without it a free port of the address from which ZooKeeper is reached.",
+    "Address and port on which the coordinator listens for clients. If unset: a free port of the address \
+     from which it reaches ZooKeeper.",
 );
 /// What a lost client means.
 pub const LOST: Property = Property::serval(
     "coordination.lost",
     Kind::Choice(&["end", "continue"]),
-    "What becomes of the others when a client is lost: end, or continue without it, which the result says.",
+    "Reaction to a lost client. end: the other clients end too. continue: they go on without it, and the \
+     result says so.",
 )
 .default("end");
 /// The error of clocks.
 pub const CLOCK_MAX: Property = Property::serval(
     "coordination.clock.max",
     Kind::MILLISECONDS,
-    "Largest error to which a client's clock may be known at the start.",
+    "Largest accepted error of a client's estimated clock at the start.",
 )
 .default("1")
 .unit("ms");
@@ -75,9 +79,9 @@ pub const CLOCK_MAX: Property = Property::serval(
 pub const BARRIER_STATUS: Property = Property::ycsb(
     "barrier-status",
     Kind::Choice(&["no", "yes", "false", "true"]),
-    "Whether processes that are started one by one meet before a load or run, and leave it together (YCSB++): as many as \
-     barrier-size says, at barrier-zkRoot of barrier-zkServer. Where coordination.clients is given they are led as a \
-     group instead.",
+    "Whether processes that are started separately wait for each other before and after a load or run \
+     (YCSB++): barrier-size processes, at barrier-zkRoot of barrier-zkServer. If coordination.clients is \
+     set, the processes are led as a group instead.",
 )
 .default("no");
 
@@ -97,3 +101,8 @@ pub const PROPERTIES: Table = Table {
         &BARRIER_STATUS,
     ],
 };
+
+/// Whether this is the name of a property of groups or barriers, known or not.
+pub fn is_of_group(name: &str) -> bool {
+    name.starts_with("coordination.") || name.starts_with("barrier-")
+}

@@ -11,7 +11,8 @@ use serval_coordination::{
     coordinator::{Coordinator, Leading, Report},
     group::OnLost,
     message::{ClientFacts, Work},
-    queue::Place,
+    properties::is_of_group,
+    queue::QueueLocation,
 };
 use serval_lag::properties as lag;
 use serval_plan::{Plan, properties as p};
@@ -117,9 +118,9 @@ impl Team {
     }
 
     /// Where the group's own queue of sampled keys is.
-    pub(crate) fn queue(&self) -> Place {
+    pub(crate) fn queue(&self) -> QueueLocation {
         let leader = self.coordinator.leader();
-        Place {
+        QueueLocation {
             cluster: self.cluster.clone(),
             node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
             timeout: QUEUE_TIMEOUT,
@@ -150,12 +151,11 @@ impl Team {
         parts: &[Option<Part>],
         options: &RunOptions,
     ) -> Vec<Option<Work>> {
-        let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
         // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
         // target of the run that follows.
         let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
         let dropped = |name: &str| {
-            own(name)
+            is_of_group(name)
                 || name == p::WATCH.name
                 // Whoever leads writes them, of all.
                 || name == p::HDR_FILE_OUTPUT.name

@@ -43,24 +43,26 @@ pub const TARGET_SCHEDULE: Property = Property::serval(
 pub const TARGET_ARRIVALS: Property = Property::serval(
     "target.arrivals",
     Kind::Choice(&["client", "uniform", "poisson"]),
-    "Who takes which intended start when there is a target. client: each has even ones of its own, as in YCSB. \
-     uniform, poisson: one schedule (open loop), the next free client takes the next; up to threadcount in flight, \
-     later ones queue and are never dropped.",
+    "Spacing of intended starts, and their assignment to clients, if there is a target. client: each \
+     client has evenly spaced starts of its own, as in YCSB. uniform, poisson: all clients share one \
+     schedule (open loop), and the next idle client takes the next start; up to threadcount operations \
+     are in flight, later ones queue and are never dropped.",
 )
 .default("client");
 /// Gathering of operations.
 pub const PACING_SLACK: Property = Property::serval(
     "pacing.slack",
     Kind::MICROSECONDS,
-    "How long an event loop may hold operations that are due to send several together. Without it 175 us above \
-     25,000 operations/s a loop and 0 below. What it costs is in the response time and reported as lateness.",
+    "Longest time for which an event loop may hold due operations to send several together. If unset: 175 \
+     us above 25,000 operations/s per loop, else 0. The delay is part of the response time and is \
+     reported as lateness.",
 )
 .unit("us");
 /// Operations of a run.
 pub const OPERATION_COUNT: Property = Property::ycsb(
     "operationcount",
     Kind::COUNT,
-    "Operations of a run, over all clients. 0: until time or somebody ends it.",
+    "Operations of a run, over all clients. 0: no limit; the run ends by time or by an interrupt.",
 )
 .default("0")
 .unit("operations");
@@ -68,7 +70,7 @@ pub const OPERATION_COUNT: Property = Property::ycsb(
 pub const MAX_EXECUTION_TIME: Property = Property::ycsb(
     "maxexecutiontime",
     Kind::SECONDS,
-    "Longest time of a run or load, warm-up not counted. 0: no limit.",
+    "Longest time of a run or load, without warm-up. 0: no limit.",
 )
 .default("0")
 .unit("s");
@@ -76,7 +78,8 @@ pub const MAX_EXECUTION_TIME: Property = Property::ycsb(
 pub const WARM_UP: Property = Property::serval(
     "warmup",
     Kind::SECONDS,
-    "Time before the measured part of a run; its operations are done and not counted. 'serval bench' takes 3 s.",
+    "Warm-up before the measured part of a run; its operations are performed but not counted. 'serval \
+     bench' uses 3 s.",
 )
 .default("0")
 .unit("s");
@@ -84,9 +87,9 @@ pub const WARM_UP: Property = Property::serval(
 pub const WARM_UP_MAX: Property = Property::serval(
     "warmup.max",
     Kind::SECONDS,
-    "Longest warm-up of a run: when set, it goes on beyond warmup until throughput and service time are steady \
-     (docs/warm-up.md), and no longer than this; what is not steady by then is measured and said to be so. \
-     Needs a constant target, or none. 0: warm up for exactly warmup.",
+    "Longest warm-up of a run. If set, the warm-up continues beyond warmup until throughput and service \
+     time are steady (docs/warm-up.md), but no longer than this; a run that is not steady by then is \
+     measured, with a warning. Needs a constant target, or none. 0: warm up for exactly warmup.",
 )
 .default("0")
 .unit("s");
@@ -94,7 +97,8 @@ pub const WARM_UP_MAX: Property = Property::serval(
 pub const SHUTDOWN_GRACE: Property = Property::serval(
     "shutdown.grace",
     Kind::SECONDS,
-    "Time given at the end to operations in flight. Those that take longer are reported as unfinished, with their ages.",
+    "Time limit for operations in flight at the end of a run. Operations that take longer are reported as \
+     unfinished, with their ages.",
 )
 .default("2")
 .unit("s");
@@ -102,38 +106,39 @@ pub const SHUTDOWN_GRACE: Property = Property::serval(
 pub const EVENT_LOOPS: Property = Property::serval(
     "eventloops",
     Kind::Count { min: 1, max: 1024 },
-    "Event loops (threads) that the clients of an asynchronous store share. Without it half the processors, and at \
-     least 8 clients a loop.",
+    "Event loops (threads) that the clients of an asynchronous store share. If unset: half the \
+     processors, and at least 8 clients per loop.",
 );
 /// The seed.
 pub const SEED: Property = Property::serval(
     "seed",
     Kind::COUNT,
-    "Seed of all random choices: the same seed gives each client the same stream of operations on every machine. \
-     Without it a new one a run; the result has it.",
+    "Seed of all random choices: with the same seed each client performs the same stream of operations on \
+     every machine. If unset: a new seed for each run, which the result records.",
 );
 /// The part of the work that is this process's.
 pub const SHARE: Property = Property::serval(
     "share",
     Kind::Text,
-    "This process's part of work that several divide: 2/4 is the second of four. Records to load, operations, offered load \
-     and the new records of a run are divided, and random choices differ; threadcount is each one's own.",
+    "This process's share of work that several processes divide: 2/4 is the second of four. Records to \
+     load, operations, offered load and the new records of a run are divided, and random choices differ; \
+     threadcount is per process.",
 )
 .default("1/1");
 /// Whether YCSB's load goes on where it stopped.
 pub const LOAD_RESUME: Property = Property::serval(
     "load.resume",
     Kind::Flag,
-    "Whether a load that was interrupted goes on: looks at every record, and inserts those that are missing. Looking is \
-     not in the results.",
+    "Whether to continue an interrupted load: reads every record, and inserts the missing ones. The reads \
+     are not in the results.",
 )
 .default("false");
 /// How many phases.
 pub const PHASES: Property = Property::serval(
     "phases",
     Kind::Count { min: 1, max: 1000 },
-    "Number of phases that 'serval load' and 'serval run' go through, as YCSB++'s: phaseK.NAME=VALUE sets a property \
-     for phase K alone, phaseK.load=yes or no says what it does (docs/phases.md).",
+    "Number of phases of 'serval load' and 'serval run', as in YCSB++: phaseK.NAME=VALUE sets a property \
+     for phase K only, phaseK.load=yes or no makes it a load or a run (docs/phases.md).",
 );
 /// Load or run.
 pub const DO_TRANSACTIONS: Property = Property::ycsb(
@@ -156,14 +161,15 @@ pub const STATUS_INTERVAL: Property =
 pub const WATCH: Property = Property::serval(
     "watch",
     Kind::Names,
-    "Processes of the store on this machine whose cost is measured: process ids or parts of command lines, with commas \
-     between. What has the part in its command line is watched together, with its children.",
+    "Processes of the store on this machine whose cost is measured: process ids or parts of command \
+     lines, separated by commas. All processes whose command line contains a part are measured together, \
+     with their children.",
 );
 /// The label.
 pub const LABEL: Property = Property::ycsb(
     "label",
     Kind::Text,
-    "What status lines begin with, and the name of the result; -l on the command line.",
+    "Prefix of status lines, and name of the result; -l on the command line.",
 )
 .default("");
 /// Share of failures that is all right.
@@ -229,16 +235,23 @@ pub const CLIENT: Table = Table {
 /// What is kept of times.
 pub const MEASUREMENT_TYPE: Property = Property::ycsb(
     "measurementtype",
-    Kind::Choice(&["hdrhistogram", "histogram", "hdrhistogram+histogram", "hdrhistogram+raw", "timeseries", "raw"]),
-    "What YCSB's output shows: HdrHistogram percentiles, buckets of 1 ms, averages over time, or every time. Serval's \
-     own results always come from HdrHistograms.",
+    Kind::Choice(&[
+        "hdrhistogram",
+        "histogram",
+        "hdrhistogram+histogram",
+        "hdrhistogram+raw",
+        "timeseries",
+        "raw",
+    ]),
+    "Form of the times in YCSB's output: HdrHistogram percentiles, buckets of 1 ms, averages over time, \
+     or every single time. Serval's own results always come from HdrHistograms.",
 )
 .default("hdrhistogram");
 /// Which times YCSB's output shows.
 pub const MEASUREMENT_INTERVAL: Property = Property::ycsb(
     "measurement.interval",
     Kind::Choice(&["op", "intended", "both"]),
-    "Which times YCSB's output shows: service times (op), response times (intended), or both. Serval's own results \
+    "Times in YCSB's output: service times (op), response times (intended), or both. Serval's own results \
      always have both.",
 )
 .default("op");
@@ -261,21 +274,21 @@ pub const HDR_FILE_OUTPUT: Property = Property::ycsb(
 pub const HDR_OUTPUT_PATH: Property = Property::ycsb(
     "hdrhistogram.output.path",
     Kind::Text,
-    "What the names of these files begin with; the operation's name and .hdr follow.",
+    "Prefix of the files of hdrhistogram.fileoutput; the operation's name and .hdr follow.",
 )
 .default("");
 /// All cells.
 pub const HISTOGRAM_VERBOSE: Property = Property::ycsb(
     "measurement.histogram.verbose",
     Kind::Flag,
-    "Whether YCSB's output has every cell of histograms.",
+    "Whether YCSB's output lists every cell of the histograms.",
 )
 .default("false");
 /// Buckets of the older histogram.
 pub const HISTOGRAM_BUCKETS: Property = Property::ycsb(
     "histogram.buckets",
     Kind::Count { min: 1, max: 10_000_000 },
-    "Buckets of 1 ms that measurementtype=histogram keeps.",
+    "Number of buckets of 1 ms with measurementtype=histogram.",
 )
 .default("1000")
 .unit("ms");
@@ -283,7 +296,7 @@ pub const HISTOGRAM_BUCKETS: Property = Property::ycsb(
 pub const TIME_SERIES_GRANULARITY: Property = Property::ycsb(
     "timeseries.granularity",
     Kind::MILLISECONDS,
-    "Time that measurementtype=timeseries averages over.",
+    "Interval over which measurementtype=timeseries averages.",
 )
 .default("1000")
 .unit("ms");
@@ -291,27 +304,28 @@ pub const TIME_SERIES_GRANULARITY: Property = Property::ycsb(
 pub const RAW_OUTPUT_FILE: Property = Property::ycsb(
     "measurement.raw.output_file",
     Kind::Path,
-    "File that measurementtype=raw appends every time to; without it standard output.",
+    "File to which measurementtype=raw appends every time. If unset: standard output.",
 );
 /// Raw summary.
 pub const RAW_NO_SUMMARY: Property = Property::ycsb(
     "measurement.raw.no_summary",
     Kind::Flag,
-    "Whether measurementtype=raw leaves out its summary.",
+    "Whether measurementtype=raw omits its summary.",
 )
 .default("false");
 /// Failures by status.
 pub const REPORT_EACH_ERROR: Property = Property::ycsb(
     "reportlatencyforeacherror",
     Kind::Flag,
-    "Whether YCSB's output has times of failures by status (READ-NOT_FOUND) instead of together (READ-FAILED).",
+    "Whether YCSB's output lists the times of failed operations by status (READ-NOT_FOUND) instead of \
+     together (READ-FAILED).",
 )
 .default("false");
 /// Statuses reported apart.
 pub const TRACKED_ERRORS: Property = Property::ycsb(
     "latencytrackederrors",
     Kind::Names,
-    "Statuses whose times YCSB's output has apart when reportlatencyforeacherror is false.",
+    "Statuses whose times YCSB's output lists separately if reportlatencyforeacherror is false.",
 );
 /// The exporter.
 pub const EXPORTER: Property = Property::ycsb(
@@ -322,8 +336,11 @@ pub const EXPORTER: Property = Property::ycsb(
 )
 .default("site.ycsb.measurements.exporter.TextMeasurementsExporter");
 /// Where the export goes.
-pub const EXPORT_FILE: Property =
-    Property::ycsb("exportfile", Kind::Path, "File that this output goes to instead of standard output.");
+pub const EXPORT_FILE: Property = Property::ycsb(
+    "exportfile",
+    Kind::Path,
+    "File for the output of load and run, instead of standard output.",
+);
 /// Length of intervals.
 pub const SERIES_INTERVAL: Property = Property::serval(
     "series.interval",

@@ -3,7 +3,6 @@
 //!
 //! Everywhere the response time leads: what a user waits.
 
-pub mod compare;
 pub mod csv;
 pub mod experiment;
 mod group;

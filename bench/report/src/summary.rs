@@ -84,7 +84,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
 
 /// Whether response and service times differ: with an offered load, and with
 /// a driver, which tells its own part of the time.
-pub(crate) fn two_times(document: &ResultDocument) -> bool {
+pub fn two_times(document: &ResultDocument) -> bool {
     document.pacing.is_some() || driven(document)
 }
 
@@ -264,12 +264,12 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
 }
 
 /// A line in a style.
-pub(crate) fn line(text: &mut String, line: &str, style: Style) {
+pub fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }
 
 /// Text in lines of [`WIDTH`], the first after `lead`, the others under it.
-pub(crate) fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
+pub fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
     let mut current = lead.to_owned();
     let indent = " ".repeat(lead.chars().count());
     let mut empty = true;

@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+use serval_compare::{
+    Options, Side, compare,
+    document::{Overall, Verdict},
+};
 use serval_model::properties::{Origin, Properties};
 use serval_plan::{
     Plan, Request,
@@ -12,13 +16,7 @@ use serval_plan::{
     perform::{Files, perform},
     session::{Session, open},
 };
-use serval_report::{
-    compare::{
-        Options, Side, compare,
-        document::{Overall, Verdict},
-    },
-    json,
-};
+use serval_report::json;
 use serval_runner::Control;
 use serval_workload::core::Phase;
 use std::{path::Path, sync::Mutex};

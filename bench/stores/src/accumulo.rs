@@ -34,8 +34,8 @@ const PASSWORD: Property = Property::ycsb("accumulo.password", Kind::Text, "The 
 const CLIENT_PROPERTIES: Property = Property::serval(
     "accumulo.clientProperties",
     Kind::Path,
-    "An accumulo-client.properties of Accumulo's own. It may say all of the above, which win if set too, and holds what \
-     TLS (ssl.*) and Kerberos (sasl.*, auth.type) want.",
+    "Accumulo's own accumulo-client.properties. It may set all of the above, which override it, and holds \
+     the settings of TLS (ssl.*) and Kerberos (sasl.*, auth.type).",
 );
 const FAMILY: Property =
     Property::ycsb("accumulo.columnFamily", Kind::Text, "Column family of the fields. YCSB has no default.")
@@ -43,68 +43,71 @@ const FAMILY: Property =
 const BUFFERING: Property = Property::serval(
     "accumulo.clientbuffering",
     Kind::Flag,
-    "Whether inserts, updates and deletes are buffered in the client, as YCSB's binding always does. They are BATCHED_OK \
-     once buffered; what is left is sent when the client closes. Without it each is sent and waited for.",
+    "Whether inserts, updates and deletes are buffered in the client, as YCSB's binding always does. They \
+     are BATCHED_OK once buffered; the rest is sent when the client closes. false: each write is sent and \
+     waited for.",
 )
 .default("true");
 const BUFFER_SIZE: Property = Property::ycsb(
     "accumulo.batchWriterSize",
     Kind::Size,
-    "Bytes that a client buffers at most; from half of it on they are sent.",
+    "Size of a client's buffer; sending begins when it is half full.",
 )
 .default("100000")
 .unit("bytes");
 const BUFFER_LATENCY: Property = Property::ycsb(
     "accumulo.batchWriterMaxLatency",
     Kind::MILLISECONDS,
-    "How long a write stays in the buffer at most: 4 ms or more, or 0 until the buffer is full or closed.",
+    "Longest time for which a write stays in the buffer: 4 ms or more, or 0 for until the buffer is full \
+     or closed.",
 )
 .default("30000")
 .unit("ms");
 const WRITER_THREADS: Property = Property::ycsb(
     "accumulo.batchWriterThreads",
     Kind::Count { min: 0, max: 10_000 },
-    "Threads by which each client's buffer is sent; 0 for half of the processors, as YCSB.",
+    "Threads that send each client's buffer. 0: half of the processors, as in YCSB.",
 )
 .default("0");
 const DURABILITY: Property = Property::serval(
     "accumulo.durability",
     Kind::Choice(&["default", "none", "log", "flush", "sync"]),
-    "What a write does with the write-ahead log; by default what the table says.",
+    "Use of the write-ahead log by writes; the default is the table's setting.",
 )
 .default("default");
 const CREATE: Property =
-    Property::serval("accumulo.create", Kind::Flag, "Whether a load makes the table if it is missing.")
+    Property::serval("accumulo.create", Kind::Flag, "Whether a load creates the table if it is missing.")
         .default("true");
 const TABLETS: Property = Property::serval(
     "accumulo.tablets",
     Kind::Count { min: 1, max: 9000 },
-    "Tablets of a table that a load makes, split between user1000 and user9999. With one, all writes of a load first \
-     meet on one server.",
+    "Tablets of a table that a load creates, split between user1000 and user9999. With one, all writes of \
+     a load go to one server at first.",
 )
 .default("1");
 const OPERATION_TIMEOUT: Property = Property::serval(
     "accumulo.timeout",
     Kind::MILLISECONDS,
-    "How long an operation may take, with all that Accumulo's client tries again; then it is SERVICE_UNAVAILABLE. Where \
-     the whole of Accumulo is away its client waits for ZooKeeper without end: driver.timeout then ends the run.",
+    "Timeout of an operation, including the retries of Accumulo's client; then the operation is \
+     SERVICE_UNAVAILABLE. If all of Accumulo is unreachable, its client waits for ZooKeeper without a \
+     limit: driver.timeout then ends the run.",
 )
 .default("30000")
 .unit("ms");
 const CONNECT_TIMEOUT: Property = Property::serval(
     "accumulo.connecttimeout",
     Kind::MILLISECONDS,
-    "How long Accumulo is waited for at the start.",
+    "Time limit for reaching Accumulo at the start.",
 )
 .default("20000")
 .unit("ms");
 const PC_FLAG: Property =
-    Property::ignored("accumulo.pcFlag", "Producers and consumers, which YCSB's binding has no more.");
+    Property::ignored("accumulo.pcFlag", "Producers and consumers, which YCSB's binding no longer has.");
 const FOLDER: Property = Property::serval(
     "accumulo.driver",
     Kind::Path,
-    "Folder of serval-accumulo-driver.jar and its lib. Without it, drivers/java/accumulo/target is looked for beside and \
-     above the program and the working directory.",
+    "Folder of serval-accumulo-driver.jar and its lib. If unset: drivers/java/accumulo/target, beside or \
+     above the program or the working directory.",
 );
 
 /// What help shows of this store.
@@ -119,20 +122,24 @@ pub const INFO: StoreInfo = StoreInfo {
         "com.yahoo.ycsb.db.accumulo.AccumuloClient",
     ],
     summary: "Accumulo, by its own Java client in a driver process",
-    details: "The key is the row, a field a qualifier of one column family, as YCSB has it. An insert of a key that is there \
-              adds to it, an update of one that is not makes it; a record without fields cannot be. Clients are threads of \
-              one Java process and share Accumulo's connection; each has a BatchWriter of its own. With \
-              accumulo.clientbuffering, the default as in YCSB, BATCHED_OK means buffered: reads do not look into the \
-              buffer. Its writer sends in the background and does not say when: FLUSH are the flushes that a client waits \
-              for, before a delete and at its end, and writes that Accumulo has refused are failures of FLUSH, or of the \
-              operation that learns of them. A delete sends the buffer first, for it must know the row's fields. A \
-              scan brings all fields over, also where some are asked for. \
-              A \
-              load makes the table with logical time: in one that goes by the clock, Accumulo's own default, a write may be \
-              hidden by a delete of the same millisecond. Accumulo's client tries again by itself, for accumulo.timeout. Service time is measured in the Java process \
-              around the call; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f \
-              drivers package'.",
+    details: "The key is the row and a field is a qualifier of one column family, as in YCSB. An insert \
+              of an existing key adds to it, an update of a missing one creates it; a record without \
+              fields cannot exist. A delete sends the buffer first, because it must know the row's \
+              fields. A scan transfers all fields, even if only some are asked for. A load creates the \
+              table with logical time: with clock time, Accumulo's default, a delete may hide a write of \
+              the same millisecond.\n\
+              Clients are threads of one Java process and share Accumulo's connection; each has a \
+              BatchWriter of its own. With accumulo.clientbuffering, the default as in YCSB, BATCHED_OK \
+              means buffered: reads do not look into the buffer. The writer sends in the background \
+              without a notification: FLUSH is a flush that a client waits for, before a delete and at \
+              its end. Writes that Accumulo refuses are failures of FLUSH, or of the operation that \
+              learns of them. Accumulo's client retries by itself, for accumulo.timeout. Service time is \
+              measured in the Java process around the call; DRIVER-HOP is the way there and back. Needs \
+              Java 17 and the driver, built once by 'mvn -f drivers package'.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: true,
     properties: Table {
         heading: "accumulo",
@@ -186,7 +193,7 @@ impl Accumulo {
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         // The driver is given every setting as it holds, in its plainest form.
-        let own = settings::Own { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
+        let own = settings::OwnBuffer { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
         let properties = &own.of(&mut reader);
         let mut reader = reader.over(properties);
         let mut settled = properties.clone();

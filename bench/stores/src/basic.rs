@@ -23,21 +23,21 @@ const VERBOSE: Property = Property::ycsb(
 const DELAY: Property = Property::ycsb(
     "basicdb.simulatedelay",
     Kind::MILLISECONDS,
-    "How long an operation takes, by sleeping before it.",
+    "Simulated duration of an operation: a sleep before it.",
 )
 .default("0")
 .unit("ms");
 const RANDOMIZE: Property = Property::ycsb(
     "basicdb.randomizedelay",
     Kind::Flag,
-    "Whether an operation takes anything from nothing to basicdb.simulatedelay, all equally likely.",
+    "Whether the delay is uniform from 0 to basicdb.simulatedelay, instead of constant.",
 )
 .default("true");
 const COUNT: Property = Property::ycsb(
     "basicdb.count",
     Kind::Flag,
-    "Whether different operations are counted and the counts printed at the end: how many different records a workload \
-     reads, say. Remembers 8 bytes or more a different operation.",
+    "Whether distinct operations are counted and the counts printed at the end: for example, how many \
+     different records a workload reads. Needs at least 8 bytes of memory per distinct operation.",
 )
 .default("false");
 
@@ -51,10 +51,13 @@ pub const INFO: StoreInfo = StoreInfo {
         "site.ycsb.BasicTSDB",
         "com.yahoo.ycsb.BasicTSDB",
     ],
-    summary: "Does nothing and prints what it is asked, as YCSB's BasicDB",
-    details: "Every verb prints its arguments and returns OK; reads and scans bring back no record. A client is a \
-              thread. For measuring the client itself use noop.",
+    summary: "Does nothing and prints its operations, as YCSB's BasicDB",
+    details: "Every verb prints its arguments and returns OK; reads and scans return no record. A client \
+              is a thread. To measure the client itself use noop.",
     time_series: true,
+    keeps_records: false,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
 };

@@ -56,21 +56,23 @@ const NAME_BYTES_MAX: usize = u8::MAX as usize;
 /// The file by which fjall knows a folder for its own.
 const MARKER: &str = "version";
 
-static PATH: Property = Property::serval("fjall.path", Kind::Path, "The database's folder; load makes it.")
-    .default("serval.fjall");
+static PATH: Property =
+    Property::serval("fjall.path", Kind::Path, "Folder of the database; the load creates it.")
+        .default("serval.fjall");
 
 static DURABILITY: Property = Property::serval(
     "fjall.durability",
     Kind::Choice(&["buffer", "sync-data", "sync-all"]),
-    "What is done with the journal before a write is done: handed to the system, so that a crash of the process loses \
-     nothing and a power cut the last writes; fdatasync; fsync.",
+    "Handling of the journal before a write is acknowledged. buffer: handed to the operating system; a \
+     crash of the process loses nothing, a power failure loses the last writes. sync-data: fdatasync. \
+     sync-all: fsync.",
 )
 .default("buffer");
 
 static CACHE_SIZE: Property = Property::serval(
     "fjall.cache_size",
     Kind::Size,
-    "Cache of blocks, which all clients share. fjall's makers advise a fifth of the memory.",
+    "Block cache, shared by all clients. fjall's authors recommend a fifth of the memory.",
 )
 .default("32MiB")
 .unit("bytes");
@@ -78,7 +80,8 @@ static CACHE_SIZE: Property = Property::serval(
 static MEMTABLE_SIZE: Property = Property::serval(
     "fjall.memtable_size",
     Kind::Size,
-    "What a table that load makes gathers in memory before it is written as a sorted file, 1 MiB or more.",
+    "Size of the memtable of a table that the load creates: the bytes gathered in memory before they are \
+     written as a sorted file. 1 MiB or more.",
 )
 .default("64MiB")
 .unit("bytes");
@@ -86,14 +89,15 @@ static MEMTABLE_SIZE: Property = Property::serval(
 static COMPRESSION: Property = Property::serval(
     "fjall.compression",
     Kind::Choice(&["lz4", "none"]),
-    "Of the files of a table that load makes. lz4 leaves the two youngest levels as they are, as fjall does by itself.",
+    "Compression of the files of a table that the load creates. lz4 leaves the two youngest levels \
+     uncompressed, as fjall does by default.",
 )
 .default("lz4");
 
 static WORKERS: Property = Property::serval(
     "fjall.workers",
     Kind::Count { min: 1, max: 256 },
-    "Threads that write and merge files; without it fjall's own choice, a processor each and at most four.",
+    "Threads that write and merge files. If unset: fjall's own choice, one per processor and at most four.",
 );
 
 /// What people are told of this store.
@@ -101,18 +105,22 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::FJALL.name,
     aliases: optional::FJALL.aliases,
     summary: optional::FJALL.summary,
-    details: "A table is a keyspace (column family), a record one value under its key's bytes. The value is framed as \
-              YCSB's RocksDB binding frames it: for each field the length of its name in 4 bytes, big-endian, the \
-              name, the length of its value in 4 bytes, big-endian, the value.\n\
-              read: get. scan: a range from the key on; a snapshot, in byte order. insert: puts the record in the \
-              place of one that is there. update: reads the record and writes it back with the fields; a missing \
-              record is NOT_FOUND. delete: writes that the record is gone, without looking; a missing one is OK. A \
+    details: "A table is a keyspace (column family); a record is one value under its key's bytes. The \
+              value is framed as in YCSB's RocksDB binding: for each field the length of its name in 4 \
+              bytes, big-endian, the name, the length of its value in 4 bytes, big-endian, the value.\n\
+              read: get. scan: a range from the key on; a snapshot, in byte order. insert: replaces an \
+              existing record. update: reads the record and writes it back with the fields; a missing \
+              record is NOT_FOUND. delete: writes a tombstone without a read; a missing record is OK. A \
               batch of inserts is one write batch: all or nothing.\n\
-              Whoever writes a key holds one of 1,024 locks, by the key's hash, so that clients that update fields of \
-              one record do not lose each other's; readers hold none. A client is a thread; all share one database, \
-              which no other process can have open at the same time. Keys have 1 to 65,535 bytes.\n\
-              A failure to write the journal ends the run: fjall then takes no more writes.",
+              A writer of a key holds one of 1,024 locks, chosen by the key's hash, so that concurrent \
+              updates of one record do not lose fields; readers hold none. A client is a thread; all \
+              clients share one database, which only one process can open at a time. Keys have 1 to \
+              65,535 bytes.\n\
+              A failure to write the journal ends the run, because fjall then accepts no more writes.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "fjall",

@@ -24,14 +24,14 @@ use serval_wrappers::settings;
 const QUORUM: Property = Property::serval(
     "hbase.zookeeper.quorum",
     Kind::Names,
-    "Hosts of HBase's ZooKeeper, by which its client finds it. Without it, what hbase.site or an hbase-site.xml on the \
-     class path says, or 127.0.0.1. Any other property that begins with hbase., zookeeper. or hadoop. is a setting of \
-     HBase's client too.",
+    "Hosts of HBase's ZooKeeper, through which its client finds it. If unset: as in hbase.site or an \
+     hbase-site.xml on the class path, or 127.0.0.1. Any other property that begins with hbase., \
+     zookeeper. or hadoop. is a setting of HBase's client too.",
 );
 const QUORUM_PORT: Property = Property::serval(
     "hbase.zookeeper.property.clientPort",
     Kind::Count { min: 1, max: 65535 },
-    "Port of HBase's ZooKeeper. Without it, as the quorum, or 2181.",
+    "Port of HBase's ZooKeeper. If unset: as for the quorum, or 2181.",
 );
 const SITE: Property = Property::serval(
     "hbase.site",
@@ -39,74 +39,76 @@ const SITE: Property = Property::serval(
     "An hbase-site.xml with settings of HBase's client. YCSB takes it from the class path (-cp CONF), which works too.",
 );
 const NAMESPACE: Property =
-    Property::serval("hbase.namespace", Kind::Text, "Namespace of a table whose name (table) has none.");
+    Property::serval("hbase.namespace", Kind::Text, "Namespace of the table, if its name (table) has none.");
 const FAMILY: Property =
     Property::ycsb("columnfamily", Kind::Text, "Column family of the fields. YCSB has no default.")
         .default("family");
 const BUFFERING: Property = Property::ycsb(
     "clientbuffering",
     Kind::Flag,
-    "Whether inserts, updates and deletes are buffered in the client. They are OK once buffered; what is left is sent \
-     when the client closes.",
+    "Whether inserts, updates and deletes are buffered in the client. They are OK once buffered; the rest \
+     is sent when the client closes.",
 )
 .default("false");
-const BUFFER_SIZE: Property =
-    Property::ycsb("writebuffersize", Kind::Size, "Bytes that a client buffers before it sends them.")
-        .default("12582912")
-        .unit("bytes");
+const BUFFER_SIZE: Property = Property::ycsb("writebuffersize", Kind::Size, "Size of a client's buffer.")
+    .default("12582912")
+    .unit("bytes");
 const BUFFER_LATENCY: Property = Property::serval(
     "hbase.writebufferlatency",
     Kind::MILLISECONDS,
-    "How long a write stays in the buffer at most; 0 until the buffer is full or closed.",
+    "Longest time for which a write stays in the buffer. 0: until the buffer is full or closed.",
 )
 .default("0")
 .unit("ms");
 const DURABILITY: Property = Property::ycsb(
     "durability",
     Kind::Choice(&["USE_DEFAULT", "SKIP_WAL", "ASYNC_WAL", "SYNC_WAL", "FSYNC_WAL"]),
-    "What a write does with the write-ahead log; by default what the table says.",
+    "Use of the write-ahead log by writes; the default is the table's setting.",
 )
 .default("USE_DEFAULT");
 const CREATE: Property = Property::serval(
     "hbase.create",
     Kind::Flag,
-    "Whether a load makes the table and its namespace if missing.",
+    "Whether a load creates the table and its namespace if missing.",
 )
 .default("true");
 const REGIONS: Property = Property::serval(
     "hbase.regions",
     Kind::Count { min: 1, max: 9000 },
-    "Regions of a table that a load makes, split between user1000 and user9999 as YCSB's documentation has it. HBase \
-     recommends ten a region server; with one, all writes of a load first meet on one server.",
+    "Regions of a table that a load creates, split between user1000 and user9999 as in YCSB's \
+     documentation. HBase recommends ten per region server; with one, all writes of a load go to one \
+     server at first.",
 )
 .default("1");
 const ORDERED: Property = Property::serval(
     "hbase.newversionbehavior",
     Kind::Flag,
-    "Whether a table that a load makes keeps writes in their order within a millisecond too (HBase's \
-     NEW_VERSION_BEHAVIOR, which YCSB's tables have not).",
+    "Whether a table that a load creates keeps the order of writes within a millisecond (HBase's \
+     NEW_VERSION_BEHAVIOR, which YCSB's tables lack).",
 )
 .default("false");
 const PAGE_FILTER: Property = Property::ycsb(
     "hbase.usepagefilter",
     Kind::Flag,
-    "Whether a PageFilter too keeps a scan to its number of records.",
+    "Whether a PageFilter also limits a scan to its number of records.",
 )
 .default("true");
 const VALUE_FILTER: Property = Property::ycsb(
     "hbase.usescanvaluefiltering",
     Kind::Flag,
-    "Whether scans bring back only fields whose value compares so (hbase.scanfilteroperator, hbase.scanfiltervalue).",
+    "Whether scans return only the fields whose value passes a comparison (hbase.scanfilteroperator, \
+     hbase.scanfiltervalue).",
 )
 .default("false");
 const FILTER_OPERATOR: Property = Property::ycsb(
     "hbase.scanfilteroperator",
     Kind::Choice(&["less_or_equal", "greater_or_equal", "greater", "less", "not_equal", "equal"]),
-    "How values are compared with hbase.scanfiltervalue.",
+    "Comparison of values with hbase.scanfiltervalue.",
 )
 .default("less_or_equal");
 const FILTER_VALUE: Property =
-    Property::ycsb("hbase.scanfiltervalue", Kind::Text, "What values are compared with, as hexadecimal digits.")
+    Property::ycsb("hbase.scanfiltervalue", Kind::Text, 
+        "Value of the comparison, in hexadecimal digits.")
         .default(
             "7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF\
              FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF",
@@ -114,29 +116,31 @@ const FILTER_VALUE: Property =
 const OPERATION_TIMEOUT: Property = Property::serval(
     "hbase.timeout",
     Kind::MILLISECONDS,
-    "How long an operation may take, with all that HBase's client tries again; then it is SERVICE_UNAVAILABLE. Where the whole \
-     of HBase is away its client also waits for ZooKeeper, some 10 s at a time, which this does not shorten. Holds for hbase.rpc.timeout, hbase.client.operation.timeout, hbase.client.meta.operation.timeout and \
-     hbase.client.scanner.timeout.period where they are not set themselves. hbase.client.retries.number=0 turns trying \
-     again off.",
+    "Timeout of an operation, including the retries of HBase's client; then the operation is \
+     SERVICE_UNAVAILABLE. If all of HBase is unreachable, its client also waits for ZooKeeper, about 10 s \
+     at a time, which this does not shorten. Applies to hbase.rpc.timeout, \
+     hbase.client.operation.timeout, hbase.client.meta.operation.timeout and \
+     hbase.client.scanner.timeout.period unless they are set. hbase.client.retries.number=0 disables \
+     retries.",
 )
 .default("30000")
 .unit("ms");
 const CONNECT_TIMEOUT: Property = Property::serval(
     "hbase.connecttimeout",
     Kind::MILLISECONDS,
-    "How long HBase is waited for at the start.",
+    "Time limit for reaching HBase at the start.",
 )
 .default("20000")
 .unit("ms");
 const PRINCIPAL: Property =
-    Property::ycsb("principal", Kind::Text, "Kerberos principal to log in as, with keytab.");
+    Property::ycsb("principal", Kind::Text, "Kerberos principal for the login; needs keytab.");
 const KEYTAB: Property = Property::ycsb("keytab", Kind::Path, "File of the principal's keys.");
 const DEBUG: Property = Property::ignored("debug", "Prints every operation in YCSB's binding.");
 const FOLDER: Property = Property::serval(
     "hbase.driver",
     Kind::Path,
-    "Folder of serval-hbase-driver.jar and its lib. Without it, drivers/java/hbase/target is looked for beside and \
-     above the program and the working directory.",
+    "Folder of serval-hbase-driver.jar and its lib. If unset: drivers/java/hbase/target, beside or above \
+     the program or the working directory.",
 );
 
 /// What help shows of this store.
@@ -162,17 +166,22 @@ pub const INFO: StoreInfo = StoreInfo {
         "com.yahoo.ycsb.db.hbase12.HBaseClient12",
     ],
     summary: "HBase, by its own Java client in a driver process",
-    details: "The key is the row, a field a qualifier of one column family, as YCSB has it. An insert of a key that is there \
-              adds to it, an update of one that is not makes it, and a delete does not look whether it is there; a record \
-              without fields cannot be. HBase orders writes of one millisecond by kind: a write right after a delete of \
-              the same key may be hidden by it, unless hbase.newversionbehavior made the table. Clients are threads of one Java process and share HBase's connection. With \
-              clientbuffering (or writebuffer.size) each client has a buffer, which its reads do not look into; FLUSH is the \
-              sending of it, and writes that HBase refuses then are failures of FLUSH. HBase's client \
-              tries again by itself, for hbase.timeout. Service time is measured in the Java process around the call; \
-              DRIVER-HOP is the way there and back. TLS and Kerberos are settings of HBase's client \
-              (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and keytab. Needs Java 17 and \
-              the driver, built once by 'mvn -f drivers package'.",
+    details: "The key is the row and a field is a qualifier of one column family, as in YCSB. An insert \
+              of an existing key adds to it, an update of a missing one creates it, and a delete does not \
+              check that the record exists; a record without fields cannot exist. HBase orders the writes \
+              of one millisecond by kind: a delete may hide a write to the same key right after it, \
+              unless the table has hbase.newversionbehavior.\n\
+              Clients are threads of one Java process and share HBase's connection. With clientbuffering \
+              (or writebuffer.size) each client has a buffer, which its reads do not look into; FLUSH is \
+              the sending of it, and writes that HBase then refuses are failures of FLUSH. HBase's client \
+              retries by itself, for hbase.timeout. Service time is measured in the Java process around \
+              the call; DRIVER-HOP is the way there and back. TLS and Kerberos are settings of HBase's \
+              client (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and \
+              keytab. Needs Java 17 and the driver, built once by 'mvn -f drivers package'.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: true,
     properties: Table {
         heading: "hbase",
@@ -231,7 +240,7 @@ impl Hbase {
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         // The driver is given every setting as it holds, in its plainest form.
-        let own = settings::Own { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
+        let own = settings::OwnBuffer { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
         let properties = &own.of(&mut reader);
         let mut reader = reader.over(properties);
         let mut settled = properties.clone();

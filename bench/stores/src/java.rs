@@ -21,8 +21,8 @@ pub const CLASS: Property = Property::serval(
 pub const CLASS_PATH: Property = Property::serval(
     "java.classpath",
     Kind::Text,
-    "Where the binding's classes and jars are, separated by colons; FOLDER/* stands for all jars of a folder \
-     (--classpath, and YCSB's -cp). YCSB's own core is added at its end.",
+    "Class path of the binding, separated by colons; FOLDER/* stands for all jars of a folder \
+     (--classpath, and YCSB's -cp). YCSB's own core is appended.",
 );
 /// Arguments of the virtual machine.
 pub const ARGUMENTS: Property = Property::serval(
@@ -33,25 +33,28 @@ pub const ARGUMENTS: Property = Property::serval(
 pub(crate) const PROGRAM: Property = Property::serval(
     "java.program",
     Kind::Path,
-    "The java program, version 17 or later. Without it, that of JAVA_HOME, or the one on PATH.",
+    "The java program, version 17 or later. If unset: that of JAVA_HOME, or the one on PATH.",
 );
 const FOLDER: Property = Property::serval(
     "java.driver",
     Kind::Path,
-    "Folder of serval-java-driver.jar and its lib. Without it, drivers/java/target is looked for beside and above the \
-     program and the working directory.",
+    "Folder of serval-java-driver.jar and its lib. If unset: drivers/java/target, beside or above the \
+     program or the working directory.",
 );
 
 /// What help shows of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "java",
     aliases: &[],
-    summary: "Any binding of YCSB's: its jar and its class, in a driver process",
-    details: "A Java process hosts the class as YCSB does: one instance and one thread a client, init, cleanup, all \
-              properties passed on. Service time is measured in that process around the call, as YCSB measures it; \
-              DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f drivers/java \
-              package'. What the binding prints goes to standard error.",
+    summary: "Any YCSB binding, by its jar and class, in a driver process",
+    details: "A Java process hosts the class as YCSB does: one instance and one thread per client, init, \
+              cleanup, all properties passed on. Service time is measured in that process around the \
+              call, as in YCSB; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built \
+              once by 'mvn -f drivers/java package'. The output of the binding goes to standard error.",
     time_series: true,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: true,
     properties: Table {
         heading: "java",

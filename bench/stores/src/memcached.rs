@@ -47,36 +47,39 @@ const UPDATE_ATTEMPTS_MAX: usize = 1000;
 const HOSTS: Property = Property::ycsb(
     "memcached.hosts",
     Kind::Names,
-    "The servers, host or host:port, with commas between; port 11211 where none is given. A key is on the server of \
-     this number: the Java hash code of TABLE-KEY, as an unsigned number, modulo their number, counted from 0 in this order.",
+    "Servers, host or host:port, separated by commas; the default port is 11211. A key is on server h \
+     modulo their number, counted from 0 in this order, where h is the Java hash code of TABLE-KEY as an \
+     unsigned number.",
 )
 .default("localhost");
 const EXPIRATION: Property = Property::ycsb(
     "memcached.objectExpirationTime",
     Kind::Count { min: 0, max: i32::MAX as u64 },
-    "When items go by themselves: seconds from now, or above 30 days a time of Unix. 0: never. YCSB's default, \
-     2147483647, is a day in 2038.",
+    "Item TTL: seconds from now, or above 30 days a Unix time. 0: no TTL. YCSB's default, 2147483647, is \
+     a day in 2038.",
 )
 .default("0")
 .unit("s");
 const UPDATE: Property = Property::serval(
     "memcached.update",
     Kind::Choice(&["merge", "replace"]),
-    "merge: an update reads the record and writes it back with the fields given changed, if nobody else has changed \
-     it since. replace: it writes the fields given and drops all others, as YCSB's binding does, in one round trip.",
+    "Kind of update. merge: reads the record and writes it back with the given fields changed, if no \
+     other client has changed it since. replace: writes the given fields and drops all others, as YCSB's \
+     binding does, in one round trip.",
 )
 .default("merge");
 const USERNAME: Property = Property::serval(
     "memcached.username",
     Kind::Text,
-    "User name, for servers that ask for one on the text protocol (memcached -Y); needs memcached.password.",
+    "User name, for servers that require one on the text protocol (memcached -Y); needs \
+     memcached.password.",
 );
 const PASSWORD: Property =
     Property::serval("memcached.password", Kind::Text, "Password of memcached.username.");
 const TIMEOUT: Property = Property::serval(
     "memcached.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection and its first answer. Operations have a limit of their own, \
+    "Timeout for a connection and its first answer. Operations have a timeout of their own, \
      memcached.opTimeoutMillis.",
 )
 .default("2000")
@@ -84,36 +87,41 @@ const TIMEOUT: Property = Property::serval(
 const OPERATION_TIMEOUT: Property = Property::ycsb(
     "memcached.opTimeoutMillis",
     Kind::MILLISECONDS,
-    "Longest wait for an operation; then it has failed and its connection is opened again. Without it there is no \
-     limit (with YCSB: 60 s): a slow server shall show as slow.",
+    "Timeout of an operation. The operation then fails, and its connection is reopened. If unset: no \
+     timeout (YCSB: 60 s), so that a slow server shows as slow.",
 )
 .unit("ms");
 const PROTOCOL: Property =
-    Property::ignored("memcached.protocol", "the text protocol's meta commands are spoken in any case.");
+    Property::ignored("memcached.protocol", "the meta commands of the text protocol are always used.");
 const FAILURE_MODE: Property =
     Property::ignored("memcached.failureMode", "operations on a server that is down fail.");
 const CHECK_STATUS: Property =
-    Property::ignored("memcached.checkOperationStatus", "what a server answers is always looked at.");
-const READ_BUFFER: Property = Property::ignored("memcached.readBufferSize", "buffers grow as they must.");
+    Property::ignored("memcached.checkOperationStatus", "the server's answer is always checked.");
+const READ_BUFFER: Property = Property::ignored("memcached.readBufferSize", "buffers grow as needed.");
 const SHUTDOWN: Property =
-    Property::ignored("memcached.shutdownTimeoutMillis", "a client has nothing under way when it ends.");
+    Property::ignored("memcached.shutdownTimeoutMillis", "a client has no operation in flight when it ends.");
 
 /// What help shows of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::MEMCACHED.name,
     aliases: optional::MEMCACHED.aliases,
     summary: optional::MEMCACHED.summary,
-    details: "A record is a JSON object of strings under the key TABLE-KEY, as YCSB's binding writes it; either tool \
-              reads what the other loaded, but for what YCSB's Java client compresses: records above 16 KiB. An \
-              insert of a record that is there is an ERROR. An update reads, changes and writes back \
-              (memcached.update), and is NOT_FOUND if there is no record. There are no scans. Values must be UTF-8. \
-              A key has 250 bytes with its table and no spaces or control characters; a record has 1 MiB unless the \
-              server was started with more (-I); others are BAD_REQUEST, and an update to a record too large loses \
-              the old one, for so does the server. A server that runs out of memory forgets records unless it was \
-              started with -M. Asynchronous: clients run on event loops, each with a connection of its own to every \
-              server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user names and \
-              passwords are those of the text protocol (-Y).",
+    details: "A record is a JSON object of strings under the key TABLE-KEY, as in YCSB's binding. Either \
+              tool reads what the other loaded, except for records above 16 KiB, which YCSB's Java client \
+              compresses. An insert of an existing record is an ERROR. An update reads the record and \
+              writes it back (memcached.update), and is NOT_FOUND if there is no record. There are no \
+              scans. Values must be UTF-8.\n\
+              A key has at most 250 bytes, including the table, and no spaces or control characters; a \
+              record has at most 1 MiB unless the server was started with more (-I); others are \
+              BAD_REQUEST. An update that makes a record too large loses the old one, because the server \
+              drops it. A server that runs out of memory evicts records unless it was started with -M. \
+              Asynchronous: clients run on event loops, each with a connection of its own to every \
+              server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user \
+              names and passwords are those of the text protocol (-Y).",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "memcached",

@@ -32,7 +32,7 @@ use std::{
 static DELAY: Property = Property::serval(
     "memory.delay",
     Kind::MICROSECONDS,
-    "How long an operation takes on average, by sleeping before it; a batch of inserts is one operation.",
+    "Mean duration of an operation: a sleep before it. A batch of inserts is one operation.",
 )
 .default("0")
 .unit("us");
@@ -40,8 +40,8 @@ static DELAY: Property = Property::serval(
 static DISTRIBUTION: Property = Property::serval(
     "memory.delay.distribution",
     Kind::Choice(&["constant", "uniform", "exponential"]),
-    "How delays are spread around memory.delay, their mean: constant; uniform from 0 to twice the \
-     mean; exponential as from a server without memory.",
+    "Distribution of the delays, whose mean is memory.delay: constant; uniform from 0 to twice the mean; \
+     exponential, as from a memoryless server.",
 )
 .default("constant");
 
@@ -49,13 +49,16 @@ static DISTRIBUTION: Property = Property::serval(
 pub const INFO: StoreInfo = StoreInfo {
     name: "memory",
     aliases: &[],
-    summary: "An ordered map in Serval's own process, with a delay if wanted",
-    details: "Records live as long as the process, so load and run must happen in one. Update \
-              overwrites the fields given and leaves the others; insert of a key that is there \
-              replaces the whole record; scans go in the byte order of keys and are not snapshots. \
-              Delays are sleeps: Linux adds some 50 us to each, so a delay below that says little. \
-              A client is a thread; its delays are the same in every run.",
+    summary: "An ordered map in Serval's own process, with an optional delay",
+    details: "Records live as long as the process, so load and run must happen in one process. An update \
+              overwrites the given fields and leaves the others; an insert of an existing key replaces \
+              the whole record. Scans run in the byte order of keys and are not snapshots. Delays are \
+              sleeps: Linux adds about 50 us to each, so shorter delays say little. A client is a thread; \
+              its delays are the same in every run.",
     time_series: true,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };

@@ -12,11 +12,13 @@ use serval_model::{
 pub const INFO: StoreInfo = StoreInfo {
     name: "noop",
     aliases: &[],
-    summary: "Does nothing and says OK: measures the client itself",
-    details: "Every verb returns OK without looking at its arguments; reads and scans bring back \
-              no record, so a workload that verifies what it reads will find it missing. A client \
-              is a thread.",
+    summary: "Does nothing and returns OK: measures the client itself",
+    details: "Every verb returns OK without looking at its arguments. Reads and scans return no record, \
+              so a workload that verifies what it reads finds every record missing. A client is a thread.",
     time_series: true,
+    keeps_records: false,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "noop", properties: &[] },
 };

@@ -37,7 +37,7 @@ pub(crate) const CASSANDRA: Optional = Optional {
 pub(crate) const ETCD: Optional = Optional {
     name: "etcd",
     aliases: &[],
-    summary: "etcd: a JSON object a record, on one server or a cluster",
+    summary: "etcd: a JSON object per record, on one server or a cluster",
     wants: "protoc (Debian: protobuf-compiler and libprotobuf-dev)",
 };
 
@@ -51,7 +51,7 @@ pub(crate) const FJALL: Optional = Optional {
 pub(crate) const MEMCACHED: Optional = Optional {
     name: "memcached",
     aliases: &["site.ycsb.db.MemcachedClient", "com.yahoo.ycsb.db.MemcachedClient"],
-    summary: "memcached: a JSON object a record, on one server or several by hash",
+    summary: "memcached: a JSON object per record, on one server or several by hash",
     wants: "",
 };
 
@@ -64,21 +64,21 @@ pub(crate) const MONGODB: Optional = Optional {
         "site.ycsb.db.AsyncMongoDbClient",
         "com.yahoo.ycsb.db.AsyncMongoDbClient",
     ],
-    summary: "MongoDB, as YCSB lays records out (run against a stand-in only)",
+    summary: "MongoDB, with YCSB's layout of records (tested against a stand-in only)",
     wants: "",
 };
 
 pub(crate) const MYSQL: Optional = Optional {
     name: "mysql",
     aliases: &["mariadb"],
-    summary: "MySQL and MariaDB: a column a field, on one server or sharded over several",
+    summary: "MySQL and MariaDB: a column per field, on one server or sharded over several",
     wants: "",
 };
 
 pub(crate) const POSTGRES: Optional = Optional {
     name: "postgres",
     aliases: &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"],
-    summary: "PostgreSQL: a column a field, or one JSONB column of all",
+    summary: "PostgreSQL: a column per field, or one JSONB column of all",
     wants: "",
 };
 
@@ -92,6 +92,6 @@ pub(crate) const REST: Optional = Optional {
 pub(crate) const ZOOKEEPER: Optional = Optional {
     name: "zookeeper",
     aliases: &["site.ycsb.db.zookeeper.ZKClient"],
-    summary: "ZooKeeper: a node a record, its data a JSON object",
+    summary: "ZooKeeper: a node per record, its data a JSON object",
     wants: "",
 };

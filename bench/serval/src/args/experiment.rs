@@ -10,40 +10,40 @@ use std::path::PathBuf;
 /// How every run of an experiment is made.
 #[derive(Debug, Args)]
 pub(crate) struct RunSettingArgs {
-    /// Clients, or auto for as many as saturate the store [default: auto]
+    /// Number of clients, or auto for as many as saturate the store [default: auto]
     #[arg(long, value_name = "N", alias = "threads")]
     pub(crate) clients: Option<String>,
     /// Measured time of each run [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<String>,
-    /// Runs of each point [default: 3]
+    /// Number of runs of each point [default: 3]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=REPEATS_MAX))]
     pub(crate) repeats: Option<u64>,
-    /// Warm-up of each run, at least [default: 2s]
+    /// Shortest warm-up of each run [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) warm_up: Option<String>,
-    /// Warm-up at most, until steady; 0: exactly --warm-up [default: 60s]
+    /// Longest warm-up, which ends when the run is steady; 0: exactly --warm-up [default: 60s]
     #[arg(long, value_name = "TIME")]
     pub(crate) warm_up_max: Option<String>,
     /// Spacing of intended starts: poisson, uniform or client [default: poisson]
     #[arg(long, value_name = "KIND")]
     pub(crate) arrivals: Option<String>,
-    /// The records between runs: continue, reload or snapshot [default: continue]
+    /// State of the records before each run: continue, reload or snapshot [default: continue]
     #[arg(long, value_name = "POLICY")]
     pub(crate) state: Option<String>,
     /// Order of points: shuffled or rising [default: shuffled]
     #[arg(long, value_name = "ORDER")]
     pub(crate) order: Option<String>,
-    /// Seed that those of all runs come from [default: drawn]
+    /// Seed from which the seeds of all runs are derived [default: random]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(0..1 << 53))]
     pub(crate) seed: Option<u64>,
-    /// Do not load: the records are there
+    /// Skip the load: the records exist
     #[arg(long)]
     pub(crate) skip_load: bool,
-    /// Client processes that divide the work of each run: agents (coordination.clients)
+    /// Number of agents that divide the work of each run (coordination.clients)
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SHARES_MAX))]
     pub(crate) agents: Option<u64>,
-    /// ZooKeeper by which they find each other (coordination.zookeeper)
+    /// ZooKeeper through which they find each other (coordination.zookeeper)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) coordination: Option<String>,
 }
@@ -51,13 +51,13 @@ pub(crate) struct RunSettingArgs {
 /// Where an experiment's result goes.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// Result folder; must not exist, or with --resume must [default: results/TIME-NAME-experiment]
+    /// Result folder, which must not exist, but must with --resume [default: results/TIME-NAME-experiment]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
-    /// Go on with the interrupted experiment in the result folder
+    /// Continue the interrupted experiment in the result folder
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Print the plan and what to expect, and run nothing
+    /// Print the plan and its estimated duration, without running it
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Keep embedded stores' records in the result folder
@@ -73,13 +73,13 @@ pub(crate) struct PlaceArgs {
 /// What `serval sweep` and `serval max` share.
 #[derive(Debug, Args)]
 pub(crate) struct SeriesArgs {
-    /// Workload files, or scripts (file.lua); a curve a workload and store
+    /// Workload files, or scripts (file.lua); one curve per workload and store
     #[arg(value_name = "WORKLOAD", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) workloads: Vec<PathBuf>,
-    /// Store; repeat it for several side by side [default: yesquel]
+    /// Store; may be repeated [default: yesquel]
     #[arg(long = "store", value_name = "STORE")]
     pub(crate) stores: Vec<String>,
-    /// Process of the store whose costs are wanted: its id, or a part of its command line
+    /// Process of the store whose cost is measured: its id, or a part of its command line
     #[arg(long, value_name = "PROCESS")]
     pub(crate) watch: Vec<String>,
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub(crate) struct SeriesArgs {
 /// `serval sweep`.
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
-    /// Points: how many, or a list of loads: 25%,50%,20000,max [default: 8]
+    /// Number of points, or a list of loads such as 25%,50%,20000,max [default: 8]
     #[arg(long, value_name = "POINTS")]
     pub(crate) points: Option<String>,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct SweepArgs {
 /// `serval max`.
 #[derive(Debug, Args)]
 pub(crate) struct MaxArgs {
-    /// The promise: "read.p99 < 10ms", "update.service.mean < 2ms and failed < 0.1%"
+    /// SLO: "read.p99 < 10ms", "update.service.mean < 2ms and failed < 0.1%"
     #[arg(long, value_name = "PROMISE", required = true)]
     pub(crate) slo: String,
     #[command(flatten)]
@@ -113,11 +113,11 @@ pub(crate) struct MaxArgs {
 /// `serval experiment`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExperimentCommand {
-    /// Print the plan of an experiment file, how long it takes and how much it writes
+    /// Print the plan of an experiment file, with its estimated duration and disk space
     Show(ShowArgs),
     /// Run an experiment file
     Run(Box<ExperimentRunArgs>),
-    /// Go on with an interrupted experiment
+    /// Continue an interrupted experiment
     Resume(ResumeArgs),
 }
 
@@ -127,10 +127,10 @@ pub(crate) struct ShowArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Of phases: so many times fewer records and operations, shorter key ranges, runs and pauses
+    /// Divisor of an experiment of phases: of its records, operations, key ranges, runs and pauses
     #[arg(long, value_name = "N")]
     pub(crate) scale: Option<f64>,
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -141,10 +141,10 @@ pub(crate) struct ExperimentRunArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Store, instead of those of the file: by its name there, or as 'serval stores' calls it; may be repeated
+    /// Store, instead of those of the file: its name there, or one of 'serval stores'; may be repeated
     #[arg(long = "store", value_name = "STORE")]
     pub(crate) stores: Vec<String>,
-    /// Of phases: so many times fewer records and operations, shorter key ranges, runs and pauses
+    /// Divisor of an experiment of phases: of its records, operations, key ranges, runs and pauses
     #[arg(long, value_name = "N")]
     pub(crate) scale: Option<f64>,
     #[command(flatten)]

@@ -24,15 +24,15 @@ As with YCSB:
   serval load redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16
   serval run redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16 -target 10000
 
-What changed:
-  serval compare before/ after/            which metrics differ, by how much, how surely
+Compare:
+  serval compare before/ after/            which metrics differ, by how much, with what confidence
 
-What there is:
+Reference:
   serval stores, serval workloads, serval properties [NAME]
 
-Exit status: 0 all well, 1 operations failed, or compare found something worse, 2 wrong usage or
+Exit status: 0 success, 1 operations failed, or compare found a regression, 2 wrong usage or
 configuration, 3 the store cannot be used, 4 the result cannot be written, 5 compare has too few
-runs to say, 130 interrupted before its end (a run without end ends so with 0).";
+runs to decide, 130 interrupted before its end (0 for a run without a limit).";
 
 /// Serval's command line.
 #[derive(Debug, Parser)]
@@ -48,39 +48,39 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Benchmark a store with a workload file: load, warm up, measure, report
     Bench(BenchArgs),
-    /// Load a workload's records into a store, as YCSB's load
+    /// Load a workload's records into a store, like YCSB's load
     Load(LoadArgs),
-    /// Run a workload's operations on a store, as YCSB's run
+    /// Run a workload's operations on a store, like YCSB's run
     Run(YcsbArgs),
-    /// Read, write and scan single records by hand, as YCSB's shell
+    /// Read, write and scan single records interactively, like YCSB's shell
     Shell(ShellArgs),
-    /// Latency against throughput, up to saturation and past it, of stores side by side
+    /// Measure latency against throughput, up to saturation and beyond, of one or several stores
     Sweep(SweepArgs),
-    /// The highest rate that keeps a promise such as "read.p99 < 10ms"
+    /// Find the highest rate that keeps an SLO such as "read.p99 < 10ms"
     Max(MaxArgs),
-    /// Show, run or go on with an experiment file (docs/experiments.md)
+    /// Show or run an experiment file, or resume one (docs/experiments.md)
     #[command(subcommand)]
     Experiment(ExperimentCommand),
     /// List the stores, or explain one
     Stores(NameArgs),
     /// List the workloads, or explain one
     Workloads(NameArgs),
-    /// List the properties, or explain those of a name
+    /// List the properties, or explain one
     Properties(NameArgs),
-    /// Make the report of stored results and experiments again, of several together
+    /// Report stored results and experiments, one or several together
     Report(ReportArgs),
-    /// Compare two sides of repeated runs: what differs, by how much, and how surely
+    /// Compare repeated runs of a baseline and a candidate: which metrics differ, by how much
     Compare(CompareArgs),
-    /// Merge the results of clients that ran side by side
+    /// Merge the results of clients that ran at the same time
     Merge(MergeArgs),
-    /// Wait for work on a load machine, as one of several clients (docs/coordination.md)
+    /// Run the part of one client process on a load machine (docs/coordination.md)
     Agent(AgentArgs),
     /// Test a driver, or serve a store as one (docs/driver-protocol.md)
     #[command(subcommand)]
     Driver(DriverCommand),
     /// Print the JSON schema of result.json, or of experiment.json
     Schema {
-        /// Which document
+        /// Document
         #[arg(value_enum, default_value_t = Document::Result)]
         document: Document,
     },
@@ -103,10 +103,10 @@ pub(crate) enum Document {
 /// Properties, from files and one by one.
 #[derive(Debug, Args)]
 pub(crate) struct PropertyArgs {
-    /// Property file; of several the later wins
+    /// Property file; a later file overrides an earlier one
     #[arg(short = 'P', long = "property-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// Property, over what files say
+    /// Property; overrides property files
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) properties: Vec<String>,
 }
@@ -116,10 +116,10 @@ pub(crate) struct PropertyArgs {
 pub(crate) struct RunPropertyArgs {
     #[command(flatten)]
     pub(crate) named: PropertyArgs,
-    /// Clients (-threads N, threadcount)
+    /// Number of clients (-threads N, threadcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) threads: Option<String>,
-    /// Offered load in operations/s, all clients together (-target N, target)
+    /// Offered load of all clients together, operations/s (-target N, target)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) target: Option<String>,
     /// Name of this run, shown in status lines and results
@@ -142,28 +142,28 @@ pub(crate) struct BenchArgs {
     /// Store ('serval stores' lists them)
     #[arg(long, default_value = "yesquel", value_name = "STORE")]
     pub(crate) store: String,
-    /// Result folder; must not exist [default: results/TIME-WORKLOAD-STORE]
+    /// Result folder, which must not exist [default: results/TIME-WORKLOAD-STORE]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
-    /// Measured time (maxexecutiontime) [default: 10s]
+    /// Measured time, such as 30s (maxexecutiontime) [default: 10s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) time: Option<String>,
-    /// Warm-up before it (warmup) [default: 3s]
+    /// Warm-up before the measured time (warmup) [default: 3s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) warm_up: Option<String>,
     /// Records to load (recordcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) records: Option<String>,
-    /// Operations to measure, instead of a time (operationcount)
+    /// Operations to measure, instead of --time (operationcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) operations: Option<String>,
-    /// Do not load: the records are there
+    /// Skip the load: the records exist
     #[arg(long)]
     pub(crate) skip_load: bool,
     /// Keep the embedded store's records in the result folder
     #[arg(long)]
     pub(crate) keep_store: bool,
-    /// Write every single time to raw.csv
+    /// Write the time of every operation to raw.csv
     #[arg(long)]
     pub(crate) raw: bool,
     /// Print the result document on standard output instead of the summary
@@ -188,13 +188,13 @@ pub(crate) struct YcsbArgs {
     /// Status lines on standard error
     #[arg(short = 's')]
     pub(crate) status: bool,
-    /// Write a result folder too; must not exist
+    /// Also write a result folder, which must not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) result: Option<PathBuf>,
-    /// Serval's remarks on the run too, which YCSB does not print: always on a terminal
+    /// Also print Serval's remarks on the run, which YCSB does not print; always on a terminal
     #[arg(long)]
     pub(crate) notes: bool,
-    /// Write every single time to raw.csv in the result folder
+    /// Write the time of every operation to raw.csv in the result folder
     #[arg(long, requires = "result")]
     pub(crate) raw: bool,
     #[command(flatten)]
@@ -208,10 +208,10 @@ pub(crate) struct YcsbArgs {
 /// Several client processes as one.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
-    /// Client processes that divide the work: agents (coordination.clients)
+    /// Number of agents that divide the work (coordination.clients)
     #[arg(long, value_name = "N")]
     pub(crate) clients: Option<String>,
-    /// ZooKeeper by which they find each other (coordination.zookeeper)
+    /// ZooKeeper through which they find each other (coordination.zookeeper)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) coordination: Option<String>,
 }
@@ -219,19 +219,19 @@ pub(crate) struct GroupArgs {
 /// `serval agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// ZooKeeper by which coordinators find it: HOST:2181, several with commas between
+    /// ZooKeeper through which coordinators find the agent: HOST:2181, or several separated by commas
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) join: String,
-    /// Node of ZooKeeper that everything is below (coordination.root)
+    /// ZooKeeper node below which all state is kept (coordination.root)
     #[arg(long, value_name = "NODE", default_value = "serval")]
     pub(crate) root: String,
-    /// Silence after which ZooKeeper's session is over
+    /// Timeout of the ZooKeeper session
     #[arg(long, value_name = "TIME", default_value = "6s")]
     pub(crate) timeout: String,
-    /// End after one group
+    /// Exit after one group
     #[arg(long)]
     pub(crate) once: bool,
-    /// Run programs that phases of an experiment ask for: whoever can write to this ZooKeeper can then run programs here
+    /// Run programs for the phases of an experiment. Anyone with write access to this ZooKeeper can then run programs here
     #[arg(long)]
     pub(crate) allow_commands: bool,
 }
@@ -239,7 +239,7 @@ pub(crate) struct AgentArgs {
 /// `serval load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// Go on with a load that was interrupted (load.resume)
+    /// Continue an interrupted load (load.resume)
     #[arg(long)]
     pub(crate) resume: bool,
     #[command(flatten)]
@@ -249,19 +249,19 @@ pub(crate) struct LoadArgs {
 /// Flags of YCSB that mean something to Java only, or repeat what the command says.
 #[derive(Debug, Args)]
 pub(crate) struct JavaArgs {
-    /// Java class path: java.classpath for the store java, without effect for others
+    /// Java class path: java.classpath for the store java, ignored for other stores
     #[arg(long = "cp", value_name = "PATH", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) class_path: Option<String>,
-    /// Java arguments: java.args for the store java, without effect for others
+    /// Java arguments: java.args for the store java, ignored for other stores
     #[arg(long = "jvm-args", value_name = "ARGS", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) jvm_args: Option<String>,
-    /// Store's class: java.class for the store java, else the STORE wins
+    /// Store's class: java.class for the store java, ignored for other stores
     #[arg(long = "db", value_name = "CLASS", hide_short_help = true)]
     pub(crate) db: Option<String>,
-    /// YCSB's flag of its load phase: accepted in 'load'
+    /// YCSB's flag for the load phase: accepted in 'load'
     #[arg(long = "load", hide = true)]
     pub(crate) load: bool,
-    /// YCSB's flag of its transaction phase: accepted in 'run'
+    /// YCSB's flag for the transaction phase: accepted in 'run'
     #[arg(short = 't', hide = true)]
     pub(crate) transactions: bool,
 }
@@ -274,10 +274,10 @@ pub(crate) struct ShellArgs {
     pub(crate) store: String,
     #[command(flatten)]
     pub(crate) properties: RunPropertyArgs,
-    /// Table to begin with (table)
+    /// Initial table (table)
     #[arg(long, value_name = "NAME")]
     pub(crate) table: Option<String>,
-    /// Status lines: accepted, without effect
+    /// Status lines: accepted and ignored
     #[arg(short = 's', hide = true)]
     pub(crate) status: bool,
     #[command(flatten)]
@@ -287,7 +287,7 @@ pub(crate) struct ShellArgs {
 /// `serval driver`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DriverCommand {
-    /// Test whether a program keeps to the driver protocol
+    /// Test a program against the driver protocol
     Check(CheckArgs),
     /// Serve a store as a driver on standard input and output
     Serve(ServeArgs),
@@ -296,13 +296,13 @@ pub(crate) enum DriverCommand {
 /// `serval driver check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The driver's program and its arguments, after --
+    /// Program of the driver and its arguments, after --
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,
     /// Property passed to the driver
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE")]
     pub(crate) properties: Vec<String>,
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -320,9 +320,9 @@ pub(crate) struct ServeArgs {
 /// A name to explain.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Name; without it all are listed
+    /// Name; lists all if omitted
     pub(crate) name: Option<String>,
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -330,19 +330,19 @@ pub(crate) struct NameArgs {
 /// `serval report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Folders of results or experiments, or their result.json or experiment.json; several are shown together
+    /// Folders of results or experiments, or their result.json or experiment.json; several make one report
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) results: Vec<PathBuf>,
-    /// Write the HTML report here instead of printing the summary; must not exist
+    /// File for the HTML report, instead of printing the summary; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
-    /// Write the numbers here as CSV: a result's series, that of phases, else all points; must not exist
+    /// File for the numbers as CSV: the series of a result or of phases, else all points; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
-    /// Write the curves of read-after-write lag here as CSV, of a result or of phases; must not exist
+    /// File for the curves of read-after-write lag as CSV, of a result or of phases; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) lag_csv: Option<PathBuf>,
-    /// Write every plot into this folder as SVG and as PNG; made if it is not there
+    /// Folder for every plot as SVG and PNG; created if missing
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plots: Option<PathBuf>,
 }
@@ -350,37 +350,37 @@ pub(crate) struct ReportArgs {
 const COMPARE: &str = "\
 A side is a result folder, a folder with result folders below it, an experiment's folder, DIR:CURVE
 for one curve or phase of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each
-run at least 5 times, those of A and B in turn. docs/comparing.md has the law.
+run at least 5 times, alternating between A and B. docs/comparing.md explains the method.
 
-Exit status: 0 nothing is worse in B, 1 something is, 2 wrong usage or nothing to compare, 5 too
+Exit status: 0 nothing is worse in B, 1 some metric is, 2 wrong usage or nothing to compare, 5 too
 few runs.";
 
 /// `serval compare`.
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE)]
 pub(crate) struct CompareArgs {
-    /// Side A, what was, and side B, what is
+    /// Baseline (A) and candidate (B) results
     #[arg(value_name = "A B", num_args = 0..=2, value_hint = ValueHint::AnyPath)]
     pub(crate) sides: Vec<PathBuf>,
-    /// More of side A, or all of it
+    /// Further results of the baseline (A), or all of them
     #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) a: Vec<PathBuf>,
-    /// More of side B, or all of it
+    /// Further results of the candidate (B), or all of them
     #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) b: Vec<PathBuf>,
-    /// Repeated runs of one and the same, whose differences are the noise [default: within A and B]
+    /// Repeated runs of one configuration, whose differences are the noise [default: within A and B]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) aa: Vec<PathBuf>,
-    /// Chance of any false alarm at most, over all metrics together
+    /// Largest probability of a false alarm, over all metrics together
     #[arg(long, value_name = "SHARE", default_value = "0.05")]
     pub(crate) alpha: String,
     /// Ignore changes smaller than this
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) threshold: String,
-    /// As JSON, for programs
+    /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) json: bool,
-    /// As Markdown, for a pull request
+    /// Print Markdown, for a pull request
     #[arg(long)]
     pub(crate) markdown: bool,
     /// Seed of the resampling
@@ -394,13 +394,13 @@ pub(crate) struct MergeArgs {
     /// Result folders or result.json files
     #[arg(value_name = "RESULT", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) results: Vec<PathBuf>,
-    /// The results came one after the other: durations are added, not throughputs
+    /// Merge runs in turn: durations are added, not throughputs
     #[arg(long)]
     pub(crate) one_after_another: bool,
-    /// Merge results of different stores or workloads too
+    /// Also merge results of different stores or workloads
     #[arg(long)]
     pub(crate) force: bool,
-    /// Write the merged document here instead of printing it; must not exist
+    /// File for the merged document, instead of printing it; must not exist
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
 }

@@ -5,7 +5,7 @@ use crate::{
     failure::{Exit, Failure},
     render, stdout,
 };
-use serval_report::compare::{self, CompareError, Options, Side, document::Overall};
+use serval_compare::{CompareError, Options, Side, document::Overall};
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -97,13 +97,13 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
         .iter()
         .map(|path| side("--aa", std::slice::from_ref(path)))
         .collect::<Result<Vec<Side>, _>>()?;
-    let found = compare::compare(&a, &b, &same, &options)?;
+    let found = serval_compare::compare(&a, &b, &same, &options)?;
     let text = if args.json {
         render::pretty(&found)?
     } else if args.markdown {
-        compare::markdown(&found).into_bytes()
+        serval_compare::markdown(&found).into_bytes()
     } else {
-        compare::table(&found, &render::styles(std::io::stdout().is_terminal())).into_bytes()
+        serval_compare::table(&found, &render::styles(std::io::stdout().is_terminal())).into_bytes()
     };
     stdout(&text)?;
     Ok(match found.verdict {

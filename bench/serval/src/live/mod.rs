@@ -41,13 +41,13 @@ use totals::Totals;
 /// How to look on.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LiveArgs {
-    /// Plain lines, on a terminal too
+    /// Print plain lines, also on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Serve metrics to Prometheus there while it runs; of port 0 any that is free
+    /// Address on which Prometheus can read metrics during the run; port 0: any free port
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<Address>,
-    /// Send metrics to an OpenTelemetry collector while it runs [without URL: as OTEL_EXPORTER_OTLP_ENDPOINT says]
+    /// OpenTelemetry collector to send metrics to during the run [without URL: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL", value_parser = collector_url)]
     pub(crate) otlp: Option<Option<String>>,
 }

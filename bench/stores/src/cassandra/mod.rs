@@ -64,7 +64,8 @@ const LEVELS: [(&str, Consistency); 11] = [
 const HOSTS: Property = Property::serval(
     "cassandra.hosts",
     Kind::Names,
-    "Nodes to ask first, separated by commas, each with or without a port; the others are found through them.",
+    "Contact points, separated by commas, each with or without a port; the other nodes are found through \
+     them.",
 )
 .default("localhost")
 .aliases(&["hosts", "scylla.hosts"]);
@@ -75,14 +76,14 @@ const PORT: Property = Property::serval(
 )
 .default("9042")
 .aliases(&["port", "scylla.port"]);
-const KEYSPACE: Property = Property::ycsb("cassandra.keyspace", Kind::Text, "The keyspace.")
+const KEYSPACE: Property = Property::ycsb("cassandra.keyspace", Kind::Text, "Keyspace of the table.")
     .default("ycsb")
     .aliases(&["scylla.keyspace"]);
 const USERNAME: Property =
-    Property::ycsb("cassandra.username", Kind::Text, "User name, if the nodes want one.")
+    Property::ycsb("cassandra.username", Kind::Text, "User name, if the nodes require one.")
         .aliases(&["scylla.username"]);
 const PASSWORD: Property =
-    Property::ycsb("cassandra.password", Kind::Text, "Password, if the nodes want one.")
+    Property::ycsb("cassandra.password", Kind::Text, "Password, if the nodes require one.")
         .aliases(&["scylla.password"]);
 const READ_LEVEL: Property = Property::ycsb(
     "cassandra.readconsistencylevel",
@@ -97,7 +98,7 @@ const READ_LEVEL: Property = Property::ycsb(
         "SERIAL",
         "LOCAL_SERIAL",
     ]),
-    "How many replicas answer a read or scan.",
+    "Consistency level of reads and scans: the number of replicas that answer.",
 )
 .default("QUORUM")
 .aliases(&["scylla.readconsistencylevel"]);
@@ -114,7 +115,7 @@ const WRITE_LEVEL: Property = Property::ycsb(
         "EACH_QUORUM",
         "ANY",
     ]),
-    "How many replicas confirm a write.",
+    "Consistency level of writes: the number of replicas that confirm.",
 )
 .default("QUORUM")
 .aliases(&["scylla.writeconsistencylevel"]);
@@ -125,15 +126,13 @@ const CONNECTIONS: Property = Property::ycsb(
 )
 .default("1")
 .aliases(&["cassandra.connections", "scylla.coreconnections"]);
-const MAX_CONNECTIONS: Property = Property::ignored(
-    "cassandra.maxconnections",
-    "The driver keeps as many connections as cassandra.coreconnections says.",
-)
-.aliases(&["scylla.maxconnections"]);
+const MAX_CONNECTIONS: Property =
+    Property::ignored("cassandra.maxconnections", "The driver keeps cassandra.coreconnections connections.")
+        .aliases(&["scylla.maxconnections"]);
 const CONNECT_TIMEOUT: Property = Property::ycsb(
     "cassandra.connecttimeoutmillis",
     Kind::MILLISECONDS,
-    "Longest wait for a session: connections, authentication, and what the nodes say of the cluster.",
+    "Timeout for a session: connections, authentication, and the description of the cluster.",
 )
 .default("5s")
 .unit("ms")
@@ -141,16 +140,16 @@ const CONNECT_TIMEOUT: Property = Property::ycsb(
 const TIMEOUT: Property = Property::ycsb(
     "cassandra.readtimeoutmillis",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to an operation of any verb, which then fails with SERVICE_UNAVAILABLE. Without it \
-     there is no limit but the server's own: a slow server shall show as slow.",
+    "Timeout for the answer to an operation of any kind, which then fails with SERVICE_UNAVAILABLE. If \
+     unset: only the server's own timeout, so that a slow server shows as slow.",
 )
 .unit("ms")
 .aliases(&["scylla.readtimeoutmillis"]);
 const DATACENTER: Property = Property::serval(
     "cassandra.local_dc",
     Kind::Text,
-    "The data centre whose nodes are asked; without it those of all. As in YCSB's scylla client, consistency levels \
-     that are not given are then LOCAL_QUORUM.",
+    "Data centre whose nodes are used. If unset: all data centres. As in YCSB's scylla client, \
+     consistency levels that are not set are then LOCAL_QUORUM.",
 )
 .aliases(&["scylla.local_dc"]);
 const TRACING: Property =
@@ -166,21 +165,21 @@ const LWT: Property = Property::ycsb(
 const CREATE: Property = Property::serval(
     "cassandra.create",
     Kind::Flag,
-    "Whether a load makes the keyspace and the table if they are not there.",
+    "Whether a load creates the keyspace and the table if missing.",
 )
 .default("true");
 const REPLICATION: Property = Property::serval(
     "cassandra.replication_factor",
     Kind::Count { min: 1, max: 1000 },
-    "Replicas of each record in a keyspace that a load makes (SimpleStrategy: for several data centres make the \
-     keyspace yourself).",
+    "Replicas of each record in a keyspace that a load creates (SimpleStrategy; for several data centres \
+     create the keyspace yourself).",
 )
 .default("1");
 const VALUE_TYPE: Property = Property::serval(
     "cassandra.value_type",
     Kind::Choice(&["text", "blob"]),
-    "Type of the fields' columns in a table that a load makes. YCSB's are text, which must be UTF-8; a blob may be \
-     any bytes, but YCSB cannot write it.",
+    "Type of the field columns in a table that a load creates. YCSB's are text, which must be UTF-8; a \
+     blob holds any bytes, but YCSB cannot write it.",
 )
 .default("text");
 const SSL: Property =
@@ -190,23 +189,24 @@ const SSL: Property =
 const CA: Property = Property::serval(
     "cassandra.tls_ca",
     Kind::Path,
-    "PEM file of the certificates that sign the nodes'; without it the signers that browsers trust.",
+    "PEM file of the certificates that sign the nodes' certificates. If unset: the signers that browsers \
+     trust.",
 );
 const CERTIFICATE: Property = Property::serval(
     "cassandra.tls_certificate",
     Kind::Path,
-    "PEM file of our own certificate, if the nodes want one; with cassandra.tls_key.",
+    "PEM file of the client's certificate, if the nodes require one; needs cassandra.tls_key.",
 );
 const TLS_KEY: Property = Property::serval(
     "cassandra.tls_key",
     Kind::Path,
-    "PEM file of the private key to cassandra.tls_certificate.",
+    "PEM file of the private key of cassandra.tls_certificate.",
 );
 const VERIFY: Property = Property::serval(
     "cassandra.tls_verify",
     Kind::Choice(&["full", "signer", "none"]),
-    "What is checked of a node's certificate: its signer and that it names the node's address, its signer only (as \
-     YCSB does), or nothing.",
+    "Check of a node's certificate. full: its signer, and that it names the node's address. signer: only \
+     its signer, as in YCSB. none: nothing.",
 )
 .default("signer");
 
@@ -215,21 +215,25 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::CASSANDRA.name,
     aliases: optional::CASSANDRA.aliases,
     summary: optional::CASSANDRA.summary,
-    details: "Layout of YCSB's CQL client: keyspace ycsb, table usertable (property table), primary key column y_id, \
-              columns field0, field1, ... of text, so that either tool reads what the other loaded. Values must be \
-              UTF-8, others are BAD_REQUEST; a table with columns of type blob (cassandra.value_type) takes any \
-              bytes. Names of letters, digits and _ are small letters in the database, as CQL has it; others are \
-              taken as they are.\n\
-              read: SELECT by key. update: UPDATE, which makes the record if there is none. insert: INSERT, which \
-              writes over the fields of a record that is there and leaves its others. scan: SELECT from the start \
-              key's token on: in the order of tokens (hashes), not of keys. delete: DELETE, which is OK whether the \
-              record was there or not. A batch of inserts is sent one by one. Writes carry the client's time, \
-              as those of YCSB's driver do: of two writes the later one stays, by the clocks of their clients.\n\
-              Asynchronous: clients run on event loops; those of a loop share a session, with one connection to \
-              each node (cassandra.coreconnections). Statements are prepared once a loop and sent to a node that \
-              has the record. The driver repeats nothing: no retries, no speculative executions. Tested against \
-              Cassandra 5.0; not run against ScyllaDB.",
+    details: "Layout of YCSB's CQL client, so that either tool reads what the other loaded: keyspace \
+              ycsb, table usertable (property table), primary key column y_id, columns field0, field1, \
+              ... of text. Values must be UTF-8, others are BAD_REQUEST; a table with columns of type \
+              blob (cassandra.value_type) holds any bytes. Names of letters, digits and _ are lower case \
+              in the database, as in CQL; others are used unchanged.\n\
+              read: SELECT by key. update: UPDATE, which creates a missing record. insert: INSERT, which \
+              overwrites the given fields of an existing record and leaves the others. scan: SELECT from \
+              the start key's token on: in the order of tokens (hashes), not of keys. delete: DELETE, \
+              which is OK whether the record existed or not. A batch of inserts is sent one by one. \
+              Writes carry the client's time, as those of YCSB's driver do: of two writes the later one \
+              by the clocks of their clients wins.\n\
+              Asynchronous: clients run on event loops; those of a loop share a session, with one \
+              connection to each node (cassandra.coreconnections). Statements are prepared once per loop \
+              and sent to a node that has the record. The driver repeats nothing: no retries, no \
+              speculative executions. Tested against Cassandra 5.0; not run against ScyllaDB.",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: true,
     behind_driver: false,
     properties: Table {
         heading: "cassandra",

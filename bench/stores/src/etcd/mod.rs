@@ -42,16 +42,22 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::ETCD.name,
     aliases: optional::ETCD.aliases,
     summary: optional::ETCD.summary,
-    details: "A record is a JSON object of strings under the key TABLE/KEY. YCSB has no binding for etcd. An insert is \
-              a transaction and an ERROR if the record is there; a batch of up to 128 records and 1 MiB is one \
-              transaction, a longer one several. An update reads, changes and writes back if nobody came between \
-              (etcd.update), and is NOT_FOUND if there is no record. Scans are in the byte order of keys. Reads are \
-              linearizable unless etcd.read says otherwise. Values must be UTF-8. A request has 1.5 MiB unless the \
-              servers were started with more (--max-request-bytes); others are BAD_REQUEST. A server whose data have \
-              grown to its quota (2 GiB unless --quota-backend-bytes says more; old revisions count until they are \
-              compacted) takes no writes: SERVICE_UNAVAILABLE. Asynchronous: clients run on event loops, each with a \
-              connection of its own to one member (etcd.connections). Servers of version 3.4 or later.",
+    details: "A record is a JSON object of strings under the key TABLE/KEY. YCSB has no binding for etcd. \
+              An insert is a transaction, and an ERROR if the record exists; a batch of up to 128 records \
+              and 1 MiB is one transaction, a longer one several. An update reads the record and writes \
+              it back if no other client has changed it (etcd.update), and is NOT_FOUND if there is no \
+              record. Scans run in the byte order of keys. Reads are linearizable unless etcd.read says \
+              otherwise. Values must be UTF-8.\n\
+              A request has at most 1.5 MiB unless the servers were started with more \
+              (--max-request-bytes); larger ones are BAD_REQUEST. A server whose data have reached its \
+              quota (2 GiB unless --quota-backend-bytes says more; old revisions count until they are \
+              compacted) refuses writes: SERVICE_UNAVAILABLE. Asynchronous: clients run on event loops, \
+              each with a connection of its own to one member (etcd.connections). Servers of version 3.4 \
+              or later.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "etcd", properties: settings::ALL },
 };

@@ -11,29 +11,31 @@ const PORT: u16 = 2379;
 pub(super) const ENDPOINTS: Property = Property::serval(
     "etcd.endpoints",
     Kind::Names,
-    "Members of the cluster, host or host:port, with commas between; port 2379 where none is given. Client number n \
-     asks member n modulo their number, and the next one when it is lost.",
+    "Members of the cluster, host or host:port, separated by commas; the default port is 2379. Client n \
+     uses member n modulo their number, and the next member if that one is lost.",
 )
 .default("localhost:2379");
 pub(super) const READ: Property = Property::serval(
     "etcd.read",
     Kind::Choice(&["linearizable", "serializable"]),
-    "linearizable: reads and scans see all that was written before, for which the member asks the others. \
-     serializable: the member answers from what it has, which may be old. Updates read linearizably in any case.",
+    "Consistency of reads and scans. linearizable: they see all earlier writes, for which the member asks \
+     the others. serializable: the member answers from its own state, which may be stale. Updates always \
+     read linearizably.",
 )
 .default("linearizable");
 pub(super) const UPDATE: Property = Property::serval(
     "etcd.update",
     Kind::Choice(&["merge", "replace"]),
-    "merge: an update reads the record and writes it back with the fields given changed, if nobody else has changed \
-     it since. replace: it writes the fields given and drops all others, in one round trip.",
+    "Kind of update. merge: reads the record and writes it back with the given fields changed, if no \
+     other client has changed it since. replace: writes the given fields and drops all others, in one \
+     round trip.",
 )
 .default("merge");
 pub(super) const CONNECTIONS: Property = Property::serval(
     "etcd.connections",
     Kind::Choice(&["client", "loop"]),
-    "client: each client has a connection of its own. loop: the clients of an event loop share one, on which their \
-     requests are under way side by side (HTTP/2).",
+    "Use of connections. client: each client has a connection of its own. loop: the clients of an event \
+     loop share one, with their requests in flight concurrently (HTTP/2).",
 )
 .default("client");
 pub(super) const USERNAME: Property = Property::serval(
@@ -46,7 +48,7 @@ pub(super) const PASSWORD: Property =
 pub(super) const TIMEOUT: Property = Property::serval(
     "etcd.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection and its first answer. Operations have a limit of their own, \
+    "Timeout for a connection and its first answer. Operations have a timeout of their own, \
      etcd.operation.timeout.",
 )
 .default("2000")
@@ -54,35 +56,34 @@ pub(super) const TIMEOUT: Property = Property::serval(
 pub(super) const OPERATION_TIMEOUT: Property = Property::serval(
     "etcd.operation.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to a request; then the operation has failed and its connection is opened again. \
-     Without it there is no limit: a slow server shall show as slow.",
+    "Timeout for the answer to a request. The operation then fails, and its connection is reopened. If \
+     unset: no timeout, so that a slow server shows as slow.",
 )
 .unit("ms");
 pub(super) const TLS: Property =
-    Property::serval("etcd.tls", Kind::Flag, "Whether to talk TLS with the servers.").default("false");
+    Property::serval("etcd.tls", Kind::Flag, "Whether to connect with TLS.").default("false");
 pub(super) const TLS_ROOTS: Property = Property::serval(
     "etcd.tls.roots",
     Kind::Path,
-    "File of the root certificates (PEM) that the servers' certificates must go back to; without it, those that \
-     browsers trust.",
+    "PEM file of the root certificates to trust. If unset: those that browsers trust.",
 );
 pub(super) const TLS_CERTIFICATE: Property = Property::serval(
     "etcd.tls.certificate",
     Kind::Path,
-    "File of the client's own certificate (PEM), for servers that ask for one; needs etcd.tls.key.",
+    "PEM file of the client's certificate, for servers that ask for one; needs etcd.tls.key.",
 );
 pub(super) const TLS_KEY: Property =
-    Property::serval("etcd.tls.key", Kind::Path, "File of the key (PEM) of etcd.tls.certificate.");
+    Property::serval("etcd.tls.key", Kind::Path, "PEM file of the private key of etcd.tls.certificate.");
 pub(super) const TLS_SERVER_NAME: Property = Property::serval(
     "etcd.tls.server.name",
     Kind::Text,
-    "The name that the servers' certificates must have; without it, the host of each in etcd.endpoints.",
+    "Name that the servers' certificates must have. If unset: the host of each of etcd.endpoints.",
 );
 pub(super) const TLS_ACCEPT_ANY: Property = Property::serval(
     "etcd.tls.insecure.accept.any.certificate",
     Kind::Flag,
-    "Whether any certificate will do, whoever signed it and for whatever name. Anybody between Serval and the server \
-     can then read and change everything, passwords included.",
+    "Whether to accept any certificate, regardless of signer and name. Anyone on the network path can \
+     then read and change all traffic, including passwords.",
 )
 .default("false");
 

@@ -21,12 +21,13 @@ pub(crate) const NAMES: [&str; 3] = ["jdbc", "site.ycsb.db.JdbcDBClient", "com.y
 pub(crate) static URL: Property = Property::ycsb(
     "db.url",
     Kind::Text,
-    "Where the database is, as JDBC spells it. The store 'jdbc' is the one that its scheme names.",
+    "JDBC URL of the database. Its scheme selects the store that 'jdbc' stands for.",
 );
 
 pub(crate) static DRIVER: Property = Property::ignored(
     "db.driver",
-    "JDBC's driver class: Serval needs none; it tells what the store 'jdbc' is when there is no db.url.",
+    "JDBC's driver class; Serval needs none. It selects the store that 'jdbc' stands for if there is no \
+     db.url.",
 );
 pub(crate) static FETCH_SIZE: Property =
     Property::ignored("jdbc.fetchsize", "rows of a scan come in one answer, not by a cursor.");

@@ -47,21 +47,26 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::MONGODB.name,
     aliases: optional::MONGODB.aliases,
     summary: optional::MONGODB.summary,
-    details: "Layout of YCSB's MongoDB bindings, so that either tool reads what the other loaded: database ycsb (or \
-              the URL's), collection usertable (property table), _id the key, one binary value a field. Texts of \
-              other tools are read too; fields that are neither bytes nor text are left out. MongoDB makes the \
-              collection with the first insert.\n\
-              read: find by _id. scan: find from the key on, sorted by _id, with a limit; byte order of keys, not a \
-              snapshot. update: $set of the fields; a missing record is NOT_FOUND. insert: insert; a key that is \
-              there is an ERROR unless mongodb.upsert. delete: delete; a missing record is NOT_FOUND. A batch of \
-              inserts is one insert in order: it stops at the first failure, what was before stays. Writes without an answer (w=0) are refused.\n\
-              No transactions, and no operation is done twice: the driver's retries are off, whatever the URL says \
-              (retryReads, retryWrites). Asynchronous: the clients of an event loop share a pool of connections \
-              (mongodb.maxconnections), which grows with the operations under way; the URL's minPoolSize has so many \
-              opened by each loop before the run begins.\n\
-              Run against a stand-in only (mongo-java-server, which speaks MongoDB's protocol and has no log-in, \
-              sessions or replica sets): a real MongoDB could not be had where Serval was written.",
+    details: "Layout of YCSB's MongoDB bindings, so that either tool reads what the other loaded: \
+              database ycsb (or the URL's), collection usertable (property table), _id the key, one \
+              binary value per field. Texts of other tools are read too; fields that are neither bytes \
+              nor text are omitted. MongoDB creates the collection with the first insert.\n\
+              read: find by _id. scan: find from the key on, sorted by _id, with a limit; byte order of \
+              keys, not a snapshot. update: $set of the fields; a missing record is NOT_FOUND. insert: \
+              insert; an existing key is an ERROR unless mongodb.upsert is set. delete: delete; a missing \
+              record is NOT_FOUND. A batch of inserts is one ordered insert: it stops at the first \
+              failure, and the inserts before it remain. Writes without an answer (w=0) are refused.\n\
+              No transactions, and no operation is performed twice: the driver's retries are off, \
+              whatever the URL says (retryReads, retryWrites). Asynchronous: the clients of an event loop \
+              share a pool of connections (mongodb.maxconnections), which grows with the operations in \
+              flight; with the URL's minPoolSize each loop opens that many before the run begins.\n\
+              Tested only against a stand-in (mongo-java-server, which speaks MongoDB's protocol without \
+              authentication, sessions or replica sets): no real MongoDB was available where Serval was \
+              developed.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "mongodb", properties: settings::ALL },
 };

@@ -11,19 +11,20 @@ use std::time::Duration;
 pub(super) static URL: Property = Property::ycsb(
     "mongodb.url",
     Kind::Text,
-    "The servers as MongoDB's connection string: mongodb://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?OPTIONS. Without \
-     a database (or with 'admin') it is 'ycsb'. Options are the driver's: w, journal, wTimeoutMS, readPreference, \
-     readConcernLevel, replicaSet, directConnection, authSource, authMechanism, minPoolSize, and for TLS tls=true, \
-     tlsCAFile=FILE (PEM; without it the public signers), tlsCertificateKeyFile=FILE, tlsInsecure=true and others.",
+    "MongoDB's connection string: mongodb://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?OPTIONS. Without a \
+     database (or with 'admin') the database is 'ycsb'. Options are the driver's: w, journal, wTimeoutMS, \
+     readPreference, readConcernLevel, replicaSet, directConnection, authSource, authMechanism, \
+     minPoolSize, and for TLS tls=true, tlsCAFile=FILE (PEM; without it the public signers), \
+     tlsCertificateKeyFile=FILE, tlsInsecure=true and others.",
 )
 .default("mongodb://localhost:27017/ycsb?w=1");
 pub(super) static USERNAME: Property = Property::serval(
     "mongodb.username",
     Kind::Text,
-    "The user, where the URL has none; it is looked for in the database of the URL's authSource, or 'admin'.",
+    "User, if the URL has none. It is looked up in the database of the URL's authSource, or 'admin'.",
 );
 pub(super) static PASSWORD: Property =
-    Property::serval("mongodb.password", Kind::Text, "The password of mongodb.username.");
+    Property::serval("mongodb.password", Kind::Text, "Password of mongodb.username.");
 pub(super) static WRITE_CONCERN: Property = Property::ycsb(
     "mongodb.writeConcern",
     Kind::Choice(&[
@@ -34,46 +35,49 @@ pub(super) static WRITE_CONCERN: Property = Property::ycsb(
         "replica_acknowledged",
         "majority",
     ]),
-    "When a write is done, where the URL does not say it (w, journal): the server has it (w=1, the default), has it in \
-     its journal, a second one has it (w=2), the majority has it. The first two, which do not wait for the server, are \
-     refused: the driver has no such writes.",
+    "When a write is acknowledged, if the URL does not say it (w, journal). acknowledged: the server has \
+     it (w=1, the default). journaled: the server has it in its journal. replica_acknowledged: a second \
+     server has it (w=2). majority: the majority has it. The first two values, which do not wait for the \
+     server, are refused: the driver has no such writes.",
 );
 pub(super) static READ_PREFERENCE: Property = Property::ycsb(
     "mongodb.readPreference",
     Kind::Choice(&["primary", "primary_preferred", "secondary", "secondary_preferred", "nearest"]),
-    "Which servers of a replica set are read from, where the URL does not say it (readPreference).",
+    "Servers of a replica set that serve reads, if the URL does not say it (readPreference).",
 );
 pub(super) static MAX_CONNECTIONS: Property = Property::ycsb(
     "mongodb.maxconnections",
     Kind::Count { min: 0, max: 100_000 },
-    "Connections at most of the clients of one event loop to each server, where the URL does not say it \
-     (maxPoolSize). 0: as many as there are operations under way, so that no client waits for another.",
+    "Largest number of connections from the clients of one event loop to each server, if the URL does not \
+     say it (maxPoolSize). 0: as many as there are operations in flight, so that no client waits for \
+     another.",
 )
 .default("0");
 pub(super) static WAITING: Property = Property::ycsb(
     "mongodb.threadsAllowedToBlockForConnectionMultiplier",
     Kind::Text,
-    "Of YCSB's Java driver; has no effect, as many clients as there are may wait for a connection.",
+    "Setting of YCSB's Java driver, without effect: any number of clients may wait for a connection.",
 );
 pub(super) static UPSERT: Property = Property::ycsb(
     "mongodb.upsert",
     Kind::Flag,
-    "Whether insert replaces a record that is there or fails. Batches of inserts are then sent one by one.",
+    "Whether an insert replaces an existing record or fails. If true, batches of inserts are sent one by \
+     one.",
 )
 .default("false");
 pub(super) static CONNECT_TIMEOUT: Property = Property::serval(
     "mongodb.connect_timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a server that can be used, log-in included: before the run, and in an operation while the server \
-     is away. Where it is not given, the URL's serverSelectionTimeoutMS and connectTimeoutMS count.",
+    "Timeout for a usable server, including authentication: before the run, and in an operation while the \
+     server is away. If not set, the URL's serverSelectionTimeoutMS and connectTimeoutMS apply.",
 )
 .default("10s")
 .unit("ms");
 pub(super) static TIMEOUT: Property = Property::serval(
     "mongodb.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to an operation. An operation that waits longer fails with SERVICE_UNAVAILABLE, and \
-     its connection is closed. 0: no limit, a slow server shall show as slow.",
+    "Timeout for the answer to an operation. The operation then fails with SERVICE_UNAVAILABLE, and its \
+     connection is closed. 0: no timeout, so that a slow server shows as slow.",
 )
 .default("0")
 .unit("ms");

@@ -40,10 +40,10 @@ const NAME_CHARACTERS_MAX: usize = 64;
 static URL: Property = Property::serval(
     "mysql.url",
     Kind::Text,
-    "The server as JDBC spells it: jdbc:mysql://HOST:PORT/DATABASE?user=U&password=P, or jdbc:mariadb:. Several URLs \
-     with ';' between them are shards: a record is on the one that |Java's hashCode of the key| modulo their number \
-     says. Of the parameters user, password and sslMode are heeded and win over the properties; the others are JDBC's \
-     own and are listed in the result. Without it, mysql.host, mysql.port and mysql.database say where.",
+    "JDBC URL of the server: jdbc:mysql://HOST:PORT/DATABASE?user=U&password=P, or jdbc:mariadb:. Several \
+     URLs separated by ';' are shards: a record is on shard |Java's hashCode of the key| modulo their \
+     number. The parameters user, password and sslMode are used and override the properties; the others \
+     are JDBC's own and are listed in the result. If unset: mysql.host, mysql.port and mysql.database.",
 )
 .aliases(&["db.url"]);
 static HOST: Property =
@@ -51,52 +51,51 @@ static HOST: Property =
 static PORT: Property =
     Property::serval("mysql.port", Kind::Count { min: 1, max: 65535 }, "Port of the server.").default("3306");
 static DATABASE: Property =
-    Property::serval("mysql.database", Kind::Text, "The database, which must be there.").default("ycsb");
+    Property::serval("mysql.database", Kind::Text, "Name of the database, which must exist.").default("ycsb");
 static USER: Property =
-    Property::serval("mysql.user", Kind::Text, "The user.").default("root").aliases(&["db.user"]);
+    Property::serval("mysql.user", Kind::Text, "User name.").default("root").aliases(&["db.user"]);
 static PASSWORD: Property =
     Property::serval("mysql.password", Kind::Text, "The user's password, if there is one.")
         .aliases(&["db.passwd"]);
 static VALUE_TYPE: Property = Property::serval(
     "mysql.value_type",
     Kind::Choice(&["text", "longtext", "longblob"]),
-    "Type of the columns of a table that load makes. text is YCSB's: UTF-8 of 65,535 bytes at most; longtext takes \
-     more, and longblob any bytes. A table that is there is used as it is.",
+    "Type of the columns of a table that the load creates. text is YCSB's: UTF-8 of at most 65,535 bytes; \
+     longtext holds more, and longblob any bytes. An existing table is used as it is.",
 )
 .default("text");
 static SSL_MODE: Property = Property::serval(
     "mysql.sslmode",
     Kind::Choice(&["disable", "require", "verify-full"]),
-    "TLS. require: whoever answers; verify-full: the certificate must be signed by one in mysql.sslrootcert and name \
-     the host.",
+    "TLS mode. require: any certificate. verify-full: the certificate must be signed by one in \
+     mysql.sslrootcert and name the host.",
 )
 .default("disable");
 static SSL_ROOT_CERTIFICATE: Property = Property::serval(
     "mysql.sslrootcert",
     Kind::Path,
-    "File of the certificates (PEM) that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the public ones \
-     on many systems.",
+    "PEM file of the certificates that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the \
+     public ones on many systems.",
 );
 static SSL_CERTIFICATE: Property = Property::serval(
     "mysql.sslcert",
     Kind::Path,
-    "File of the client's own certificate (PEM), and those that lead to its signer, for users that need one (REQUIRE \
-     X509).",
+    "PEM file of the client's certificate and its chain, for users that need one (REQUIRE X509).",
 );
 static SSL_KEY: Property =
-    Property::serval("mysql.sslkey", Kind::Path, "File of the private key (PEM) to mysql.sslcert.");
+    Property::serval("mysql.sslkey", Kind::Path, "PEM file of the private key of mysql.sslcert.");
 static CONNECT_TIMEOUT: Property = Property::serval(
     "mysql.connect_timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection that is ready, log-in included.",
+    "Timeout for a usable connection, including authentication.",
 )
 .default("10s")
 .unit("ms");
 static TIMEOUT: Property = Property::serval(
     "mysql.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to an operation. An operation that waits longer fails with SERVICE_UNAVAILABLE, and its \
-     connection is given up. 0: no limit, a slow server shall show as slow.",
+    "Timeout for the answer to an operation. The operation then fails with SERVICE_UNAVAILABLE, and its \
+     connection is closed. 0: no timeout, so that a slow server shows as slow.",
 )
 .default("0")
 .unit("ms");
@@ -106,20 +105,24 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::MYSQL.name,
     aliases: optional::MYSQL.aliases,
     summary: optional::MYSQL.summary,
-    details: "Layout of YCSB's JDBC client, so that either tool reads what the other loaded: table usertable \
-              (property table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of text; a field that a \
-              record does not have is NULL. load makes the table if it is not there, with a key of bytes \
-              (VARBINARY(1024)), so that no two keys are the same and scans run in byte order; a table of YCSB's has \
-              the equality and order of its database's collation.\n\
-              Values are text, at most 65,535 bytes of UTF-8: others are BAD_REQUEST. mysql.value_type makes a table \
-              that takes more. Sessions are strict (STRICT_TRANS_TABLES), so nothing is cut off in silence.\n\
-              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT. update: UPDATE; a missing record \
-              is NOT_FOUND. insert: INSERT; a key that is there is an ERROR. delete: DELETE. A batch of inserts is one \
-              INSERT of several rows, or a transaction of several such: all or nothing (shards commit one after the \
-              other). Statements are prepared once a connection.\n\
-              Several servers (mysql.url with ';') are shards by YCSB's function of the key; they cannot scan. \
-              Asynchronous: clients run on event loops, each with a connection to each server.",
+    details: "Layout of YCSB's JDBC client, so that either tool reads what the other loaded: table \
+              usertable (property table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of \
+              text; a missing field is NULL. The load creates the table if it is missing, with a key of \
+              bytes (VARBINARY(1024)), so that distinct keys stay distinct and scans run in byte order; a \
+              table of YCSB's has the equality and order of its database's collation.\n\
+              Values are text of at most 65,535 bytes of UTF-8: others are BAD_REQUEST. mysql.value_type \
+              creates a table that holds more. Sessions are strict (STRICT_TRANS_TABLES), so nothing is \
+              truncated silently.\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT. update: UPDATE; a \
+              missing record is NOT_FOUND. insert: INSERT; an existing key is an ERROR. delete: DELETE. A \
+              batch of inserts is one INSERT of several rows, or a transaction of several such: all or \
+              nothing (shards commit one after the other). Statements are prepared once per connection.\n\
+              Several servers (mysql.url with ';') are shards by YCSB's function of the key; they cannot \
+              scan. Asynchronous: clients run on event loops, each with a connection to each server.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "mysql",

@@ -52,10 +52,10 @@ const NAME_BYTES_MAX: usize = 63;
 static URL: Property = Property::serval(
     "postgres.url",
     Kind::Text,
-    "The server as JDBC spells it: jdbc:postgresql://HOST:PORT/DATABASE?user=U&password=P. Several HOST:PORT with \
-     commas between them are tried in turn. Of its parameters user, password, sslmode, sslrootcert, sslcert, sslkey \
-     and currentSchema are heeded and win over the properties; the others are pgjdbc's own and are listed in the result. Without it, \
-     postgres.host, postgres.port and postgres.database say where.",
+    "JDBC URL of the server: jdbc:postgresql://HOST:PORT/DATABASE?user=U&password=P. Several HOST:PORT, \
+     separated by commas, are tried in order. The parameters user, password, sslmode, sslrootcert, \
+     sslcert, sslkey and currentSchema are used and override the properties; the others are pgjdbc's own \
+     and are listed in the result. If unset: postgres.host, postgres.port and postgres.database.",
 )
 .aliases(&["db.url", "postgrenosql.url"]);
 static HOST: Property = Property::serval(
@@ -70,84 +70,86 @@ static PORT: Property =
 static REPLICA: Property = Property::serval(
     "postgres.replica",
     Kind::Text,
-    "A hot standby of the server, host or host:port (postgres.port without one), that reads and scans go to; writes go to \
-     the server itself. What it has not yet heard of is not found there.",
+    "Hot standby of the server, host or host:port (default port: postgres.port), for reads and scans; \
+     writes go to the server itself. A write that has not reached the standby is not found there.",
 );
 static DATABASE: Property = Property::serval(
     "postgres.database",
     Kind::Text,
-    "The database, which must be there. Without it the one that is named as the user, as Postgres has it.",
+    "Name of the database, which must exist. If unset: the user's name, as in Postgres.",
 );
-static USER: Property = Property::serval("postgres.user", Kind::Text, "The user.")
+static USER: Property = Property::serval("postgres.user", Kind::Text, "User name.")
     .default("postgres")
     .aliases(&["db.user", "postgrenosql.user"]);
 static PASSWORD: Property = Property::serval(
     "postgres.password",
     Kind::Text,
-    "The user's password, if the server wants one (SCRAM, MD5 or plain, as the server asks).",
+    "The user's password, if the server requires one (SCRAM, MD5 or plain, as the server asks).",
 )
 .aliases(&["db.passwd", "postgrenosql.passwd"]);
 static SCHEMA: Property = Property::serval(
     "postgres.schema",
     Kind::Text,
-    "The schema in which the table is or will be (search_path); without it the server's choice, often 'public'.",
+    "Schema of the table (search_path). If unset: the server's choice, often 'public'.",
 );
 static LAYOUT: Property = Property::serval(
     "postgres.layout",
     Kind::Choice(&["columns", "json"]),
-    "columns: a column a field, as YCSB's jdbc binding has it. json: one JSONB column of all fields, as its \
-     postgrenosql binding has it; the store name 'postgrenosql' asks for it.",
+    "Layout of a record. columns: a column per field, as in YCSB's jdbc binding. json: one JSONB column \
+     of all fields, as in its postgrenosql binding; the store name 'postgrenosql' implies it.",
 )
 .default("columns");
 static VALUE_TYPE: Property = Property::serval(
     "postgres.value_type",
     Kind::Choice(&["text", "bytea"]),
-    "Type of the columns of a table that load makes. text is YCSB's and takes UTF-8 without NUL only; bytea takes any \
-     bytes. A table that is there is used as it is.",
+    "Type of the columns of a table that the load creates. text is YCSB's and holds only UTF-8 without \
+     NUL; bytea holds any bytes. An existing table is used as it is.",
 )
 .default("text");
 static SSL_MODE: Property = Property::serval(
     "postgres.sslmode",
     Kind::Choice(&["disable", "prefer", "require", "verify-full"]),
-    "TLS. prefer: if the server offers it, without looking at its certificate; require: the same, or fail; \
-     verify-full: the certificate must be signed by one in postgres.sslrootcert and name the host.",
+    "TLS mode. prefer: TLS if the server offers it, without checking its certificate. require: the same, \
+     or fail. verify-full: the certificate must be signed by one in postgres.sslrootcert and name the \
+     host.",
 )
 .default("prefer");
 static SSL_ROOT_CERTIFICATE: Property = Property::serval(
     "postgres.sslrootcert",
     Kind::Path,
-    "File of the certificates (PEM) that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the public ones \
-     on many systems.",
+    "PEM file of the certificates that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the \
+     public ones on many systems.",
 );
 static SSL_CERTIFICATE: Property = Property::serval(
     "postgres.sslcert",
     Kind::Path,
-    "File of the client's own certificate (PEM), and those that lead to its signer, for servers that ask for one \
-     (clientcert, or the method cert).",
+    "PEM file of the client's certificate and its chain, for servers that ask for one (clientcert, or the \
+     method cert).",
 );
 static SSL_KEY: Property =
-    Property::serval("postgres.sslkey", Kind::Path, "File of the private key (PEM) to postgres.sslcert.");
+    Property::serval("postgres.sslkey", Kind::Path, "PEM file of the private key of postgres.sslcert.");
 static CONNECT_TIMEOUT: Property = Property::serval(
     "postgres.connect_timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection that is ready, log-in included.",
+    "Timeout for a usable connection, including authentication.",
 )
 .default("10s")
 .unit("ms");
 static TIMEOUT: Property = Property::serval(
     "postgres.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to an operation. An operation that waits longer fails with SERVICE_UNAVAILABLE, and its \
-     connection is given up with whatever else is under way on it. 0: no limit, a slow server shall show as slow.",
+    "Timeout for the answer to an operation. The operation then fails with SERVICE_UNAVAILABLE, and its \
+     connection is closed, which fails all operations in flight on it. 0: no timeout, so that a slow \
+     server shows as slow.",
 )
 .default("0")
 .unit("ms");
 static CONNECTIONS: Property = Property::serval(
     "postgres.connections",
     Kind::Count { min: 0, max: 100_000 },
-    "Connections that the clients of one event loop share; statements of several clients are then sent without waiting \
-     for each other, and the server runs those of one connection in turn. 0 gives each client a connection of its \
-     own, as YCSB does; the server's max_connections must allow as many.",
+    "Connections that the clients of one event loop share; statements of several clients are then sent \
+     without waiting for each other, and the server runs those of one connection in order. 0: each client \
+     has a connection of its own, as in YCSB; the server's max_connections must allow as many.",
 )
 .default("0");
 static OTHER_AUTO_COMMIT: Property =
@@ -158,20 +160,26 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::POSTGRES.name,
     aliases: optional::POSTGRES.aliases,
     summary: optional::POSTGRES.summary,
-    details: "Layouts are YCSB's, so that either tool reads what the other loaded: table usertable (property table), \
-              primary key column ycsb_key, and either a column a field (field0, field1, ... of text) or one JSONB \
-              column ycsb_value (postgres.layout=json). Names are taken in lower case, as Postgres takes YCSB's, and \
-              come back as the workload spells them; a field that a record does not have is NULL. load makes the \
-              table if it is not there, with a key of byte order (COLLATE \"C\"); a table of YCSB's has the \
-              database's order, which scans then follow.\n\
-              Values are text: what is not UTF-8 or has a NUL is BAD_REQUEST. postgres.value_type=bytea makes a table \
-              that takes any bytes (columns only; YCSB then reads them as \\x...).\n\
-              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot. update: UPDATE; a \
-              missing record is NOT_FOUND. insert: INSERT; a key that is there is an ERROR. delete: DELETE. A batch \
-              of inserts is one COPY: all or nothing. Statements are prepared once a connection; each is a \
-              transaction of its own. Asynchronous: clients run on event loops, each with a connection, or sharing \
-              some (postgres.connections). Several servers with ';' between them (YCSB's shards) are refused.",
+    details: "Layouts are YCSB's, so that either tool reads what the other loaded: table usertable \
+              (property table), primary key column ycsb_key, and either a column per field (field0, \
+              field1, ... of text) or one JSONB column ycsb_value (postgres.layout=json). Names are lower \
+              case in the database, as Postgres folds YCSB's names, and are returned as the workload \
+              spells them; a missing field is NULL. The load creates the table if it is missing, with a \
+              key in byte order (COLLATE \"C\"); a table of YCSB's has the database's order, which scans \
+              then follow.\n\
+              Values are text: bytes that are not UTF-8, or include NUL, are BAD_REQUEST. \
+              postgres.value_type=bytea creates a table that holds any bytes (columns only; YCSB then \
+              reads them as \\x...).\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot. update: \
+              UPDATE; a missing record is NOT_FOUND. insert: INSERT; an existing key is an ERROR. delete: \
+              DELETE. A batch of inserts is one COPY: all or nothing. Statements are prepared once per \
+              connection; each is a transaction of its own. Asynchronous: clients run on event loops, \
+              each with a connection, or sharing some (postgres.connections). Several servers separated \
+              by ';' (YCSB's shards) are refused.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "postgres",

@@ -57,16 +57,21 @@ const INDEX: &str = "_indices";
 pub const INFO: StoreInfo = StoreInfo {
     name: "redis",
     aliases: &["site.ycsb.db.RedisClient", "com.yahoo.ycsb.db.RedisClient"],
-    summary: "Redis: a hash a record, a sorted set of keys for scans",
-    details: "A record is a hash under its key; a sorted set '_indices' holds all keys by the Java hash code of the \
-              key, so scans run in the order of hashes. YCSB's data set is the same: either tool reads what the \
-              other loaded. The commands of one operation are sent together and cost one round trip (a scan two). \
-              An update makes the record if there is none. Asynchronous: clients run on event loops. One server, \
-              the nodes of a Redis Cluster (redis.cluster), or several independent servers (redis.hosts), where a \
-              key is on server |Java hash code of the key| modulo their number, each with its own '_indices', and \
-              scans ask all servers. In a cluster '_indices' is on one node, which every insert, delete and scan \
-              asks, and a command and its entry in the index may fail apart.",
+    summary: "Redis: a hash per record, a sorted set of keys for scans",
+    details: "A record is a hash under its key. A sorted set '_indices' holds all keys by the Java hash \
+              code of the key, so scans run in the order of hashes. YCSB's data set is the same: either \
+              tool reads what the other loaded. The commands of one operation are sent together and cost \
+              one round trip (a scan costs two). An update of a missing record creates it. Asynchronous: \
+              clients run on event loops.\n\
+              The store is one server, the nodes of a Redis Cluster (redis.cluster), or several \
+              independent servers (redis.hosts). With independent servers, a key is on server |Java hash \
+              code of the key| modulo their number, each server has its own '_indices', and scans ask all \
+              servers. In a cluster '_indices' is on one node, which every insert, delete and scan asks, \
+              and a command may fail without its change of the index, or the reverse.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: false,
     properties: Table { heading: "redis", properties: settings::ALL },
 };

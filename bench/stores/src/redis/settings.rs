@@ -14,27 +14,28 @@ pub(super) const PORT: Property =
 pub(super) const HOSTS: Property = Property::serval(
     "redis.hosts",
     Kind::Names,
-    "Several servers, host or host:port, with commas between; redis.port where none is given. With redis.cluster, \
-     nodes to ask for the others. Without it, independent servers: a key is on server |Java hash code of the key| \
-     modulo their number, counted from 0 in this order. Instead of redis.host.",
+    "Several servers, host or host:port, separated by commas; the default port is redis.port. With \
+     redis.cluster: nodes through which the others are found. Without it: independent servers; a key is \
+     on server |Java hash code of the key| modulo their number, counted from 0 in this order. Replaces \
+     redis.host.",
 );
 pub(super) const REPLICA: Property = Property::serval(
     "redis.replica",
     Kind::Text,
-    "A replica of the server, host or host:port, that reads and scans go to; writes go to redis.host. What it has not yet \
-     heard of is not found there.",
+    "Replica of the server, host or host:port, for reads and scans; writes go to redis.host. A write that \
+     has not reached the replica is not found there.",
 );
 pub(super) const PASSWORD: Property =
-    Property::ycsb("redis.password", Kind::Text, "Password, if the server wants one (AUTH).");
+    Property::ycsb("redis.password", Kind::Text, "Password, if the server requires one (AUTH).");
 pub(super) const USERNAME: Property = Property::serval(
     "redis.username",
     Kind::Text,
-    "User name for servers with access control lists (Redis 6 and later); without it, the default user.",
+    "User name, for servers with access control lists (Redis 6 and later). If unset: the default user.",
 );
 pub(super) const TIMEOUT: Property = Property::ycsb(
     "redis.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection and its first answer. Operations have a limit of their own, \
+    "Timeout for a connection and its first answer. Operations have a timeout of their own, \
      redis.operation.timeout.",
 )
 .default("2000")
@@ -42,49 +43,49 @@ pub(super) const TIMEOUT: Property = Property::ycsb(
 pub(super) const OPERATION_TIMEOUT: Property = Property::serval(
     "redis.operation.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to a command; then the operation has failed and its connection is opened again. \
-     Without it there is no limit: a slow server shall show as slow.",
+    "Timeout for the answer to a command. The operation then fails, and its connection is reopened. If \
+     unset: no timeout, so that a slow server shows as slow.",
 )
 .unit("ms");
 pub(super) const CLUSTER: Property = Property::ycsb(
     "redis.cluster",
     Kind::Flag,
-    "Whether the server is part of a Redis Cluster, whose other nodes it then tells.",
+    "Whether the server belongs to a Redis Cluster. The server then names the other nodes.",
 )
 .default("false");
 pub(super) const DATABASE: Property = Property::serval(
     "redis.database",
     Kind::Count { min: 0, max: 1_000_000 },
-    "Number of the database (SELECT). A Redis Cluster has number 0 only.",
+    "Number of the database (SELECT). A Redis Cluster has only number 0.",
 )
 .default("0");
 pub(super) const CONNECTIONS: Property = Property::serval(
     "redis.connections",
     Kind::Count { min: 0, max: 100_000 },
-    "Connections to each server that the clients of one event loop share; commands of several clients then leave in \
-     one write, and the server answers them in turn. 0 gives each client connections of its own, as YCSB does.",
+    "Connections to each server that the clients of one event loop share; commands of several clients \
+     then leave in one write, and the server answers them in order. 0: each client has connections of its \
+     own, as in YCSB.",
 )
 .default("0");
 pub(super) const TLS: Property =
-    Property::serval("redis.tls", Kind::Flag, "Whether to talk TLS with the servers.").default("false");
+    Property::serval("redis.tls", Kind::Flag, "Whether to connect with TLS.").default("false");
 pub(super) const TLS_ROOTS: Property = Property::serval(
     "redis.tls.roots",
     Kind::Path,
-    "File of the root certificates (PEM) that the servers' certificates must go back to; without it, those that the \
-     system trusts.",
+    "PEM file of the root certificates to trust. If unset: those that the system trusts.",
 );
 pub(super) const TLS_CERTIFICATE: Property = Property::serval(
     "redis.tls.certificate",
     Kind::Path,
-    "File of the client's own certificate (PEM), for servers that ask for one; needs redis.tls.key.",
+    "PEM file of the client's certificate, for servers that ask for one; needs redis.tls.key.",
 );
 pub(super) const TLS_KEY: Property =
-    Property::serval("redis.tls.key", Kind::Path, "File of the key (PEM) of redis.tls.certificate.");
+    Property::serval("redis.tls.key", Kind::Path, "PEM file of the private key of redis.tls.certificate.");
 pub(super) const TLS_ACCEPT_ANY: Property = Property::serval(
     "redis.tls.insecure.accept.any.certificate",
     Kind::Flag,
-    "Whether any certificate will do, whoever signed it and for whatever name. Anybody between Serval and the server \
-     can then read and change everything, passwords included.",
+    "Whether to accept any certificate, regardless of signer and name. Anyone on the network path can \
+     then read and change all traffic, including passwords.",
 )
 .default("false");
 

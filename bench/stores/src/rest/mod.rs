@@ -44,8 +44,8 @@ use target::{Origin, Prefix};
 pub const URL: Property = Property::serval(
     "rest.url",
     Kind::Text,
-    "What the URLs of all operations begin with; the key follows. http:// or https://. Empty: keys are whole URLs, and \
-     a client keeps a connection to each server that they name.",
+    "Prefix of the URLs of all operations; the key follows. http:// or https://. Empty: keys are whole \
+     URLs, and a client keeps a connection to each server that they name.",
 )
 .default("http://127.0.0.1:8080/")
 .aliases(&["url.prefix"]);
@@ -53,42 +53,43 @@ pub const URL: Property = Property::serval(
 pub const LAYOUT: Property = Property::serval(
     "rest.layout",
     Kind::Choice(&["data", "json"]),
-    "data, as YCSB: keys are URLs (of a trace: workload=rest), a write sends the field 'data' alone, and a read brings \
-     back the whole body as the field 'response'. json: keys are any text and are percent-encoded, a record is a JSON \
-     object of its fields; for all other workloads.",
+    "Layout of a record. data, as in YCSB: keys are URLs (of a trace: workload=rest), a write sends only \
+     the field 'data', and a read returns the whole body as the field 'response'. json: keys are any text \
+     and are percent-encoded, a record is a JSON object of its fields; for all other workloads.",
 )
 .default("data");
 /// Method of an insert.
 pub const INSERT: Property = Property::serval(
     "rest.insert",
     Kind::Choice(&["post", "put"]),
-    "Method of an insert: post, as YCSB, or put, for services (WebDAV) that make records so.",
+    "Method of an insert: post, as in YCSB, or put, for services (WebDAV) that create records with it.",
 )
 .default("post");
 /// Method of an update.
 pub const UPDATE: Property = Property::serval(
     "rest.update",
     Kind::Choice(&["put", "patch", "merge"]),
-    "How an update is sent: put, as YCSB (the fields given take the whole record's place); patch (PATCH with the fields \
-     given, for services that know JSON merge patches); merge (json layout only: GET, then PUT of the record with the \
-     fields given, two requests, between which another client's update can be lost). Without it: put in the data \
-     layout, merge in the json layout, where put would drop the other fields.",
+    "Method of an update. put, as in YCSB: the given fields replace the whole record. patch: PATCH with \
+     the given fields, for services that support JSON merge patches. merge, in the json layout only: GET, \
+     then PUT of the record with the given fields; two requests, between which another client's update \
+     can be lost. If unset: put in the data layout, merge in the json layout, where put would drop the \
+     other fields.",
 );
 /// Headers.
 pub const HEADERS: Property = Property::serval(
     "rest.headers",
     Kind::Text,
-    "Headers of every request: name, value, name, value, all separated by blanks. They stand in results, so no secrets. \
-     Without it, in the data layout: 'Accept */* Content-Type application/xml user-agent Mozilla/5.0', as YCSB; in the \
-     json layout JSON is what is sent and accepted.",
+    "Headers of every request: name, value, name, value, all separated by blanks. Results contain them, \
+     so do not use secrets. If unset: in the data layout 'Accept */* Content-Type application/xml \
+     user-agent Mozilla/5.0', as in YCSB; in the json layout JSON is sent and accepted.",
 )
 .aliases(&["headers"]);
 /// User of basic authentication.
 pub const USER: Property =
-    Property::serval("rest.user", Kind::Text, "User of basic authentication. Needs rest.password.");
+    Property::serval("rest.user", Kind::Text, "User of basic authentication; needs rest.password.");
 /// Password of basic authentication.
 pub const PASSWORD: Property =
-    Property::serval("rest.password", Kind::Text, "Password of basic authentication. Needs rest.user.");
+    Property::serval("rest.password", Kind::Text, "Password of basic authentication; needs rest.user.");
 /// Bearer token.
 pub const TOKEN: Property =
     Property::serval("rest.token", Kind::Text, "Token of bearer authentication; not with rest.user.");
@@ -96,7 +97,7 @@ pub const TOKEN: Property =
 pub const CONNECT_TIMEOUT: Property = Property::serval(
     "rest.connect.timeout",
     Kind::SECONDS,
-    "Time in which a connection must be open, TLS included.",
+    "Timeout for opening a connection, including TLS.",
 )
 .default("10")
 .unit("s")
@@ -105,7 +106,7 @@ pub const CONNECT_TIMEOUT: Property = Property::serval(
 pub const READ_TIMEOUT: Property = Property::serval(
     "rest.read.timeout",
     Kind::SECONDS,
-    "Time in which the answer must begin, and then go on; 0: any.",
+    "Timeout for the start of an answer, and for each further part of it. 0: no timeout.",
 )
 .default("10")
 .unit("s")
@@ -114,7 +115,8 @@ pub const READ_TIMEOUT: Property = Property::serval(
 pub const TIMEOUT: Property = Property::serval(
     "rest.operation.timeout",
     Kind::SECONDS,
-    "Time in which a request must be answered whole; 0: any. One that is late fails with ERROR and closes its connection.",
+    "Timeout for the whole answer to a request; a late request fails with ERROR and closes its \
+     connection. 0: no timeout.",
 )
 .default("10")
 .unit("s")
@@ -123,7 +125,8 @@ pub const TIMEOUT: Property = Property::serval(
 pub const RESPONSE_MAX: Property = Property::serval(
     "rest.response.max",
     Kind::Size,
-    "Longest body of an answer that is read. A longer one fails its operation with ERROR and closes the connection.",
+    "Largest accepted body of an answer. A larger one fails its operation with ERROR and closes the \
+     connection.",
 )
 .default("64MiB")
 .unit("bytes");
@@ -131,37 +134,38 @@ pub const RESPONSE_MAX: Property = Property::serval(
 pub const SOCKET: Property = Property::serval(
     "rest.socket",
     Kind::Path,
-    "Unix socket to connect to instead of the host of rest.url, which is then a name only.",
+    "Unix socket to connect to instead of the host of rest.url, which is then only a name.",
 );
 /// Trusted signers.
 pub const TLS_ROOTS: Property = Property::serval(
     "rest.tls.roots",
     Kind::Path,
-    "PEM file of the signers to trust, for https. Without it: those that browsers trust.",
+    "PEM file of the root certificates to trust, for https. If unset: those that browsers trust.",
 );
 /// Whether any certificate will do.
 pub const TLS_ACCEPT_ANY: Property = Property::serval(
     "rest.tls.insecure.accept.any.certificate",
     Kind::Flag,
-    "Whether any certificate of the server will do, whoever signed it and whatever it names.",
+    "Whether to accept any certificate of the server, regardless of signer and name.",
 )
 .default("false");
 /// The client's certificate.
 pub const TLS_CERTIFICATE: Property = Property::serval(
     "rest.tls.certificate",
     Kind::Path,
-    "PEM file of the client's certificate, for servers that ask for one. Needs rest.tls.key.",
+    "PEM file of the client's certificate, for servers that ask for one; needs rest.tls.key.",
 );
 /// Its key.
 pub const TLS_KEY: Property =
-    Property::serval("rest.tls.key", Kind::Path, "PEM file of the certificate's private key.");
+    Property::serval("rest.tls.key", Kind::Path, "PEM file of the private key of rest.tls.certificate.");
 /// YCSB's log.
 pub const LOG: Property =
-    Property::ignored("log.enable", "results count failures by their words, and no operation is printed.");
+    Property::ignored("log.enable", "results count failures by their message, and no operation is printed.");
 /// YCSB's decompression.
 pub const COMPRESSION: Property = Property::ignored(
     "response.compression",
-    "YCSB unpacks the answers to writes and throws them away; Serval asks for no compression and reads the bytes that come.",
+    "YCSB decompresses the answers to writes and discards them; Serval asks for no compression and reads \
+     the bytes as sent.",
 );
 
 const ALL: &[&Property] = &[
@@ -191,19 +195,24 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::REST.name,
     aliases: optional::REST.aliases,
     summary: optional::REST.summary,
-    details: "A read is a GET of rest.url and the key, an insert a POST, an update a PUT, a delete a DELETE; there are no \
-              scans. By default keys are URLs and bodies are the field 'data', as YCSB's rest binding has it and \
-              workload=rest uses it. With rest.layout=json any workload runs, a record being a JSON object; values \
-              must then be UTF-8. An update by PUT puts the fields given in the place of the whole record; in the json \
-              layout it is therefore a GET and a PUT of the whole, unless rest.update says otherwise. What an insert does \
-              with a record that is there is the service's affair. 2xx and 304 are OK; 400 BAD_REQUEST; 401, 403 and \
-              407 FORBIDDEN; 404 and 410 NOT_FOUND; 405 and 501 NOT_IMPLEMENTED; 408, 429 and 503 \
-              SERVICE_UNAVAILABLE; 409 and 412 ERROR; other 4xx BAD_REQUEST; other 5xx, and redirections, which are \
-              not followed, ERROR. Each client has a connection of its own (HTTP/1.1, kept alive); one that the \
-              service closed between two operations is opened again in the time of the next; one that is lost under \
-              an operation fails it with SERVICE_UNAVAILABLE; an answer that is late fails with ERROR. Nothing is \
-              tried again. Asynchronous: clients run on event loops.",
+    details: "A read is a GET of rest.url and the key, an insert a POST, an update a PUT, a delete a \
+              DELETE; there are no scans. By default keys are URLs and bodies are the field 'data', as in \
+              YCSB's rest binding and as workload=rest uses it. With rest.layout=json any workload runs, \
+              with a record as a JSON object; values must then be UTF-8. An update by PUT replaces the \
+              whole record with the given fields; in the json layout an update is therefore a GET and a \
+              PUT of the whole record, unless rest.update says otherwise. The service decides the effect \
+              of an insert of an existing record.\n\
+              2xx and 304 are OK; 400 BAD_REQUEST; 401, 403 and 407 FORBIDDEN; 404 and 410 NOT_FOUND; 405 \
+              and 501 NOT_IMPLEMENTED; 408, 429 and 503 SERVICE_UNAVAILABLE; 409 and 412 ERROR; other 4xx \
+              BAD_REQUEST; other 5xx, and redirections, which are not followed, ERROR.\n\
+              Each client has a connection of its own (HTTP/1.1, kept alive). A connection that the \
+              service closed between two operations is reopened within the time of the next; one that is \
+              lost during an operation fails it with SERVICE_UNAVAILABLE; a late answer fails with ERROR. \
+              Nothing is retried. Asynchronous: clients run on event loops.",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "rest", properties: ALL },
 };

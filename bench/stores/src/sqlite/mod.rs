@@ -14,17 +14,16 @@
 //! statement back under; SQLite copies the key and the values that are bound.
 //! Nothing else is allocated. There is no second cache, of texts: reading ten
 //! fields by name was measured to take no longer than `SELECT *`.
-
 //!
-//! The SQLite is that of `yesquel-sqlite`, whose b-trees on files are SQLite's
-//! own: a process has one.
+//! The SQLite is Yesquel's, the only one of the process; on plain files its
+//! b-trees are SQLite's own.
 
 pub(crate) mod client;
 pub(crate) mod table;
 
 pub use client::SqliteClient;
 
-use crate::{StoreInfo, columns::Quotes, jdbc};
+use crate::{StoreInfo, columns::Quotes, jdbc, yesquel_sql::link};
 use client::{Under, code, words};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
 use serval_model::{
@@ -53,29 +52,29 @@ pub(crate) const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as 
 const CACHE_SIZE_MAX: u64 = (i32::MAX as u64) << 10;
 
 static PATH: Property =
-    Property::serval("sqlite.path", Kind::Path, "The database file; load makes it. Wins over db.url.")
+    Property::serval("sqlite.path", Kind::Path, "Database file; the load creates it. Overrides db.url.")
         .default("serval.db");
 
 static JOURNAL_MODE: Property = Property::serval(
     "sqlite.journal_mode",
     Kind::Choice(&["wal", "delete", "truncate", "persist", "memory", "off"]),
-    "How a transaction is made atomic. With wal readers and one writer do not block each other; \
-     with the others a writer locks everyone out; memory and off may lose the file in a crash.",
+    "SQLite's journal mode. With wal, readers and one writer do not block each other. With the others, a \
+     writer locks out all other clients; memory and off may lose the file in a crash.",
 )
 .default("wal");
 
 static SYNCHRONOUS: Property = Property::serval(
     "sqlite.synchronous",
     Kind::Choice(&["off", "normal", "full", "extra"]),
-    "When SQLite waits for the disk. In wal mode normal may lose the last transactions in a power \
-     cut, full loses none.",
+    "When SQLite waits for the disk. In wal mode, normal may lose the last transactions in a power \
+     failure, full loses none.",
 )
 .default("normal");
 
 static BUSY_TIMEOUT: Property = Property::serval(
     "sqlite.busy_timeout",
     Kind::MILLISECONDS,
-    "How long an operation waits for a lock before it fails with SERVICE_UNAVAILABLE.",
+    "Time for which an operation waits for a lock, before it fails with SERVICE_UNAVAILABLE.",
 )
 .default("5s")
 .unit("ms");
@@ -83,14 +82,14 @@ static BUSY_TIMEOUT: Property = Property::serval(
 static CACHE_SIZE: Property = Property::serval(
     "sqlite.cache_size",
     Kind::Size,
-    "Page cache of each client; without it SQLite's own default, about 2 MB.",
+    "Page cache of each client. If unset: SQLite's own, about 2 MB.",
 )
 .unit("bytes");
 
 static MMAP_SIZE: Property = Property::serval(
     "sqlite.mmap_size",
     Kind::Size,
-    "How much of the file is read through a memory map, at most 2 GiB.",
+    "Part of the file that is read through a memory map, at most 2 GiB.",
 )
 .default("0")
 .unit("bytes");
@@ -98,7 +97,7 @@ static MMAP_SIZE: Property = Property::serval(
 static UPSERT: Property = Property::serval(
     "sqlite.upsert",
     Kind::Flag,
-    "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
+    "Whether an insert replaces an existing record (INSERT OR REPLACE) or fails, as in YCSB.",
 )
 .default("false");
 
@@ -113,20 +112,20 @@ pub const INFO: StoreInfo = StoreInfo {
     name: "sqlite",
     aliases: &[],
     summary: "SQLite, linked in: an embedded SQL engine on one file",
-    details: "Layout of YCSB's JDBC client: table usertable (property table), primary key column \
-              YCSB_KEY, columns FIELD0, FIELD1, ... of text, so that either tool reads what the \
-              other loaded. Values that are not UTF-8 are stored as blobs; a field that a record \
-              does not have is NULL.\n\
-              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a \
-              snapshot, in byte order of keys. update: UPDATE; a missing record is NOT_FOUND. \
-              insert: INSERT; a key that is there is an ERROR unless sqlite.upsert. delete: \
-              DELETE. Batches of inserts are one transaction: all or nothing, except with \
-              sqlite.journal_mode=off.\n\
-              A client is a thread with its own connection. One connection writes at a time; the \
-              others sleep and try again, so waits for the write lock come in steps of up to \
-              100 ms and are not first come, first served. Closing the last client writes the \
-              write-ahead log back into the file.",
+    details: "Layout of YCSB's JDBC client, so that either tool reads what the other loaded: table \
+              usertable (property table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of \
+              text. Values that are not UTF-8 are stored as blobs; a missing field is NULL.\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte \
+              order of keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; an existing \
+              key is an ERROR unless sqlite.upsert is set. delete: DELETE. A batch of inserts is one \
+              transaction: all or nothing, except with sqlite.journal_mode=off.\n\
+              A client is a thread with a connection of its own. One connection writes at a time; the \
+              others sleep and retry, so waits for the write lock come in steps of up to 100 ms and not \
+              in order of arrival. Closing the last client writes the write-ahead log back into the file.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "sqlite",
@@ -257,8 +256,7 @@ impl Sqlite {
 
     /// Opens the file with the settings asked for.
     fn connection(&self, create: bool) -> Result<Connection, Error> {
-        // What is not called is not linked: libsqlite3-sys would stand in for it.
-        assert!(yesquel_sqlite::is_linked());
+        assert!(link::is_linked(), "another SQLite is linked into this program");
         let settings = &self.settings;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         if create {

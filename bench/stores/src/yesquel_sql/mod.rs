@@ -8,6 +8,7 @@
 //! A client is a thread with a connection of its own. All connections of a
 //! process to one server share a socket; that is the library's doing.
 
+pub(crate) mod link;
 mod settings;
 
 pub use crate::sqlite::SqliteClient;
@@ -31,30 +32,35 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_sqlite::Place;
+use yesquel_sqlite::DatabaseLocation;
 
 /// What people are told of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel",
     aliases: &[],
-    summary: "Yesquel's SQL: embedded (a folder, in memory) or at a server",
-    details: "The table is that of the store sqlite, YCSB's JDBC client's: usertable (property table), primary key \
-              column YCSB_KEY, columns FIELD0, FIELD1, ... of text (yesquel.without_rowid makes it one tree instead of \
-              two). Values that are not UTF-8 are stored as blobs; a \
-              field that a record does not have is NULL.\n\
-              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte order of \
-              keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; a key that is there is an ERROR \
-              unless yesquel.upsert. delete: DELETE. Batches of inserts are one transaction: all or nothing. A \
-              statement or batch that another client was faster than is run again, ten times at once and a statement \
-              then for yesquel.busy_timeout; what has lost after that is SERVICE_UNAVAILABLE.\n\
-              yesquel.address is what any program on SQLite opens. Without it the database is in the folder \
-              serval-data, which no other process can have open at the same time ('serval bench': in the result \
-              folder, removed at the end unless --keep-store), and a power cut may lose what was written in the last \
-              100 ms: what sqlite.synchronous=normal promises, and no write waits for the disk. In memory (yesquel:) \
-              load and run must be one command ('serval bench'). 'yesquel serve' starts a server that listens. A \
-              client is a thread with its own connection; all share one socket. Inside Serval a failure of the disk \
-              ends the run.",
+    summary: "Yesquel's SQL: embedded (in a folder or in memory) or at a server",
+    details: "The table is that of the store sqlite and of YCSB's JDBC client: usertable (property \
+              table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of text \
+              (yesquel.without_rowid stores it in one tree instead of two). Values that are not UTF-8 are \
+              stored as blobs; a missing field is NULL.\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte \
+              order of keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; an existing \
+              key is an ERROR unless yesquel.upsert is set. delete: DELETE. A batch of inserts is one \
+              transaction: all or nothing. A statement or batch that loses against another client is \
+              retried ten times at once, and a statement then for yesquel.busy_timeout; after that it is \
+              SERVICE_UNAVAILABLE.\n\
+              yesquel.address is the address that any SQLite program opens. If it is not set, the \
+              database is in the folder serval-data, which only one process can open at a time ('serval \
+              bench': in the result folder, removed at the end unless --keep-store is given). A power \
+              failure may then lose the writes of the last 100 ms: the guarantee of \
+              sqlite.synchronous=normal, where no write waits for the disk. In memory (yesquel:) load and \
+              run must be one command ('serval bench'). 'yesquel serve' starts a server. A client is a \
+              thread with a connection of its own; all connections share one socket. Inside Serval a \
+              failure of the disk ends the run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
@@ -101,7 +107,7 @@ impl YesquelSql {
     }
 
     fn is_embedded(&self) -> bool {
-        !matches!(self.settings.address.place, Place::Server(_))
+        !matches!(self.settings.address.location, DatabaseLocation::Server(_))
     }
 
     fn lock(&self) -> MutexGuard<'_, Prepared> {
@@ -133,7 +139,7 @@ impl YesquelSql {
     /// Opens the database, and sees that it is Yesquel that answers.
     fn connection(&self, creates: bool) -> Result<Connection, StoreError> {
         // Another SQLite would make a file of that name.
-        if !yesquel_sqlite::is_linked() {
+        if !link::is_linked() {
             return Err(self.error("another SQLite is linked into this program"));
         }
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -162,15 +168,15 @@ impl YesquelSql {
 
     /// Why there is nothing to run on, if that can be told without making it.
     fn nothing(&self) -> Option<StoreError> {
-        match &self.settings.address.place {
-            Place::Memory | Place::SharedMemory => Some(self.error(
+        match &self.settings.address.location {
+            DatabaseLocation::Memory | DatabaseLocation::SharedMemory => Some(self.error(
                 "this database is gone when Serval ends, so load and run must be one command, unless yesquel.address \
                  says where records stay",
             )),
-            Place::Folder(path) if is_empty(path) => {
+            DatabaseLocation::Folder(path) if is_empty(path) => {
                 Some(self.error(format!("there is nothing: {}", load_first())))
             }
-            Place::Folder(_) | Place::Server(_) => None,
+            DatabaseLocation::Folder(_) | DatabaseLocation::Server(_) => None,
         }
     }
 }
@@ -226,7 +232,7 @@ impl Store for YesquelSql {
             ("version".to_owned(), format!("{}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())),
             ("address".to_owned(), address.to_string()),
         ];
-        if let Place::Folder(path) = &address.place {
+        if let DatabaseLocation::Folder(path) = &address.location {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             all.push(("path".to_owned(), path.display().to_string()));
             all.push(("durability".to_owned(), address.durability.to_string()));
@@ -248,7 +254,8 @@ impl Store for YesquelSql {
 
     fn finish(&self) -> Result<(), StoreError> {
         // In memory it would be gone, and the run comes after the load.
-        if matches!(self.settings.address.place, Place::Folder(_) | Place::Server(_)) {
+        if matches!(self.settings.address.location, DatabaseLocation::Folder(_) | DatabaseLocation::Server(_))
+        {
             let keeper = self.lock().keeper.take();
             if let Some(Err((_, error))) = keeper.map(Connection::close) {
                 return Err(self.refused(&error));

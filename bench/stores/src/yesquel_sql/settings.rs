@@ -3,35 +3,38 @@
 use crate::sqlite::BUSY_TIMEOUT_MAX;
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::time::Duration;
-use yesquel_sqlite::{Address, AddressError, Place};
+use yesquel_sqlite::{DatabaseAddress, DatabaseAddressError, DatabaseLocation};
 
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel.address",
     Kind::Text,
-    "The database, as any program opens it: yesquel://host:port/name, yesquel:///path/of/socket/name, yesquel:folder, \
-     or yesquel: for one in memory; with options behind a question mark (durability, timeout). A host, host:port or \
-     socket alone is the database 'ycsb' there. load makes it.",
+    "Address of the database, as any program gives it: yesquel://host:port/name, \
+     yesquel:///path/of/socket/name, yesquel:folder, or yesquel: for a database in memory. Options follow \
+     a question mark (durability, timeout). A host, host:port or socket alone means the database 'ycsb' \
+     there. The load creates the database.",
 )
 .default("yesquel:serval-data?durability=100");
 pub(super) const BUSY_TIMEOUT: Property = Property::serval(
     "yesquel.busy_timeout",
     Kind::MILLISECONDS,
-    "How long a statement that others are faster than is run again before it fails with SERVICE_UNAVAILABLE.",
+    "Time for which a statement that lost against concurrent writers is retried, before it fails with \
+     SERVICE_UNAVAILABLE.",
 )
 .default("5s")
 .unit("ms");
 pub(super) const UPSERT: Property = Property::serval(
     "yesquel.upsert",
     Kind::Flag,
-    "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
+    "Whether an insert replaces an existing record (INSERT OR REPLACE) or fails, as in YCSB.",
 )
 .default("false");
 
 pub(super) const WITHOUT_ROWID: Property = Property::serval(
     "yesquel.without_rowid",
     Kind::Flag,
-    "Whether load makes a table WITHOUT ROWID: a record then stands under its key in one tree. With row ids it stands \
-     under a number, as in the store sqlite, and the number under the key in a second tree.",
+    "Whether the load creates the table WITHOUT ROWID: a record is then stored under its key in one tree. \
+     With row ids it is stored under a number, as in the store sqlite, and a second tree maps the key to \
+     the number.",
 )
 .default("false");
 
@@ -40,7 +43,7 @@ pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOU
 /// What the properties say.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) address: Address,
+    pub(super) address: DatabaseAddress,
     /// The address as it is opened.
     pub(super) opened: String,
     pub(super) busy_timeout: Duration,
@@ -52,7 +55,12 @@ impl Settings {
     pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
         let mut reader = Reader::new(properties);
         let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
-        if let Some((_, Address { place: Place::Server(yesquel::Address::Tcp { port: 0, .. }), .. })) = &known
+        if let Some((
+            _,
+            DatabaseAddress {
+                location: DatabaseLocation::Server(yesquel::Address::Tcp { port: 0, .. }), ..
+            },
+        )) = &known
         {
             reader.fault(&ADDRESS, "has port 0, on which nobody listens");
         }
@@ -69,7 +77,7 @@ impl Settings {
 }
 
 /// The address as it is opened, and what it means.
-fn address(text: &str) -> Result<(String, Address), AddressError> {
+fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError> {
     let text = text.trim();
     let mut opened = match text.strip_prefix("file:").unwrap_or(text) {
         whole if whole.starts_with("yesquel:") => whole.to_owned(),
@@ -78,12 +86,12 @@ fn address(text: &str) -> Result<(String, Address), AddressError> {
             None => format!("yesquel://{server}/ycsb"),
         },
     };
-    let mut address = Address::parse(&opened, [])?;
+    let mut address = DatabaseAddress::parse(&opened, [])?;
     // Each client would have a database of its own.
-    if address.place == Place::Memory {
+    if address.location == DatabaseLocation::Memory {
         opened.push(if opened.contains('?') { '&' } else { '?' });
         opened.push_str("cache=shared");
-        address = Address::parse(&opened, [])?;
+        address = DatabaseAddress::parse(&opened, [])?;
     }
     Ok((opened, address))
 }
@@ -107,7 +115,7 @@ mod tests {
         ] {
             let (found, meant) = address(text).unwrap();
             assert_eq!(found, opened);
-            assert_eq!(Address::parse(opened, []), Ok(meant));
+            assert_eq!(DatabaseAddress::parse(opened, []), Ok(meant));
         }
         for wrong in ["", "yesquel://db", "db:port", "yesquel:data?speed=9"] {
             assert!(address(wrong).is_err(), "{wrong}");

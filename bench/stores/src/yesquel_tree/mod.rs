@@ -39,22 +39,27 @@ use yesquel::{ConnectError, Database, Denial, Error};
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel-tree",
     aliases: &[],
-    summary: "Yesquel's ordered maps with transactions: embedded (in memory, a folder) or at a server",
-    details: "A table is a map of the database, a record one value under its key's bytes. The value is framed as \
-              YCSB's RocksDB binding frames it: for each field the length of its name in 4 bytes, big-endian, the \
-              name, the length of its value in 4 bytes, big-endian, the value.\n\
-              read: get. scan: a range from the key on; a snapshot, in byte order. insert: a transaction; a key that \
-              is there is an ERROR. update: a transaction that reads the record and writes it back with the fields; a \
-              missing record is NOT_FOUND. delete: a transaction that does not look; a missing record is OK. A batch \
-              of inserts is one transaction: all or nothing; one of more than 1 MiB is several. A transaction that \
-              another one was faster than is begun again, 100 times at most, then the operation is \
-              SERVICE_UNAVAILABLE. A record has 1 GiB at most, with its names and lengths.\n\
-              Without yesquel-tree.address the storage server runs inside Serval: on the folder of yesquel-tree.path, \
-              which no other process can have open at the same time, or in memory, where load and run must be one \
-              command ('serval bench'). 'yesquel serve' starts a server that listens. A client is a thread; all \
-              share one connection, and a connection that is lost fails what is under way on it and is opened again \
-              by the next operation. Inside Serval a failure of the disk ends the run.",
+    summary: "Yesquel's ordered maps with transactions: embedded (in memory or in a folder) or at a server",
+    details: "A table is a map of the database; a record is one value under its key's bytes. The value is \
+              framed as in YCSB's RocksDB binding: for each field the length of its name in 4 bytes, \
+              big-endian, the name, the length of its value in 4 bytes, big-endian, the value.\n\
+              read: get. scan: a range from the key on; a snapshot, in byte order. insert: a transaction; \
+              an existing key is an ERROR. update: a transaction that reads the record and writes it back \
+              with the fields; a missing record is NOT_FOUND. delete: a transaction without a read; a \
+              missing record is OK. A batch of inserts is one transaction: all or nothing; a batch of \
+              more than 1 MiB is several. A transaction that loses against another one is retried, at \
+              most 100 times, then the operation is SERVICE_UNAVAILABLE. A record has at most 1 GiB, \
+              including names and lengths.\n\
+              If yesquel-tree.address is not set, the storage server runs inside Serval: in the folder \
+              yesquel-tree.path, which only one process can open at a time, or in memory, where load and \
+              run must be one command ('serval bench'). 'yesquel serve' starts a server. A client is a \
+              thread; all clients share one connection. A lost connection fails the operations in flight \
+              on it and is reopened by the next operation. Inside Serval a failure of the disk ends the \
+              run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel-tree", properties: settings::ALL },
 };

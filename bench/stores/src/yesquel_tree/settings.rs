@@ -2,62 +2,64 @@
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Address, Durability, Options, SocketOptions};
+use yesquel::{Address, Durability, LogOptions, SocketOptions};
 
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel-tree.address",
     Kind::Text,
-    "The server: host:port, host (port 7411), or the path of a Unix socket. Without it the storage server runs inside \
-     Serval, on the folder of yesquel-tree.path or, without that, in memory.",
+    "Address of the server: host:port, host (port 7411), or the path of a Unix socket. If unset: a \
+     storage server inside Serval, in the folder yesquel-tree.path or, without that, in memory.",
 );
 pub(super) const PATH: Property = Property::serval(
     "yesquel-tree.path",
     Kind::Path,
-    "Folder of the storage server inside Serval; load makes it. Instead of yesquel-tree.address.",
+    "Folder of the storage server inside Serval; the load creates it. Replaces yesquel-tree.address.",
 );
 pub(super) const DATABASE: Property =
-    Property::serval("yesquel-tree.database", Kind::Text, "The database; load makes it.").default("ycsb");
+    Property::serval("yesquel-tree.database", Kind::Text, "Name of the database; the load creates it.")
+        .default("ycsb");
 pub(super) const DURABILITY: Property = Property::serval(
     "yesquel-tree.durability",
     Kind::Choice(&["sync", "interval", "none"]),
-    "When a write to the folder of yesquel-tree.path is on disk: before it is done; within \
-     yesquel-tree.sync_interval; when the system likes. A server has a setting of its own.",
+    "When a write to yesquel-tree.path is on disk. sync: before it is acknowledged. interval: within \
+     yesquel-tree.sync_interval. none: when the operating system writes it. A server has a setting of its \
+     own.",
 )
 .default("sync");
 pub(super) const SYNC_INTERVAL: Property = Property::serval(
     "yesquel-tree.sync_interval",
     Kind::MILLISECONDS,
-    "What yesquel-tree.durability=interval may lose in a power cut.",
+    "Time of writes that yesquel-tree.durability=interval may lose in a power failure.",
 )
 .default("100ms")
 .unit("ms");
 pub(super) const CREDENTIAL_FILE: Property = Property::serval(
     "yesquel-tree.credential_file",
     Kind::Path,
-    "File whose first line is the credential, for servers that want one.",
+    "File whose first line is the server's credential, if the server requires one.",
 );
 pub(super) const CONNECT_TIMEOUT: Property = Property::serval(
     "yesquel-tree.connect_timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a connection, and how long operations try for a new one after it was lost.",
+    "Timeout for a connection, and the time for which operations try to reconnect after a connection was \
+     lost.",
 )
 .default("5s")
 .unit("ms");
 pub(super) const TIMEOUT: Property = Property::serval(
     "yesquel-tree.timeout",
     Kind::MILLISECONDS,
-    "How long the server may be silent while an operation waits. Then the connection is given up, with whatever else \
-     is under way on it.",
+    "Longest silence of the server while an operation waits. The connection is then closed, and all \
+     operations in flight on it fail.",
 )
 .default("30s")
 .unit("ms");
 pub(super) const TLS: Property =
-    Property::serval("yesquel-tree.tls", Kind::Flag, "Whether to talk TLS with the server.").default("false");
+    Property::serval("yesquel-tree.tls", Kind::Flag, "Whether to connect with TLS.").default("false");
 pub(super) const TLS_ROOTS: Property = Property::serval(
     "yesquel-tree.tls.roots",
     Kind::Path,
-    "File of the root certificates (PEM) that the server's certificate must go back to; without it, those that \
-     browsers trust.",
+    "PEM file of the root certificates to trust. If unset: those that browsers trust.",
 )
 .aliases(&["yesquel-tree.tls.ca"]);
 
@@ -78,7 +80,7 @@ pub(super) const ALL: &[&Property] = &[
 #[derive(Debug)]
 pub(super) enum Place {
     Memory,
-    Folder(PathBuf, Options),
+    Folder(PathBuf, LogOptions),
     Server(Address, SocketOptions),
 }
 
@@ -139,14 +141,14 @@ fn address(reader: &mut Reader<'_>) -> Option<Address> {
 }
 
 /// What holds for a folder.
-fn options(reader: &mut Reader<'_>) -> Options {
+fn options(reader: &mut Reader<'_>) -> LogOptions {
     let interval = above_zero(reader, &SYNC_INTERVAL);
     let durability = match reader.choice(&DURABILITY) {
         "interval" => Durability::Interval(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)),
         "none" => Durability::None,
         _ => Durability::Sync,
     };
-    Options { durability, ..Options::default() }
+    LogOptions { durability, ..LogOptions::default() }
 }
 
 /// What holds for a server.

@@ -12,6 +12,7 @@
 
 mod client;
 mod link;
+mod node_name;
 mod settings;
 
 pub use client::ZookeeperClient;
@@ -30,21 +31,26 @@ pub const INFO: StoreInfo = StoreInfo {
     name: optional::ZOOKEEPER.name,
     aliases: optional::ZOOKEEPER.aliases,
     summary: optional::ZOOKEEPER.summary,
-    details: "A record is a node /KEY whose data is a JSON object of strings, as YCSB's binding writes it: either tool \
-              reads what the other loaded. The table has no place in it; end zookeeper.connectString with a path \
-              (/benchmark), which a load makes if it is not there, to keep records apart and to remove them with one \
-              deleteall. An insert of a record that is there is an ERROR and leaves it (YCSB calls it OK). An update \
-              reads, changes and writes back for the version it has read, so that none is lost (YCSB's writes over \
-              whatever is there by then), and is NOT_FOUND if there is no record. There are no scans. Values must be \
-              UTF-8. A key is the name of one node: not empty, no '.' or '..', no '/' but one at its beginning, no \
-              control characters, nothing beyond U+D7FF but U+F900 to U+FFEF; others are BAD_REQUEST, and so are \
-              records larger than the servers take (zookeeper.maxbuffer). A batch of inserts is one multi: all or nothing, \
-              but for one that is too large for a request. Asynchronous: clients run on event loops, each with a \
-              session of its own, of which a server takes 60 from one host unless its maxClientCnxns says more. The \
-              driver waits for the network in a thread of its own, so that each answer wakes two threads. A session \
-              that loses its server is given up and a new one opened with the next operation. Servers of version 3.5 \
-              or later. No Kerberos.",
+    details: "A record is a node /KEY whose data is a JSON object of strings, as in YCSB's binding: \
+              either tool reads what the other loaded. The table is not used; end zookeeper.connectString \
+              with a path (/benchmark), which a load creates if it is missing, to keep records apart and \
+              to remove them with one deleteall. An insert of an existing record is an ERROR and leaves \
+              it unchanged (YCSB returns OK). An update reads the record and writes it back for the \
+              version that it read, so that no update is lost (YCSB's overwrites concurrent changes), and \
+              is NOT_FOUND if there is no record. There are no scans. Values must be UTF-8.\n\
+              A key is the name of one node: not empty, not '.' or '..', no '/' except one at its \
+              beginning, no control characters, and above U+D7FF only U+F900 to U+FFEF; others are \
+              BAD_REQUEST, and so are records larger than the servers accept (zookeeper.maxbuffer). A \
+              batch of inserts is one multi: all or nothing, unless it is too large for one request.\n\
+              Asynchronous: clients run on event loops, each with a session of its own; a server accepts \
+              60 sessions from one host unless its maxClientCnxns says more. The driver waits for the \
+              network in a thread of its own, so that each answer wakes two threads. A session that loses \
+              its server is given up, and the next operation opens a new one. Servers of version 3.5 or \
+              later. No Kerberos.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
 };

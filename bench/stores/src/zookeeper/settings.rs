@@ -1,5 +1,6 @@
 //! What can be set, and what comes of it.
 
+use super::node_name::is_node_name;
 use rustls::RootCertStore;
 use serval_model::{
     StoreError,
@@ -15,23 +16,23 @@ const PORT: u16 = 2181;
 const CONNECT: Property = Property::ycsb(
     "zookeeper.connectString",
     Kind::Text,
-    "The servers, host or host:port, with commas between (port 2181 where none is given), and at the end, if wanted, \
-     the path of the node below which the records are: a:2181,b:2181/benchmark.",
+    "Servers, host or host:port, separated by commas (default port 2181), optionally followed by the path \
+     of the node below which the records are: a:2181,b:2181/benchmark.",
 )
 .default("127.0.0.1:2181");
 const SESSION_TIMEOUT: Property = Property::ycsb(
     "zookeeper.sessionTimeout",
     Kind::MILLISECONDS,
-    "Time after which the servers forget a session that they hear nothing of; they hold it between 2 and 20 of their \
-     ticks. A server that says nothing for 2/5 of it is given up.",
+    "Silence after which the servers end a session; they limit it to between 2 and 20 of their ticks. A \
+     server that is silent for 2/5 of it is given up.",
 )
 .default("30000")
 .unit("ms");
 const WATCH: Property = Property::ycsb(
     "zookeeper.watchFlag",
     Kind::Flag,
-    "Whether reads leave a watch on their node, for what watches cost: each change of a node is then told to every \
-     client that has read it. What is told is not looked at.",
+    "Whether reads leave a watch on their node, to measure the cost of watches: each change of a node is \
+     then sent to every client that has read it. Serval ignores the notifications.",
 )
 .default("false");
 const USERNAME: Property =
@@ -41,57 +42,59 @@ const PASSWORD: Property =
 const AUTH: Property = Property::serval(
     "zookeeper.auth",
     Kind::Choice(&["digest", "sasl"]),
-    "How a user name and password are told. digest: as addauth digest does; the servers take any, and compare them \
-     with what a node's list says. sasl: DIGEST-MD5, for servers that know their users.",
+    "Authentication scheme. digest: as addauth digest; the servers accept any user, and compare it with a \
+     node's ACL. sasl: DIGEST-MD5, for servers that know their users.",
 )
 .default("digest");
 const ACL: Property = Property::serval(
     "zookeeper.acl",
     Kind::Choice(&["open", "creator"]),
-    "Who may use the nodes that inserts make: anybody, as with YCSB, or the user who made them only.",
+    "ACL of the nodes that inserts create. open: everyone, as in YCSB. creator: only the user that \
+     created the node.",
 )
 .default("open");
 const TLS: Property = Property::serval(
     "zookeeper.tls",
     Kind::Flag,
-    "Whether to talk TLS with the servers (the port that they call secureClientPort).",
+    "Whether to connect with TLS (to the servers' secureClientPort).",
 )
 .default("false");
 const TLS_CA: Property = Property::serval(
     "zookeeper.tls_ca",
     Kind::Path,
-    "PEM file of the certificates that sign the servers'; needed with zookeeper.tls. A server's must name the host as \
-     zookeeper.connectString does.",
+    "PEM file of the certificates that sign the servers' certificates; needed with zookeeper.tls. A \
+     server's certificate must name the host as zookeeper.connectString does.",
 );
 const TLS_CERTIFICATE: Property = Property::serval(
     "zookeeper.tls_certificate",
     Kind::Path,
-    "PEM file of our own certificate, for servers that ask for one, as they do by default; with zookeeper.tls_key.",
+    "PEM file of the client's certificate, for servers that ask for one, as they do by default; needs \
+     zookeeper.tls_key.",
 );
 const TLS_KEY: Property = Property::serval(
     "zookeeper.tls_key",
     Kind::Path,
-    "PEM file of the private key to zookeeper.tls_certificate.",
+    "PEM file of the private key of zookeeper.tls_certificate.",
 );
 const CONNECT_TIMEOUT: Property = Property::serval(
     "zookeeper.connect_timeout",
     Kind::MILLISECONDS,
-    "Longest wait for a session, log-in included.",
+    "Timeout for a session, including authentication.",
 )
 .default("10s")
 .unit("ms");
 pub(super) const TIMEOUT: Property = Property::serval(
     "zookeeper.timeout",
     Kind::MILLISECONDS,
-    "Longest wait for the answer to a request; then the operation has failed, and may still have been done. Without \
-     it there is no limit but the session's: a slow server shall show as slow.",
+    "Timeout for the answer to a request. The operation then fails, but may still have been performed. If \
+     unset: only the session's timeout, so that a slow server shows as slow.",
 )
 .unit("ms");
 const REQUEST_MAX: Property = Property::serval(
     "zookeeper.maxbuffer",
     Kind::Count { min: 1024, max: i32::MAX as u64 },
-    "Longest request that the servers take, as their jute.maxbuffer says; longer ones are not sent but BAD_REQUEST. A \
-     server would hang up.",
+    "Largest request that the servers accept, as their jute.maxbuffer says. Larger requests are \
+     BAD_REQUEST and are not sent, because a server would close the connection.",
 )
 .default("1048575")
 .unit("bytes");
@@ -247,7 +250,7 @@ fn servers(reader: &mut Reader<'_>, connect_string: &str) -> (Vec<(String, u16)>
             found.push((host.to_owned(), port));
         }
     }
-    let sound = |path: &str| path.split('/').skip(1).all(super::client::is_name);
+    let sound = |path: &str| path.split('/').skip(1).all(is_node_name);
     if root.as_deref().is_some_and(|path| !sound(path)) {
         reader.fault(&CONNECT, "the path at its end is none of ZooKeeper's");
     }

@@ -4,12 +4,13 @@ use serval_model::properties::{Kind, Property, Table};
 
 /// The table that all operations go to.
 pub const TABLE: Property =
-    Property::ycsb("table", Kind::Text, "Table that all operations go to.").default("usertable");
+    Property::ycsb("table", Kind::Text, "Table of all operations.").default("usertable");
 /// Records in the store.
 pub const RECORD_COUNT: Property = Property::ycsb(
     "recordcount",
     Kind::COUNT,
-    "Records in the store once it is loaded. 0 lets a run choose among 2^31-1 keys, as YCSB does; a load needs a number.",
+    "Records in the store after the load. 0: a run chooses among 2^31-1 keys, as in YCSB; a load needs a \
+     number.",
 )
 .default("0")
 .unit("records");
@@ -17,8 +18,8 @@ pub const RECORD_COUNT: Property = Property::ycsb(
 pub const INSERT_START: Property = Property::ycsb(
     "insertstart",
     Kind::COUNT,
-    "Number of the first record that this client loads, and the first that a run chooses from. For loading with \
-     several clients: each has its own insertstart and insertcount.",
+    "Number of the first record that this client loads, and the first that a run chooses from. To load \
+     from several clients, give each its own insertstart and insertcount.",
 )
 .default("0")
 .unit("record number");
@@ -26,47 +27,44 @@ pub const INSERT_START: Property = Property::ycsb(
 pub const INSERT_COUNT: Property = Property::ycsb(
     "insertcount",
     Kind::COUNT,
-    "Records that this client loads; a run chooses among as many. Without it a load inserts recordcount records and a \
-     run chooses among recordcount - insertstart.",
+    "Records that this client loads; a run chooses among as many. If unset: a load inserts recordcount \
+     records, and a run chooses among recordcount - insertstart.",
 )
 .unit("records");
 /// Fields of a record.
 pub const FIELD_COUNT: Property =
     Property::ycsb("fieldcount", Kind::Count { min: 1, max: 100_000 }, "Fields of a record.").default("10");
 /// What field names begin with.
-pub const FIELD_NAME_PREFIX: Property = Property::ycsb(
-    "fieldnameprefix",
-    Kind::Text,
-    "What the names of fields begin with; a number from 0 follows.",
-)
-.default("field");
+pub const FIELD_NAME_PREFIX: Property =
+    Property::ycsb("fieldnameprefix", Kind::Text, "Prefix of field names; a number from 0 follows.")
+        .default("field");
 /// Length of a field.
 pub const FIELD_LENGTH: Property = Property::ycsb(
     "fieldlength",
     Kind::Size,
-    "Length of a field's value: the only one (constant), or the longest.",
+    "Length of a field's value: the only length (constant), or the largest.",
 )
 .default("100")
 .unit("bytes");
 /// Shortest length of a field.
 pub const MIN_FIELD_LENGTH: Property =
-    Property::ycsb("minfieldlength", Kind::Size, "Shortest length of a field's value (uniform, zipfian).")
+    Property::ycsb("minfieldlength", Kind::Size, "Smallest length of a field's value (uniform, zipfian).")
         .default("1")
         .unit("bytes");
 /// How lengths are distributed.
 pub const FIELD_LENGTH_DISTRIBUTION: Property = Property::ycsb(
     "fieldlengthdistribution",
     Kind::Choice(&["constant", "uniform", "zipfian", "histogram", "exacthistogram"]),
-    "How lengths of values are distributed: constant; uniform; zipfian (short ones often); histogram (from a file, \
-     drawn exactly as YCSB does, which is off by one bucket at both ends); exacthistogram (Serval's: bucket b of the \
-     file has (b+1)*BlockSize bytes, as often as it says).",
+    "Distribution of the lengths of values: constant; uniform; zipfian (short values often); histogram \
+     (from a file, drawn exactly as in YCSB, which is off by one bucket at both ends); exacthistogram \
+     (Serval's: bucket b of the file is (b+1)*BlockSize bytes, with the file's frequency).",
 )
 .default("constant");
 /// The file of lengths.
 pub const FIELD_LENGTH_HISTOGRAM: Property = Property::ycsb(
     "fieldlengthhistogram",
     Kind::Path,
-    "File with lengths: 'BlockSize<tab>N', then 'bucket<tab>count' lines, buckets in turn from 0.",
+    "File of lengths: 'BlockSize<tab>N', then 'bucket<tab>count' lines, in order of buckets from 0.",
 )
 .default("hist.txt");
 /// Whether reads read all fields.
@@ -80,7 +78,7 @@ pub const READ_ALL_FIELDS: Property = Property::ycsb(
 pub const READ_ALL_FIELDS_BY_NAME: Property = Property::ycsb(
     "readallfieldsbyname",
     Kind::Flag,
-    "Whether a read of all fields names each of them instead of asking for whatever there is.",
+    "Whether a read of all fields names each field, instead of asking for all.",
 )
 .default("false");
 /// Whether updates write all fields.
@@ -94,8 +92,8 @@ pub const WRITE_ALL_FIELDS: Property = Property::ycsb(
 pub const DATA_INTEGRITY: Property = Property::ycsb(
     "dataintegrity",
     Kind::Flag,
-    "Whether values follow from key and field, and reads compare them (VERIFY in the results). Must be set for the \
-     load too, and needs lengths that are constant.",
+    "Whether values are derived from key and field, and reads verify them (VERIFY in the results). Must \
+     be set for the load too, and needs constant lengths.",
 )
 .default("false");
 /// Share of reads.
@@ -115,31 +113,33 @@ pub const SCAN_PROPORTION: Property =
 pub const READ_MODIFY_WRITE_PROPORTION: Property = Property::ycsb(
     "readmodifywriteproportion",
     Kind::FRACTION,
-    "Share of reads followed by an update of the same record; timed apart and together.",
+    "Share of reads followed by an update of the same record; timed separately and together.",
 )
 .default("0");
 /// Share of deletes.
 pub const DELETE_PROPORTION: Property = Property::ycsb(
     "deleteproportion",
     Kind::FRACTION,
-    "Share of deletes (in YCSB the time series and REST workloads have it; here the core workload too). Later reads \
-     of a deleted record count as NOT_FOUND.",
+    "Share of deletes (in YCSB only of the time series and REST workloads; in Serval also of the core \
+     workload). Later reads of a deleted record count as NOT_FOUND.",
 )
 .default("0");
 /// How keys are chosen.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     Kind::Choice(&["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]),
-    "How keys are chosen: uniform; zipfian (YCSB's: 10^10 ranks hashed onto the keys, so the hottest key gets 3.8 % \
-     whatever their number); latest (the newest often); hotspot; sequential; exponential (the newest often); \
-     exactzipfian (Serval's: Zipf's law over exactly the keys there are, scattered by a bijection).",
+    "Distribution of keys: uniform; zipfian (YCSB's: 10^10 ranks hashed onto the keys, so the hottest key \
+     gets 3.8 % whatever the number of keys); latest (the newest often); hotspot; sequential; exponential \
+     (the newest often); exactzipfian (Serval's: Zipf's law over exactly the existing keys, scattered by \
+     a bijection).",
 )
 .default("uniform");
 /// The exponent of the exact Zipfian.
 pub const ZIPFIAN_EXPONENT: Property = Property::serval(
     "zipfian.exponent",
     Kind::Number { min: 1e-3, max: 100.0 },
-    "Exponent s of requestdistribution=exactzipfian: the key of rank r is chosen in proportion to 1/r^s.",
+    "Exponent s of requestdistribution=exactzipfian: the probability of the key of rank r is proportional \
+     to 1/r^s.",
 )
 .default("0.99");
 /// Share of keys that are hot.
@@ -147,12 +147,9 @@ pub const HOTSPOT_DATA_FRACTION: Property =
     Property::ycsb("hotspotdatafraction", Kind::FRACTION, "Share of the keys that are hot (hotspot).")
         .default("0.2");
 /// Share of operations that go to them.
-pub const HOTSPOT_OPERATION_FRACTION: Property = Property::ycsb(
-    "hotspotopnfraction",
-    Kind::FRACTION,
-    "Share of the operations that go to hot keys (hotspot).",
-)
-.default("0.8");
+pub const HOTSPOT_OPERATION_FRACTION: Property =
+    Property::ycsb("hotspotopnfraction", Kind::FRACTION, "Share of the operations on hot keys (hotspot).")
+        .default("0.8");
 /// Percentile of the exponential.
 pub const EXPONENTIAL_PERCENTILE: Property = Property::ycsb(
     "exponential.percentile",
@@ -169,49 +166,51 @@ pub const EXPONENTIAL_FRACTION: Property = Property::ycsb(
 .default("0.8571428571");
 /// Shortest scan.
 pub const MIN_SCAN_LENGTH: Property =
-    Property::ycsb("minscanlength", Kind::POSITIVE, "Records that a scan reads at least.")
+    Property::ycsb("minscanlength", Kind::POSITIVE, "Smallest number of records of a scan.")
         .default("1")
         .unit("records");
 /// Longest scan.
 pub const MAX_SCAN_LENGTH: Property =
-    Property::ycsb("maxscanlength", Kind::POSITIVE, "Records that a scan reads at most.")
+    Property::ycsb("maxscanlength", Kind::POSITIVE, "Largest number of records of a scan.")
         .default("1000")
         .unit("records");
 /// How scan lengths are distributed.
 pub const SCAN_LENGTH_DISTRIBUTION: Property = Property::ycsb(
     "scanlengthdistribution",
     Kind::Choice(&["uniform", "zipfian"]),
-    "How the lengths of scans are distributed: uniform, or zipfian (short ones often).",
+    "Distribution of the lengths of scans: uniform, or zipfian (short scans often).",
 )
 .default("uniform");
 /// Order of keys.
 pub const INSERT_ORDER: Property = Property::ycsb(
     "insertorder",
     Kind::Text,
-    "hashed: keys are hashes of record numbers, so that inserts in turn scatter. uniform: keys are numbers of \
-     insertrange, in an order that looks random. Anything else: keys are the numbers.",
+    "Form of keys. hashed: hashes of record numbers, so that sequential inserts scatter. uniform: numbers \
+     of insertrange, in an order that looks random. Any other value: the record numbers.",
 )
 .default("hashed");
 /// Range of keys.
 pub const INSERT_RANGE: Property = Property::serval(
     "insertrange",
     Kind::Text,
-    "Numbers that keys have with insertorder=uniform, both ends included: 0..72000000. Keys that are loaded are uniform in \
-     it and none is there twice; records beyond its size follow on its end. zeropadding is the digits of its end \
-     unless it is given.",
+    "Numbers in keys with insertorder=uniform, both ends included: 0..72000000. Loaded keys are distinct \
+     and uniform in the range; records beyond its size follow its end. If zeropadding is not given, it is \
+     the number of digits of the range's end.",
 );
 /// Order within the range of keys.
 pub const INSERT_RANGE_SEED: Property = Property::serval(
     "insertrange.seed",
     Kind::COUNT,
-    "Says in which order the numbers of insertrange are taken. Loads and runs on the same records need the same.",
+    "Seed of the order in which the numbers of insertrange are used. Loads and runs on the same records \
+     need the same seed.",
 )
 .default("0");
 /// Digits of a key.
 pub const ZERO_PADDING: Property = Property::ycsb(
     "zeropadding",
     Kind::Count { min: 0, max: 1000 },
-    "Digits of a key's number at least; with insertorder=ordered, enough of them make the order of keys that of numbers.",
+    "Smallest number of digits of a key's number. With insertorder=ordered and enough digits, keys sort \
+     as their numbers.",
 )
 .default("1")
 .unit("digits");
@@ -219,7 +218,7 @@ pub const ZERO_PADDING: Property = Property::ycsb(
 pub const INSERT_RETRY_LIMIT: Property = Property::ycsb(
     "core_workload_insertion_retry_limit",
     Kind::COUNT,
-    "How often a load tries an insert again that failed.",
+    "Number of times that a load retries a failed insert.",
 )
 .default("0")
 .unit("times");
@@ -227,7 +226,7 @@ pub const INSERT_RETRY_LIMIT: Property = Property::ycsb(
 pub const INSERT_RETRY_INTERVAL: Property = Property::ycsb(
     "core_workload_insertion_retry_interval",
     Kind::SECONDS,
-    "Time before an insert is tried again, times a random number from 0.8 to 1.2.",
+    "Time before an insert is retried, multiplied by a random number from 0.8 to 1.2.",
 )
 .default("3")
 .unit("s");
@@ -235,7 +234,7 @@ pub const INSERT_RETRY_INTERVAL: Property = Property::ycsb(
 pub const INSERT_KEEP_GOING: Property = Property::ycsb(
     "core_workload_insertion_keep_going_on_error",
     Kind::Flag,
-    "Whether a load's client goes on after an insert that failed for good; otherwise it stops.",
+    "Whether a load's client continues after an insert that failed for good; otherwise it stops.",
 )
 .default("false");
 /// Bytes of random values.
@@ -250,16 +249,16 @@ pub const FIELD_VALUES: Property = Property::serval(
 pub const COMPRESSIBILITY: Property = Property::serval(
     "compressibility",
     Kind::FRACTION,
-    "Share of each value that is one repeated character; the rest is random (fieldvalues). 0 leaves compressors \
-     0.8 of the size, 0.5 about 0.4.",
+    "Share of each value that is one repeated character; the rest is random (fieldvalues). 0 compresses \
+     to 0.8 of the size, 0.5 to about 0.4.",
 )
 .default("0");
 /// Records a batch.
 pub const BATCH_SIZE: Property = Property::serval(
     "batchsize",
     Kind::Count { min: 1, max: 1_000_000 },
-    "Records that a load sends as one batch, if the store has a faster way than one by one. Above 1 the times are \
-     those of batches (INSERT-BATCH).",
+    "Records that a load sends as one batch, if the store has a faster way than single inserts. Above 1 \
+     the times are those of batches (INSERT-BATCH).",
 )
 .default("1")
 .unit("records")
@@ -268,8 +267,9 @@ pub const BATCH_SIZE: Property = Property::serval(
 pub const EXPECTED_OPERATIONS: Property = Property::serval(
     "expectedoperations",
     Kind::COUNT,
-    "Operations that a run bounded by time is expected to do: lays out the key range of a Zipfian run that inserts. \
-     Without it: target x time, or 1000/s a client. Running out of the range is reported.",
+    "Expected number of operations of a run that is bounded by time; sets the key range of a Zipfian run \
+     that inserts. If unset: target x time, or 1000/s per client. A run that exceeds the range reports \
+     it.",
 )
 .unit("operations");
 

@@ -7,15 +7,15 @@ use serval_model::properties::{Kind, Property, Table};
 const DISTRIBUTIONS: Kind =
     Kind::Choice(&["uniform", "zipfian", "hotspot", "exponential", "sequential", "exactzipfian"]);
 
-const SAME: &str = "As requestdistribution, and without it that, for this verb alone.";
+const SAME: &str = "Distribution of the URLs of this verb. If unset: requestdistribution.";
 
 /// A constant of Zipf's law.
 const EXPONENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
 
-const EXPONENT_MEANING: &str = "Zipf's constant for this verb, with requestdistribution zipfian (below 1) or exactzipfian (any above 0).";
+const EXPONENT_MEANING: &str = "Exponent of Zipf's law for this verb, with requestdistribution zipfian (below 1) or exactzipfian (above 0).";
 
 const TOP: &str =
-    "How many URLs of the trace are used, the first ones; all if it has fewer, or without this.";
+    "Number of URLs used, from the start of the trace. If unset, or if the trace has fewer: all.";
 
 /// The properties of one verb.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +42,7 @@ macro_rules! verb {
             concat!(
                 "File of the URLs for HTTP ",
                 $http,
-                ", one a line; the store puts its prefix before them. Read only \
-                 if ",
+                ", one per line; the store prepends its prefix. Read only if ",
                 $word,
                 "proportion is above 0."
             ),
@@ -105,22 +104,25 @@ verb!(
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     DISTRIBUTIONS,
-    "How a URL is chosen from a trace: uniform; zipfian (YCSB's formula, the first line the most popular, nothing \
-     scattered); hotspot (the first lines); exponential (likewise); sequential (line by line, all clients together, and \
-     again from the start: the trace as it was recorded); exactzipfian (Serval's: Zipf's law itself).",
+    "Distribution of the URLs of a trace: uniform; zipfian (YCSB's formula, the first line the most \
+     popular, not scattered); hotspot (the first lines); exponential (the first lines); sequential (line \
+     by line over all clients, then again from the start: the trace as recorded); exactzipfian (Serval's: \
+     Zipf's law itself).",
 )
 .default("uniform");
 /// Zipf's constant of sizes.
 pub const SIZE_EXPONENT: Property = Property::ycsb(
     "insertsizezipfconstant",
     EXPONENT,
-    "Zipf's constant of the sizes of bodies, from 1 to fieldlength, with fieldlengthdistribution=zipfian; below 1.",
+    "Exponent of Zipf's law for the sizes of bodies, from 1 to fieldlength, with \
+     fieldlengthdistribution=zipfian; below 1.",
 )
 .default("0.99");
 /// YCSB's file that it does not read.
 pub const SIZE_FILE: Property = Property::ignored(
     "fieldlengthdistfile",
-    "YCSB names it and does not read it; with fieldlengthdistribution=histogram the file is fieldlengthhistogram.",
+    "YCSB defines it and does not read it; with fieldlengthdistribution=histogram the file is \
+     fieldlengthhistogram.",
 );
 
 /// The REST workload's table.

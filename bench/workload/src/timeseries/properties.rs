@@ -8,8 +8,8 @@ use serval_model::properties::{Kind, Property, Table};
 pub const RECORD_COUNT: Property = Property::ycsb(
     "recordcount",
     Kind::COUNT,
-    "Data points that a load writes, and among whose timestamps a run's queries choose: recordcount divided by the \
-     number of series, rounded down. 0 stands for 2^31-1, as in YCSB; a load needs a number.",
+    "Data points of a load, which also sets the timestamps that a run's queries choose from: recordcount \
+     divided by the number of series, rounded down. 0: 2^31-1, as in YCSB; a load needs a number.",
 )
 .default("0")
 .unit("data points");
@@ -17,24 +17,25 @@ pub const RECORD_COUNT: Property = Property::ycsb(
 pub const INSERT_COUNT: Property = Property::ycsb(
     "insertcount",
     Kind::COUNT,
-    "Data points that a load writes, if not recordcount. The range of random timestamps and of queries stays that of \
-     recordcount.",
+    "Data points of a load, if not recordcount. The range of random timestamps and of queries remains \
+     that of recordcount.",
 )
 .unit("data points");
 /// The first timestamp.
 pub const INSERT_START: Property = Property::ycsb(
     "insertstart",
     Kind::Count { min: 0, max: i64::MAX as u64 },
-    "The first timestamp (not a record number, as in the core workload). Without it: the time of the start less one \
-     interval, so that a run's queries do not meet what a load wrote earlier. Set it to the same for both.",
+    "First timestamp (not a record number, as in the core workload). If unset: the time of the start less \
+     one interval, so that a run's queries do not meet what a load wrote earlier. Set the same value for \
+     both.",
 )
 .unit("since 1970, in ms if timestampunits is MILLISECONDS, otherwise in s");
 /// Keys.
 pub const KEYS: Property = Property::ycsb(
     "fieldcount",
     Kind::POSITIVE,
-    "Keys of time series (metrics), not fields as in the core workload. There must be at least as many as clients: \
-     each client writes the series of keys of its own.",
+    "Number of keys of time series (metrics), not of fields as in the core workload. Must be at least the \
+     number of clients: each client writes the series of its own keys.",
 )
 .default("10")
 .unit("keys");
@@ -73,15 +74,15 @@ pub const TIMESTAMP_UNITS: Property = Property::ycsb(
 pub const RANDOM_TIMESTAMPS: Property = Property::ycsb(
     "randomwritetimestamporder",
     Kind::Flag,
-    "Whether timestamps are written in random order, each once, instead of rising.",
+    "Whether timestamps are written in random order, each once, instead of in increasing order.",
 )
 .default("false");
 /// Order of series.
 pub const RANDOM_SERIES: Property = Property::ycsb(
     "randomtimeseriesorder",
     Kind::Flag,
-    "Whether keys and tag values are shuffled. The order is the same for all runs, so that a run asks for series that \
-     a load wrote (YCSB's differs from run to run). Not with dataintegrity.",
+    "Whether keys and tag values are shuffled. The order is the same for all runs, so that a run queries \
+     series that a load wrote (YCSB's differs from run to run). Not with dataintegrity.",
 )
 .default("true");
 /// Type of values.
@@ -94,15 +95,16 @@ pub const VALUE_TYPE: Property = Property::ycsb(
 .default("floats");
 /// Tags.
 pub const TAG_COUNT: Property =
-    Property::ycsb("tagcount", Kind::Count { min: 0, max: TAGS_MAX }, "Tags of a time series.")
+    Property::ycsb("tagcount", Kind::Count { min: 0, max: TAGS_MAX }, "Tags per time series.")
         .default("4")
         .unit("tags");
 /// Values a tag.
 pub const TAG_CARDINALITY: Property = Property::ycsb(
     "tagcardinality",
     Kind::Numbers,
-    "Values of each tag, separated by commas. Tags without a number have 1 value, numbers without a tag are ignored. \
-     Their product is the number of series a key. Put 1s first: YCSB's order of writing leaves out series after them.",
+    "Number of values of each tag, separated by commas. Tags without a number have 1 value; numbers \
+     without a tag are ignored. The product is the number of series per key. Put 1s first: YCSB's order \
+     of writing leaves out the series after them.",
 )
 .default("1, 2, 4, 8")
 .unit("values");
@@ -123,30 +125,30 @@ pub const TAG_VALUE_LENGTH: Property = Property::ycsb(
 pub const PAIR_DELIMITER: Property = Property::ycsb(
     "tagpairdelimiter",
     Kind::Text,
-    "What stands between a name and its value in queries: AA=AB, YCSBTS=1483228800.",
+    "Delimiter between a name and its value in queries: AA=AB, YCSBTS=1483228800.",
 )
 .default("=");
 /// Between the parts of a delete.
 pub const DELETE_DELIMITER: Property = Property::ycsb(
     "deletedelimiter",
     Kind::Text,
-    "What stands between key, tags and timestamp in the key of a delete: AA:AA=AB:YCSBTS=1483228800.",
+    "Delimiter between key, tags and timestamp in the key of a delete: AA:AA=AB:YCSBTS=1483228800.",
 )
 .default(":");
 /// Sparsity.
 pub const SPARSITY: Property = Property::ycsb(
     "sparsity",
     Kind::FRACTION,
-    "How sparse series are. YCSB's rule: from a write to the next it is max(1, uniform below floor(sparsity x series \
-     a key)) series on, so that far fewer points are written than the number says. With exacttimeseries: the share of \
-     points left out.",
+    "Sparsity of the series. YCSB's rule: each write advances by max(1, uniform below floor(sparsity x \
+     series per key)) series, so that far fewer points are written than the number says. With \
+     exacttimeseries: the share of points left out.",
 )
 .default("0.00");
 /// Series that lag.
 pub const DELAYED_SERIES: Property = Property::ycsb(
     "delayedseries",
     Kind::FRACTION,
-    "Share of the series, the first, whose inserts carry timestamps from before: series number i lags i mod \
+    "Share of the series (the first ones) whose inserts carry earlier timestamps: series i lags by i mod \
      delayedintervals intervals.",
 )
 .default("0.10");
@@ -154,7 +156,7 @@ pub const DELAYED_SERIES: Property = Property::ycsb(
 pub const DELAYED_INTERVALS: Property = Property::ycsb(
     "delayedintervals",
     Kind::Count { min: 0, max: i32::MAX as u64 },
-    "One more than the intervals that a delayed series lags at most; 0 and 1 are no delay.",
+    "One more than the largest lag of a delayed series, in intervals. 0 and 1: no delay.",
 )
 .default("5")
 .unit("timestampinterval");
@@ -162,7 +164,7 @@ pub const DELAYED_INTERVALS: Property = Property::ycsb(
 pub const QUERY_TIMESPAN: Property = Property::ycsb(
     "querytimespan",
     Kind::Count { min: 0, max: i32::MAX as u64 },
-    "Time from the first to the last timestamp of a query; 0 asks for one timestamp. Not with dataintegrity.",
+    "Time from the first to the last timestamp of a query. 0: a single timestamp. Not with dataintegrity.",
 )
 .default("0")
 .unit("as timestamps; with exacttimeseries timestampunits");
@@ -178,7 +180,7 @@ pub const QUERY_RANDOM_TIMESPAN: Property = Property::ycsb(
 pub const QUERY_TIMESPAN_DELIMITER: Property = Property::ycsb(
     "querytimespandelimiter",
     Kind::Text,
-    "What stands between the first and the last timestamp of a query: YCSBTS=123,456.",
+    "Delimiter between the first and the last timestamp of a query: YCSBTS=123,456.",
 )
 .default(",");
 /// Name of grouping.
@@ -195,11 +197,11 @@ pub const GROUP_BY_FUNCTION: Property = Property::ycsb(
 pub const GROUP_BY_KEYS: Property = Property::ycsb(
     "groupbykeys",
     Kind::Numbers,
-    "For each tag, separated by commas: 1 when queries group by it, naming it without a value; 0 when not.",
+    "For each tag, separated by commas: 1 if queries group by it and name it without a value, else 0.",
 );
 /// Name of downsampling.
 pub const DOWNSAMPLING_KEY: Property =
-    Property::ycsb("downsamplingkey", Kind::Text, "Name of downsampling in reads and scans.")
+    Property::ycsb("downsamplingkey", Kind::Text, "Name of the downsampling function in reads and scans.")
         .default("YCSBDS");
 /// Downsampling function.
 pub const DOWNSAMPLING_FUNCTION: Property = Property::ycsb(
@@ -212,45 +214,45 @@ pub const DOWNSAMPLING_FUNCTION: Property = Property::ycsb(
 pub const DOWNSAMPLING_INTERVAL: Property = Property::ycsb(
     "downsamplinginterval",
     Kind::Count { min: 0, max: i32::MAX as u64 },
-    "Time that becomes one point by downsampling; passed on as it is.",
+    "Time that downsampling combines into one point; passed to the store unchanged.",
 )
 .unit("the store's");
 /// How keys are chosen.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     Kind::Choice(&["uniform", "sequential", "zipfian", "hotspot"]),
-    "How the keys of reads are chosen; those of scans and deletes are uniform. zipfian is YCSB's, as in the core \
-     workload.",
+    "Distribution of the keys of reads; scans and deletes choose uniformly. zipfian is YCSB's, as in the \
+     core workload.",
 )
 .default("uniform");
 /// Whether values can be checked.
 pub const DATA_INTEGRITY: Property = Property::ycsb(
     "dataintegrity",
     Kind::Flag,
-    "Whether values follow from tags and timestamp, and reads compare them (VERIFY in the results). Must be set for \
-     the load too. Needs valuetype=integers, randomtimeseriesorder=false and insertstart; not with grouping, \
-     downsampling or querytimespan.",
+    "Whether values are derived from tags and timestamp, and reads verify them (VERIFY in the results). \
+     Must be set for the load too. Needs valuetype=integers, randomtimeseriesorder=false and insertstart; \
+     not with grouping, downsampling or querytimespan.",
 )
 .default("false");
 /// Whether YCSB's slips are mended.
 pub const EXACT: Property = Property::serval(
     "exacttimeseries",
     Kind::Flag,
-    "Mends what YCSB does otherwise than it says: sparsity is a share; every series is written whatever tagcardinality; \
-     delays, updates and query spans count in timestampunits; random timestamps begin at insertstart; values of \
-     dataintegrity follow from the key too and from the timestamp that is stored, and a read of nothing is an error. \
-     Set it for load and run alike.",
+    "Whether to correct YCSB's deviations from its own description: sparsity is a share; every series is \
+     written, whatever tagcardinality is; delays, updates and query spans count in timestampunits; random \
+     timestamps begin at insertstart; dataintegrity derives values also from the key, and from the stored \
+     timestamp; an empty read is an error. Set it for load and run alike.",
 )
 .default("false");
 /// YCSB's slip.
 pub const DELAYED_SERIES_SLIP: Property = Property::ignored(
     "delayedSeries",
-    "YCSB's own time series files write it so, but YCSB, as Serval, reads delayedseries.",
+    "YCSB's own time series files use this spelling, but YCSB, as Serval, reads delayedseries.",
 );
 /// YCSB's slip.
 pub const DELAYED_INTERVALS_SLIP: Property = Property::ignored(
     "delayedIntervals",
-    "YCSB's own time series files write it so, but YCSB, as Serval, reads delayedintervals.",
+    "YCSB's own time series files use this spelling, but YCSB, as Serval, reads delayedintervals.",
 );
 
 /// Longest name. A client holds several in memory.
