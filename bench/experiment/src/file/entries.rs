@@ -1,6 +1,6 @@
 //! What an experiment file of a sweep or search asks for.
 
-use super::{GroupEntry, Point};
+use super::{group::GroupEntry, lines::PropertyLine, points::Point};
 use crate::promise::Promise;
 use serval_model::properties::Origin;
 use serval_runner::pacing::Arrivals;
@@ -44,11 +44,6 @@ impl PointOrder {
 /// Names of arrivals in files and on the command line.
 pub const ARRIVALS: [(&str, Arrivals); 3] =
     [("poisson", Arrivals::Poisson), ("uniform", Arrivals::Uniform), ("client", Arrivals::Client)];
-
-/// The name of a value in a list of names.
-pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
-    names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
-}
 
 /// How every run is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,9 +109,6 @@ pub enum Question {
     /// The highest rate that keeps a promise.
     Max(Promise),
 }
-
-/// A property with who set it.
-pub type PropertyLine = (String, String, Origin);
 
 /// A store of an experiment.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,10 @@
 //! `[group]`: several client processes that do the work of one
 //! (`docs/coordination.md`).
 
-use super::{PropertyLine, name_of, reader::Table};
+use super::{
+    lines::{PropertyLine, name_of},
+    reader::Table,
+};
 use serval_coordination::{group::OnLost, properties as p};
 use serval_model::{
     properties::{Origin, Property, units::format_duration},

@@ -2,20 +2,25 @@
 
 mod entries;
 mod group;
+mod lines;
+mod numbered_phases;
+mod phase_entries;
 mod phases;
 mod points;
 mod reader;
+mod scale;
 mod series;
 mod write;
 
 pub use entries::{
-    ARRIVALS, ExperimentFile, PointOrder, PropertyLine, Question, RunSettings, StatePolicy, StoreEntry,
-    WorkloadEntry, name_of,
+    ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
 };
 pub use group::{GroupEntry, LOST};
-pub use phases::{
+pub use lines::{PropertyLine, name_of};
+pub(crate) use lines::{add_workload_file, set_lines};
+pub use numbered_phases::{asks_for_phases, of_properties};
+pub use phase_entries::{
     At, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY, WAIT_TIMEOUT,
-    asks_for_phases, of_properties,
 };
 pub use points::{POINTS, POINTS_MAX, Point, parse_points};
 

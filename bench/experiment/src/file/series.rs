@@ -1,8 +1,12 @@
 //! Files of sweeps and searches.
 
 use super::{
-    ARRIVALS, CURVES_MAX, ExperimentFile, POINTS, Point, PointOrder, Question, REPEATS_MAX, RunSettings,
-    StatePolicy, StoreEntry, WorkloadEntry, group, points,
+    CURVES_MAX, REPEATS_MAX,
+    entries::{
+        ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
+    },
+    group,
+    points::{self, POINTS, Point},
     reader::{Source, Table},
 };
 use crate::promise::Promise;

@@ -7,10 +7,10 @@ mod conduct;
 pub use conduct::LookingOn;
 
 use crate::{
-    file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, fault_at},
+    file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, add_workload_file, fault_at, set_lines},
     sweep::curves::IN_PROCESS,
 };
-use serval_coordination::properties as group;
+use serval_coordination::properties::{self as group, is_of_group};
 use serval_group::{Leading, Part, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
@@ -34,34 +34,17 @@ pub struct Phases {
     clients: u64,
 }
 
-fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
-    for (name, value, origin) in lines {
-        properties.set(name.clone(), value.clone(), origin.clone());
-    }
-}
-
 /// Puts what a workload's file says into its phase. What is set for all phases, for the store
 /// or for the phase wins over it.
 pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
     let mut faults = Vec::new();
-    let over: Vec<String> =
+    let common: Vec<String> =
         file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
+    let overridden = |name: &str| common.iter().any(|set| set == name);
     for phase in &mut file.phases {
         let Some(path) = phase.workload.take() else { continue };
-        let mut all = Properties::new();
-        if serval_scripts::is_script(&path.to_string_lossy()) {
-            let origin = phase.origin.clone().unwrap_or(Origin::Program("the experiment"));
-            let path = std::path::absolute(&path).unwrap_or(path);
-            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
-        } else if let Err(more) = all.load_file(&path) {
-            faults.extend(more.0);
-            continue;
-        }
-        let own: Vec<String> = phase.properties.iter().map(|(name, _, _)| name.clone()).collect();
-        let wanted = |name: &str| !over.iter().chain(&own).any(|over| over == name);
-        let lines = all.iter().filter(|(name, _)| wanted(name));
-        let lines = lines.map(|(name, set)| (name.to_owned(), set.value.clone(), set.origin.clone()));
-        phase.properties.extend(lines.collect::<Vec<_>>());
+        let added = add_workload_file(&mut phase.properties, path, &phase.origin, &overridden);
+        faults.extend(added.err().into_iter().flat_map(|more| more.0));
     }
     (file, faults)
 }
@@ -397,10 +380,6 @@ impl Phases {
     fn in_process(&self) -> bool {
         IN_PROCESS.contains(&self.store.name)
     }
-}
-
-fn is_of_group(name: &str) -> bool {
-    name.starts_with("coordination.") || name.starts_with("barrier-")
 }
 
 fn later(kind: &str) -> String {

@@ -1,7 +1,7 @@
 //! Carrying an experiment out: one run after the other.
 
 use super::{
-    curves::{CurvePlan, Experiment},
+    curves::{CurvePlan, Experiment, REPEATED_RATES},
     datasets::{Records, Stores},
     made,
 };
@@ -129,7 +129,7 @@ impl Experiment {
         let question = &file.question;
         let points = match question {
             Question::Sweep(points) => points.len(),
-            Question::Max(_) => super::highest::RATES,
+            Question::Max(_) => REPEATED_RATES,
         };
         let curves = self.curves.iter().map(|curve| Curve {
             name: curve.name.clone(),

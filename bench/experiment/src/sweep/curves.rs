@@ -5,10 +5,11 @@
 use crate::{
     file::{
         CURVES_MAX, ExperimentFile, GroupEntry, PropertyLine, Question, StatePolicy, StoreEntry,
-        WorkloadEntry, fault_at,
+        WorkloadEntry, add_workload_file, fault_at, set_lines,
     },
     journal::clean,
 };
+use serval_coordination::properties::is_of_group;
 use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
 use serval_plan::{Plan, Request, embedded::Kept, properties as p};
@@ -57,6 +58,9 @@ const OF_RUNS: &[&Property] = &[
 /// Stores whose records end with the object that holds them, and which are
 /// empty when opened anew.
 pub(crate) const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
+
+/// Rates around the one that halving finds, which a search for the highest rate repeats.
+pub(super) const REPEATED_RATES: usize = 4;
 
 /// How a store's records are brought back to where the load left them.
 #[derive(Debug, Clone, Copy)]
@@ -122,37 +126,19 @@ pub struct Experiment {
     pub(crate) datasets: Vec<Dataset>,
 }
 
-fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
-    for (name, value, origin) in lines {
-        properties.set(name.clone(), value.clone(), origin.clone());
-    }
-}
-
-/// The file with what its workloads' files say in it: whole, wherever it is read
-/// next. What `[properties]` sets wins over these files, and so is left out.
+/// The file with the properties of its workloads' files in it, so that it can be read
+/// anywhere. What `[properties]` sets wins over these files.
 fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
     let mut faults = Vec::new();
-    let over: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
+    let common: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
+    // A workload file's counts are toys, and its clients and rates those of a single run.
+    let overridden = |name: &str| {
+        CONDUCTED.iter().any(|(property, _)| property.name == name) || common.iter().any(|set| set == name)
+    };
     for workload in &mut file.workloads {
         let Some(path) = workload.file.take() else { continue };
-        let mut all = Properties::new();
-        if serval_scripts::is_script(&path.to_string_lossy()) {
-            let origin = workload.origin.clone().unwrap_or(Origin::Program("the experiment"));
-            let path = std::path::absolute(&path).unwrap_or(path);
-            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
-        } else if let Err(more) = all.load_file(&path) {
-            faults.extend(more.0);
-            continue;
-        }
-        // A workload file's counts are toys, and its clients and rates those of a
-        // single run.
-        let conducted = |name: &str| CONDUCTED.iter().any(|(property, _)| property.name == name);
-        let own: Vec<String> = workload.properties.iter().map(|(name, _, _)| name.clone()).collect();
-        let wanted = |name: &str| !conducted(name) && !over.iter().chain(&own).any(|over| over == name);
-        let lines = all.iter().filter(|(name, _)| wanted(name));
-        let lines =
-            lines.map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()));
-        workload.properties.extend(lines.collect::<Vec<_>>());
+        let added = add_workload_file(&mut workload.properties, path, &workload.origin, &overridden);
+        faults.extend(added.err().into_iter().flat_map(|more| more.0));
     }
     if faults.is_empty() { Ok(file) } else { Err(Faults(faults)) }
 }
@@ -185,21 +171,20 @@ fn properties(
 
 /// The group that a file asks for: by `[group]`, or by the same properties.
 fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
-    let of_groups = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
     let mut faults = Vec::new();
     for (name, _, origin) in file
         .stores
         .iter()
         .flat_map(|store| &store.properties)
         .chain(file.workloads.iter().flat_map(|workload| &workload.properties))
-        .filter(|(name, _, _)| of_groups(name))
+        .filter(|(name, _, _)| is_of_group(name))
     {
         let problem = format!("{name}: one group makes all runs: set it in [group], or in [properties]");
         faults.push(Fault { origin: Some(origin.clone()), problem });
     }
     let mut all = Properties::new();
     let lines: Vec<PropertyLine> =
-        file.properties.iter().filter(|(name, _, _)| of_groups(name)).cloned().collect();
+        file.properties.iter().filter(|(name, _, _)| is_of_group(name)).cloned().collect();
     set_lines(&mut all, &lines);
     set_lines(&mut all, &file.group.as_ref().map_or(Vec::new(), GroupEntry::properties));
     match settings::meeting(&all, "run") {

@@ -1,7 +1,10 @@
 //! The highest rate that keeps a promise: halving, then repeats around it, then
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
-use super::conduct::{ConductError, Conductor, Job, Ran, window};
+use super::{
+    conduct::{ConductError, Conductor, Job, Ran, window},
+    curves::REPEATED_RATES,
+};
 use crate::{journal::JournalError, promise::Promise};
 use serval_model::properties::Faults;
 use serval_plan::PlanError;
@@ -18,9 +21,6 @@ const ABOVE: f64 = 1.05;
 
 /// How exactly halving finds the rate, as a share of the saturation.
 const HALVED_TO: f64 = 0.05;
-
-/// Rates around it that are repeated.
-pub(super) const RATES: usize = 4;
 
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
@@ -60,7 +60,7 @@ impl Bracket {
         let width = self.broken - self.kept;
         let low = (self.kept - width / 2.0).max(self.broken / 10.0);
         let high = self.broken + width / 2.0;
-        (0..RATES).map(|i| low + (high - low) * i as f64 / (RATES - 1) as f64).collect()
+        (0..REPEATED_RATES).map(|i| low + (high - low) * i as f64 / (REPEATED_RATES - 1) as f64).collect()
     }
 }
 
@@ -171,7 +171,7 @@ impl Conductor<'_> {
         let settings = self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..settings.repeats as u32 {
-            for (turn, point) in self.order(RATES, repeat).into_iter().enumerate() {
+            for (turn, point) in self.order(REPEATED_RATES, repeat).into_iter().enumerate() {
                 for curve in self.curves_from(turn + repeat as usize) {
                     let Some(bracket) = brackets[curve] else { continue };
                     let rate = bracket.around()[point];
