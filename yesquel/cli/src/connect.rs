@@ -8,7 +8,7 @@ use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
-    /// The server: host:port, host, or the path of a Unix socket, which has a `/` (./s1.sock)
+    /// Server: host:port, host (port 7411), or the path of a Unix socket, with a `/` (./s1.sock)
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
@@ -17,16 +17,16 @@ pub(crate) struct ServerArguments {
 
 #[derive(Debug, Args)]
 struct ConnectOptions {
-    /// Encrypt, and trust servers whose certificate browsers trust
+    /// Encrypt, and trust the certificates that browsers trust
     #[arg(long, global = true)]
     tls: bool,
-    /// Encrypt, and trust servers that were signed by a certificate of this file (PEM)
+    /// Encrypt, and trust certificates signed by one in this PEM file
     #[arg(long, value_name = "FILE", global = true)]
     tls_ca: Option<PathBuf>,
-    /// The file with the server's credential
+    /// File whose first line is the server's credential
     #[arg(long, value_name = "FILE", global = true, env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// Seconds that a connection may take in all, a day at most
+    /// Timeout for a connection, seconds, at most a day
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds,
         allow_negative_numbers = true, global = true)]
     connect_timeout: Duration,

@@ -8,9 +8,9 @@ use std::io::{BufRead, IsTerminal, Write};
 pub(crate) enum DatabasesCommand {
     /// List the databases of a server, with their maps
     List(ListArguments),
-    /// Make a database; its name has no `/`, for DATABASE/MAP is cut at the first one
+    /// Create a database; its name must not contain `/`
     Create(DatabaseArguments),
-    /// Drop a database with all that is in it
+    /// Drop a database with all its contents
     Drop(DropArguments),
 }
 
@@ -18,7 +18,7 @@ pub(crate) enum DatabasesCommand {
 pub(crate) struct ListArguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct ListArguments {
 pub(crate) struct DatabaseArguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// The database
+    /// Name of the database
     name: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct DatabaseArguments {
 pub(crate) struct DropArguments {
     #[command(flatten)]
     named: DatabaseArguments,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }

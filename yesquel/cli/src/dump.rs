@@ -15,25 +15,25 @@ use std::{
     time::Duration,
 };
 
-const ABOUT: &str = "The text is that of sqlite3's .dump, of one moment of the database: sqlite3 and yesquel shell make \
-    the same database of it. Text that is no UTF-8, or has a zero byte in it, is written as CAST(X'..' AS TEXT).";
+const ABOUT: &str = "The text is that of sqlite3's .dump, from one snapshot of the database: sqlite3 and yesquel shell \
+    recreate the same database from it. Text that is not UTF-8, or has a zero byte, is written as CAST(X'..' AS TEXT).";
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Dump {
-    /// The database: an address, a file that holds one, or a plain SQLite file
+    /// Database: an address, a file that holds one, or a plain SQLite file
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Tables, as LIKE has them (user%), with their indexes and triggers; all, if none is named
+    /// Tables, as LIKE patterns (user%), with their indexes and triggers [default: all]
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
-    /// Into this file, which is replaced when all is written; or a pipe, or a device
+    /// File, replaced when the dump is complete; or a pipe, or a device
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Rows only
+    /// Print rows only
     #[arg(long, conflicts_with = "schema_only")]
     data_only: bool,
-    /// No rows
+    /// Print the schema only
     #[arg(long)]
     schema_only: bool,
 }

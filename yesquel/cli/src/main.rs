@@ -24,11 +24,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use failure::CliError;
 use std::{io::Write, process::ExitCode};
 
-/// For scripts; `docs/yesquel/commands.md` lists them too.
+/// Exit statuses, as `docs/yesquel/commands.md` lists them.
 const STATUSES: &str = "Exit status: 0 done; 1 not done, and the message says why; 2 asked for wrongly, or not agreed \
     to; 3 there is no such database, map or key; 4 no connection to the server; 130 ended by Ctrl-C.";
 
-/// A storage server for ordered maps with transactions, and what looks after it.
+/// Yesquel: a SQL store on transactional ordered maps. Its server, its shell, and its tools.
 #[derive(Debug, Parser)]
 #[command(name = "yesquel", version, propagate_version = true, max_term_width = 100, after_help = STATUSES)]
 struct CliArguments {
@@ -40,22 +40,22 @@ struct CliArguments {
 enum CliCommand {
     /// Run a storage server
     Serve(Box<serve::ServeArguments>),
-    /// List, make and drop databases
+    /// List, create and drop databases
     #[command(subcommand)]
     Databases(databases::DatabasesCommand),
-    /// Say how a server does
+    /// Show the state of a server
     Status(status::StatusArguments),
-    /// Read, write and draw the trees of a server
+    /// Read, write and draw one tree of a server
     Tree(tree::TreeArguments),
-    /// Talk SQL with a database
+    /// Run SQL statements on a database
     Shell(shell::ShellArguments),
-    /// Make a database of a SQLite file
+    /// Copy a SQLite file into a database
     Import(transfer::ImportArguments),
-    /// Make a SQLite file of a database
+    /// Copy a database into a SQLite file
     Export(transfer::ExportArguments),
     /// Print a database as SQL
     Dump(dump::Dump),
-    /// Print a script that completes these commands in a shell
+    /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,

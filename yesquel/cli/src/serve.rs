@@ -18,84 +18,84 @@ use yesquel::{
 /// When what was written is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DurabilityName {
-    /// Before it is acknowledged
+    /// Before the write is acknowledged
     Sync,
-    /// Within --sync-interval: so much may be lost
+    /// Within --sync-interval, which is the most that can be lost
     Interval,
-    /// When the system likes
+    /// When the operating system writes it
     None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// Lines for people
+    /// Lines of text
     Text,
-    /// An object a line
+    /// One JSON object per line
     Json,
 }
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("where").required(true).args(["data", "in_memory"])))]
 pub(crate) struct ServeArguments {
-    /// The folder for what is stored, made if it is not there
+    /// Data folder; created if missing
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Store nothing on disk
+    /// Keep all data in memory only
     #[arg(long)]
     in_memory: bool,
-    /// Where to listen: host:port, host, or the path of a Unix socket, which has a slash (./name); may be given several times
+    /// Address to listen on: host:port, host (port 7411), or the path of a Unix socket, with a slash (./name); may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
-    /// Who may connect to Unix sockets, as chmod has it: 0660 lets the file's group
+    /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group
     #[arg(long, value_name = "MODE", default_value_t = FileMode(SOCKET_MODE), value_parser = mode)]
     socket_mode: FileMode,
-    /// The certificate, and those between it and its signer (PEM); TCP is then encrypted
+    /// PEM file of the server's certificate and its chain; encrypts TCP connections
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's key (PEM)
+    /// PEM file of the certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The file whose first line clients must know
+    /// File whose first line is the credential that clients must present
     #[arg(long, value_name = "FILE", env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// When what was written is on disk
+    /// When a write is on disk
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Milliseconds of writes that `--durability interval` may lose
+    /// Writes that `--durability interval` can lose, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     sync_interval: u64,
-    /// Memory that nodes may take, such as 4G; at least 1M
+    /// Memory budget of nodes, such as 4G; at least 1M [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<usize>,
-    /// Log that is written before a checkpoint is made, such as 64M; at least 64K. Of a large
-    /// store the log grows to half of the last checkpoint
+    /// Log size that starts a checkpoint, such as 64M; at least 64K. In a large store the log
+    /// grows to half of the last checkpoint
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = checkpoint_every)]
     checkpoint_every: usize,
-    /// Accesses of a node in a second beyond which it is split; 0: never
+    /// Accesses per second above which a node is split; 0: never
     #[arg(long, value_name = "COUNT", default_value_t = Settings::default().node_load_max)]
     node_load_max: u64,
-    /// Seconds that a transaction may be open before its snapshot is let go of
+    /// Longest time for which a transaction keeps its snapshot, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = Settings::default().snapshot_age_ms_max / 1_000)]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     snapshot_age_max: u64,
-    /// Clients that are served at a time
+    /// Largest number of connected clients
     #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX as u32)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     clients_max: u32,
-    /// This server's number among those that share databases
+    /// Number of this server among those that share databases
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     server: u16,
-    /// Where Prometheus asks for metrics: host:port, at /metrics; of this machine, for they are neither encrypted nor is there a credential
+    /// Address on which Prometheus can read metrics: host:port, at /metrics. Must be local, because metrics have neither encryption nor a credential
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<metrics::MetricsAddress>,
-    /// Let others than this machine read the metrics too
+    /// Allow an address for metrics that other machines can reach
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
-    /// Techniques of the paper's section 4.5 to do without, to see what they are worth
+    /// Techniques of the paper's section 4.5 to disable, to measure their effect
     #[arg(long, value_name = "TECHNIQUE", value_enum, value_delimiter = ',', hide_short_help = true)]
     #[arg(help_heading = "Research")]
     without: Vec<Technique>,
-    /// How the server's log, on standard error, is written
+    /// Format of the server's log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
@@ -103,11 +103,11 @@ pub(crate) struct ServeArguments {
 /// What can be taken away for research.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Technique {
-    /// A split then moves the upper half of a node away
+    /// Without it a split moves the upper half of a node away
     RightSplits,
-    /// The client whose write meets a full leaf then splits it, in its transaction; nothing is split by load
+    /// Without it the client whose write meets a full leaf splits it in its transaction; nothing is split by load
     DelegatedSplits,
-    /// Transactions then conflict where they write into the same node
+    /// Without it transactions conflict if they write into the same node
     CommutativeOperations,
 }
 

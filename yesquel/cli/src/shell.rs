@@ -22,59 +22,59 @@ pub(crate) use sqlite3_options::options_of_sqlite3;
 use state::Shell;
 use std::{io::IsTerminal, path::PathBuf};
 
-const ABOUT: &str = "Statements end with a semicolon; lines that begin with a dot are commands of the shell, which .help \
-    lists. Options may be written as for sqlite3 (-csv, -header). Without an address the database is on trees in memory and \
-    gone at the end. Exit status: 0; 1 if anything \
-    failed; 4 if a server cannot be reached; 130 by Ctrl-C; or what .exit says.";
+const ABOUT: &str = "Statements end with a semicolon. Lines that begin with a dot are commands of the shell; .help \
+    lists them. Options may also be written as for sqlite3 (-csv, -header). Without an address the database is in \
+    memory and is lost at the end. Exit status: 0 success; 1 an error; 4 a server cannot be reached; 130 Ctrl-C; or \
+    the argument of .exit.";
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct ShellArguments {
-    /// The database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, a file that holds such an
-    /// address, a plain SQLite file, or :memory:; it is made if it is not there
+    /// Database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, a file that holds such an
+    /// address, a plain SQLite file, or :memory:; created if missing
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// Statements and dot commands that are run; none are read then
+    /// Statements and dot commands to run; the shell then reads no others
     #[arg(value_name = "SQL", allow_hyphen_values = false)]
     sql: Vec<String>,
-    /// Run this first
+    /// Statement or dot command to run first
     #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
     cmd: Vec<String>,
-    /// Read this file first; without it, on a terminal, ~/.yesquelrc or yesquel/shellrc where configurations are kept
+    /// File to read first; default on a terminal: ~/.yesquelrc, or yesquel/shellrc in the configuration folder
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// How results are shown: box (on a terminal), list (elsewhere), column, table, markdown, csv, json, line, html,
-    /// insert, quote, tabs, ascii
+    /// Format of results: box (default on a terminal), list (default elsewhere), column, table, markdown, csv, json,
+    /// line, html, insert, quote, tabs, ascii
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<OutputMode>,
-    /// Names of columns before the rows
+    /// Print the names of columns before the rows
     #[arg(long, overrides_with = "no_headers")]
     headers: bool,
-    /// Rows only
+    /// Print rows only
     #[arg(long)]
     no_headers: bool,
-    /// What stands for NULL
+    /// Text that stands for NULL
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     null: Option<String>,
-    /// What is between columns
+    /// Separator of columns
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     separator: Option<String>,
-    /// What is between rows
+    /// Separator of rows
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     newline: Option<String>,
-    /// Tell the round trips, cache hits and bytes of each statement
+    /// Print the round trips, cache hits and bytes of each statement
     #[arg(long)]
     stats: bool,
-    /// End with the first error
+    /// Stop at the first error
     #[arg(long)]
     bail: bool,
-    /// Print what is read before it is run
+    /// Print each statement before it runs
     #[arg(long)]
     echo: bool,
-    /// Write nothing; a database that is not there is not made
+    /// Open the database read-only; do not create it
     #[arg(long)]
     readonly: bool,
-    /// Read as from a script, also on a terminal
+    /// Read input as from a script, also on a terminal
     #[arg(long)]
     batch: bool,
 }

@@ -25,10 +25,10 @@ use yesquel::{
 pub(crate) struct StatusArguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// As JSON, one object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Again every so many seconds (1 if none are given), until Ctrl-C
+    /// Repeat at this interval, seconds (1 if omitted), until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
         value_parser = interval)]
     watch: Option<Duration>,

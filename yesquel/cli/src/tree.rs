@@ -11,20 +11,20 @@ use std::{
 use yesquel::{Database, Map, limits};
 
 /// How bytes are written, for the help.
-const WRITING: &str = "Keys and values are text, given and printed the same way: \\t, \\n, \\r and \\xHH (two \
-    hexadecimal digits) stand for control characters and for bytes that are no UTF-8, \\\\ for a backslash, and \
-    \\x2d for a '-' that would be taken for an option. With --hex all is hexadecimal digits. JSON has strings, and \
-    {\"hex\":\"80\"} in place of a key or value that is no UTF-8; with --hex all its strings are hexadecimal.";
+const WRITING: &str = "Keys and values are text, in input as in output: \\t, \\n, \\r and \\xHH (two hexadecimal digits) \
+    stand for control characters and for bytes that are not UTF-8, \\\\ for a backslash, and \\x2d for a '-' that \
+    would be taken for an option. With --hex all keys and values are hexadecimal digits. JSON has strings, and \
+    {\"hex\":\"80\"} for a key or value that is not UTF-8; with --hex all its strings are hexadecimal.";
 
 #[derive(Debug, Args)]
 #[command(after_help = WRITING)]
 pub(crate) struct TreeArguments {
     #[command(flatten)]
     server: ServerArguments,
-    /// The database and the map in it
+    /// Database and map
     #[arg(value_name = "DATABASE/MAP")]
     map: String,
-    /// Keys and values are hexadecimal digits
+    /// Read and print keys and values as hexadecimal digits
     #[arg(long, global = true)]
     hex: bool,
     #[command(subcommand)]
@@ -33,58 +33,58 @@ pub(crate) struct TreeArguments {
 
 #[derive(Debug, Subcommand)]
 enum TreeCommand {
-    /// Print the value under a key
+    /// Print the value of a key
     #[command(after_help = WRITING)]
     Get {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// The bytes as they are, without a line's end
+        /// Print the bytes unchanged, without a newline
         #[arg(long)]
         raw: bool,
     },
-    /// Write a value under a key; the map is made if it is not there
+    /// Set the value of a key; creates a missing map
     #[command(after_help = WRITING)]
     Put {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// The value; `-`: what comes on standard input, as it is
+        /// Value, or `-` for the bytes of standard input
         #[arg(allow_negative_numbers = true)]
         value: String,
-        /// Fail if the key is there
+        /// Fail if the key exists
         #[arg(long)]
         new: bool,
     },
     /// Delete a key
     #[command(after_help = WRITING)]
     Delete {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
-    /// Print keys and their values in order
+    /// Print keys and values in order of keys
     #[command(after_help = WRITING)]
     Scan {
-        /// The first key
+        /// First key, inclusive
         #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         from: Option<String>,
-        /// The key to stop before
+        /// Last key, exclusive
         #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         to: Option<String>,
-        /// Only keys that begin so
+        /// Prefix of keys
         #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
         prefix: Option<String>,
-        /// So many at most
+        /// Largest number of keys
         #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
         limit: Option<u64>,
-        /// An object a line: {"key":"...","value":"..."}; what is no UTF-8 as {"hex":"80"}
+        /// Print one object per line: {"key":"...","value":"..."}, with {"hex":"80"} for bytes that are not UTF-8
         #[arg(long)]
         json: bool,
     },
-    /// Draw the tree: its nodes, what keys are theirs, and how often each is asked for
+    /// Draw the tree: its nodes, their key ranges, and how often each is accessed
     Draw {
-        /// As a picture, into this file; `-`: to standard output
+        /// SVG file to write; `-`: standard output
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },

@@ -17,24 +17,23 @@ use std::{
 };
 use yesquel_sqlite::shown_address;
 
-const ABOUT: &str = "The database is read as of one moment, and keeps nobody from writing. The file is written beside \
-    its place under another name and put there when it is whole and on disk: after Ctrl-C or an error there is what \
-    was there before.";
+const ABOUT: &str = "The export reads one snapshot of the database and does not block writers. The file is written under \
+    another name and renamed when it is complete and on disk: after Ctrl-C or an error the old file is unchanged.";
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct ExportArguments {
-    /// The database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
+    /// Database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
     /// address
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// The file that is made
+    /// SQLite file to create
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace the file, if it is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Print what was done as JSON
+    /// Print a summary as JSON
     #[arg(long)]
     json: bool,
     /// Print errors only

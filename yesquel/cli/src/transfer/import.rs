@@ -22,30 +22,30 @@ const HEADER: &[u8] = b"SQLite format 3\0";
 /// Maximum number of faults that are reported.
 const FAULTS_MAX: usize = 5;
 
-const ABOUT: &str = "The file is read as of one moment and checked first. The database gets all of it in one \
-    transaction: who reads it meanwhile sees what was there before, and after Ctrl-C or an error that is still there.";
+const ABOUT: &str = "The file is checked first and read from one snapshot. The import is one transaction: readers see the \
+    old content until it commits, and after Ctrl-C or an error the old content is unchanged.";
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct ImportArguments {
-    /// The SQLite database
+    /// SQLite file to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where it goes to: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
-    /// address; it is made if it is not there
+    /// Destination: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
+    /// address; created if missing
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Replace all that is in the database
+    /// Replace the contents of the database
     #[arg(long)]
     force: bool,
-    /// Take the file as it is; indexes that do not agree with their tables stay so
+    /// Skip the check of the file; indexes that disagree with their tables are copied as they are
     #[arg(long)]
     no_check: bool,
-    /// Seconds to wait for others who write in either
+    /// Longest wait for other writers of the file or the database, seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::connect::seconds,
         allow_negative_numbers = true)]
     wait: Duration,
-    /// Print what was done as JSON
+    /// Print a summary as JSON
     #[arg(long)]
     json: bool,
     /// Print errors only
