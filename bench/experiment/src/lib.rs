@@ -3,6 +3,7 @@
 
 pub mod bench;
 mod document;
+mod error;
 pub mod file;
 mod journal;
 pub mod phases;
@@ -10,4 +11,5 @@ pub mod promise;
 pub mod sweep;
 pub mod watcher;
 
+pub use error::{ConductError, Stopped};
 pub use journal::{Journal, JournalError};

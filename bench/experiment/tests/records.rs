@@ -5,7 +5,7 @@
 
 mod common;
 use common::{Only, conduct_in, experiment};
-use serval_experiment::{file::ExperimentFile, sweep::Stopped};
+use serval_experiment::{Stopped, file::ExperimentFile};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,

@@ -3,7 +3,7 @@
 use serval_lag::properties as lag;
 use serval_model::{
     Share,
-    properties::{Fault, Faults, Origin, Properties, Property, Reader},
+    properties::{Faults, Origin, Properties, Property, Reader},
 };
 use serval_plan::{Plan, Request, embedded::Kept, properties as p};
 use serval_stores::StoreInfo;
@@ -40,8 +40,7 @@ pub fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
 pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
     let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
     let mut refuse = |property: &Property, problem: &str| {
-        let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
-        faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
+        faults.push(plan.properties.fault_of(property, format!("{}: {problem}", property.name)));
     };
     if plan.output.measurement_type != "hdrhistogram" {
         refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
@@ -64,5 +63,5 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
         let request = Request { properties, phase: plan.phase, store: plan.store, strict: false };
         faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    Faults(faults).or(())
 }

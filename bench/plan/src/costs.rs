@@ -7,10 +7,7 @@ use crate::{
     properties as p,
     secrets::{is_secret, without_secrets},
 };
-use serval_model::{
-    Metric,
-    properties::{Fault, Faults},
-};
+use serval_model::{Metric, properties::Faults};
 use serval_result::{
     load::{ClientLoad, ProcessLoad},
     note::Note,
@@ -51,7 +48,6 @@ impl Costs {
     /// Finds the processes that a plan watches.
     pub(crate) fn find(plan: &Plan) -> Result<Costs, Faults> {
         let system = System::this();
-        let origin = plan.properties.setting(&p::WATCH).map(|(_, setting)| setting.origin.clone());
         let (mut watched, mut faults) = (Vec::new(), Vec::new());
         for part in &plan.watch {
             let Some(selection) = Selection::parse(part) else { continue };
@@ -60,7 +56,7 @@ impl Costs {
                 Err(error) => {
                     let problem =
                         format!("watch: {error}. A store on another machine cannot be watched from here");
-                    faults.push(Fault { origin: origin.clone(), problem });
+                    faults.push(plan.properties.fault_of(&p::WATCH, problem));
                 }
             }
         }

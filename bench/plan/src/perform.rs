@@ -85,10 +85,11 @@ pub fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let faults: Vec<_> = refusals
         .map(|demand| {
             let (store, verb) = (plan.store.name, demand.kind.name());
-            Faults::one(format!("{}: {store}, as it is set up, has no {verb}", demand.because)).0.remove(0)
+            let problem = format!("{}: {store}, as it is set up, has no {verb}", demand.because);
+            Fault { origin: None, problem }
         })
         .collect();
-    if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    Faults(faults).or(())
 }
 
 /// Refuses to let clients of a group consume where there is no group: nothing would be measured, in silence.
@@ -97,23 +98,21 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
     if session.is_group() || Reader::new(&plan.properties).count(property) == 0 {
         return Ok(());
     }
-    let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
     let problem = format!(
         "{}: is for groups of processes (--clients, coordination.clients): alone, lag.role=both measures lag",
         property.name
     );
-    Err(Faults(vec![Fault { origin, problem }]))
+    Err(Faults(vec![plan.properties.fault_of(property, problem)]))
 }
 
 /// Refuses to go on with a load where there is nothing to go on with.
 fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
-    if !plan.resume || plan.phase != Phase::Load || plan.store.keeps_records {
+    if !plan.resume || plan.store.keeps_records {
         return Ok(());
     }
-    let origin = plan.properties.setting(&p::LOAD_RESUME).map(|(_, setting)| setting.origin.clone());
     let problem =
         format!("{}: {} keeps no records, so no load can go on", p::LOAD_RESUME.name, plan.store.name);
-    Err(Faults(vec![Fault { origin, problem }]))
+    Err(Faults(vec![plan.properties.fault_of(&p::LOAD_RESUME, problem)]))
 }
 
 /// Looks for records. If there are none, refuses a run whose operations need them, and returns a note for any other run.

@@ -3,34 +3,28 @@
 
 use crate::{
     lag::Lag,
+    names::names,
+    options::Extent,
+    output::OutputOptions,
     properties as p,
     workloads::{self, WorkloadInfo},
 };
-use serval_measure::legacy::LegacyKind;
 use serval_model::{
     Share,
     properties::{
-        Catalog, Fault, Faults, NameFault, NameKind, Origin, Properties, Reader,
+        Fault, Faults, Origin, Properties, Reader,
         units::{counted, format_duration},
     },
 };
-use serval_report::ycsb;
-use serval_runner::{
-    RunOptions, Steady,
-    pacing::{Arrivals, rate::RateSchedule},
-};
+use serval_runner::RunOptions;
 use serval_scripts::{Script, is_script};
 use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
-    core::{Circumstances, CoreWorkload, Phase},
+    core::{CoreWorkload, Phase},
 };
 use serval_wrappers::{WrapperSettings, settings};
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Arc, time::Duration};
 
 /// What a plan is made from.
 #[derive(Debug, Clone)]
@@ -43,53 +37,6 @@ pub struct Request {
     pub store: &'static StoreInfo,
     /// Whether every unknown property is a fault.
     pub strict: bool,
-}
-
-/// What YCSB's output shows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OutputOptions {
-    /// `measurementtype`.
-    pub measurement_type: &'static str,
-    /// `measurement.interval`.
-    pub interval: ycsb::Interval,
-    /// `hdrhistogram.percentiles`, in the order given.
-    pub percentiles: Vec<f64>,
-    /// Where `.hdr` files go, if asked for.
-    pub hdr_files: Option<String>,
-    /// Whether every cell is shown.
-    pub verbose: bool,
-    /// Buckets of the older histogram.
-    pub buckets: usize,
-    /// Where raw times go; `None` is standard output.
-    pub raw_file: Option<PathBuf>,
-    /// Whether raw times come without a summary.
-    pub raw_no_summary: bool,
-    /// Whether failures are shown by status.
-    pub each_error: bool,
-    /// Statuses of failures shown apart.
-    pub tracked_errors: Vec<String>,
-    /// `exporter`.
-    pub exporter: String,
-    /// Where the export goes; `None` is standard output.
-    pub export_file: Option<PathBuf>,
-}
-
-impl OutputOptions {
-    /// What YCSB's output is told.
-    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> ycsb::Options<'a> {
-        ycsb::Options {
-            custom,
-            paced,
-            interval: self.interval,
-            kind: ycsb::Kind::from_name(self.measurement_type).unwrap_or_default(),
-            percentiles: &self.percentiles,
-            verbose: self.verbose,
-            buckets: self.buckets,
-            raw_no_summary: self.raw_no_summary,
-            report_each_error: self.each_error,
-            tracked_errors: &self.tracked_errors,
-        }
-    }
 }
 
 /// One phase, ready to run.
@@ -150,113 +97,6 @@ fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     info
 }
 
-fn arrivals(reader: &mut Reader<'_>) -> Arrivals {
-    match reader.choice(&p::TARGET_ARRIVALS) {
-        "uniform" => Arrivals::Uniform,
-        "poisson" => Arrivals::Poisson,
-        _ => Arrivals::Client,
-    }
-}
-
-fn rate(reader: &mut Reader<'_>) -> Option<RateSchedule> {
-    let target = reader.number(&p::TARGET);
-    let schedule = reader.optional_text(&p::TARGET_SCHEDULE).filter(|text| !text.trim().is_empty());
-    if let Some(text) = schedule {
-        if target > 0.0 {
-            reader.fault(&p::TARGET_SCHEDULE, "and target cannot both be set: choose one");
-        }
-        return RateSchedule::parse(&text).map_err(|problem| reader.fault(&p::TARGET_SCHEDULE, problem)).ok();
-    }
-    let paced = target > 0.0;
-    if !paced && (reader.given(&p::TARGET_ARRIVALS) || reader.given(&p::PACING_SLACK)) {
-        let property = if reader.given(&p::TARGET_ARRIVALS) { &p::TARGET_ARRIVALS } else { &p::PACING_SLACK };
-        reader.fault(property, "has no effect without a target: set target or target.schedule");
-    }
-    paced.then(|| RateSchedule::constant(target))
-}
-
-/// The part of the work that is this process's.
-fn share(reader: &mut Reader<'_>, workload: Option<&WorkloadInfo>) -> Share {
-    let share = reader.text(&p::SHARE).parse().map_err(|problem: String| reader.fault(&p::SHARE, problem));
-    let share: Share = share.unwrap_or_default();
-    let whole = [workloads::TIME_SERIES.name, workloads::REST.name];
-    if let Some(info) = workload.filter(|info| whole.contains(&info.name) && share != Share::WHOLE) {
-        reader.fault(&p::SHARE, format!("the workload {} cannot be divided", info.name));
-    }
-    share
-}
-
-/// Whether the warm-up lasts until steady, and how long at most.
-fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule>) -> Option<Steady> {
-    let max = reader.duration(&p::WARM_UP_MAX);
-    if max.is_zero() {
-        return None;
-    }
-    if max < warm_up {
-        let warm_up = format_duration(warm_up.as_nanos() as u64);
-        reader
-            .fault(&p::WARM_UP_MAX, format!("is less than the shortest warm-up, warmup, which is {warm_up}"));
-    }
-    if rate.is_some_and(|rate| !rate.is_constant()) {
-        reader.fault(
-            &p::WARM_UP_MAX,
-            "needs a constant target: whether a run is steady cannot be told from a load that changes. \
-             With target.schedule, set warmup alone",
-        );
-    }
-    Some(Steady { max, tolerance: Steady::TOLERANCE })
-}
-
-fn output(reader: &mut Reader<'_>) -> OutputOptions {
-    let percentiles = reader.numbers(&p::PERCENTILES);
-    if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
-        reader.fault(&p::PERCENTILES, "percentiles are from 0 to 100");
-    }
-    let interval = ycsb::Interval::from_name(reader.choice(&p::MEASUREMENT_INTERVAL)).unwrap_or_default();
-    let exporter = reader.text(&p::EXPORTER);
-    if exporter != "json" && ycsb::Exporter::from_name(&exporter).is_none() {
-        reader.fault(&p::EXPORTER, "no such exporter. Use YCSB's class names, 'ycsb' or 'json'");
-    }
-    OutputOptions {
-        measurement_type: reader.choice(&p::MEASUREMENT_TYPE),
-        interval,
-        percentiles,
-        hdr_files: reader.flag(&p::HDR_FILE_OUTPUT).then(|| reader.text(&p::HDR_OUTPUT_PATH)),
-        verbose: reader.flag(&p::HISTOGRAM_VERBOSE),
-        buckets: reader.count(&p::HISTOGRAM_BUCKETS) as usize,
-        raw_file: reader.path(&p::RAW_OUTPUT_FILE),
-        raw_no_summary: reader.flag(&p::RAW_NO_SUMMARY),
-        each_error: reader.flag(&p::REPORT_EACH_ERROR),
-        tracked_errors: reader.names(&p::TRACKED_ERRORS),
-        exporter,
-        export_file: reader.path(&p::EXPORT_FILE),
-    }
-}
-
-fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
-    let granularity_ms = reader.duration(&p::TIME_SERIES_GRANULARITY).as_millis() as u64;
-    match reader.choice(&p::MEASUREMENT_TYPE) {
-        "histogram" | "hdrhistogram+histogram" => {
-            Some(LegacyKind::Buckets(reader.count(&p::HISTOGRAM_BUCKETS) as usize))
-        }
-        "timeseries" => {
-            if granularity_ms == 0 {
-                reader.fault(&p::TIME_SERIES_GRANULARITY, "must be 1 ms or more");
-            }
-            Some(LegacyKind::TimeSeries { granularity_ms: granularity_ms.max(1) })
-        }
-        _ => None,
-    }
-}
-
-/// A seed that is hardly the last one's.
-pub fn fresh_seed() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut state = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
-    // 53 bits, so that every JSON reader gets it back exactly.
-    serval_workload::random::split_mix(&mut state) >> 11
-}
-
 /// The script that properties name, if they name one. What it sets by default
 /// is set.
 fn script(properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
@@ -269,146 +109,80 @@ fn script(properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
     Ok(Some(Arc::new(script)))
 }
 
-/// Names that Serval does not know: faults, and warnings. Those of a script
-/// are known too.
-pub fn names(
-    properties: &Properties,
+/// Sets what a script and the workload derive from properties. Returns the script, the faults
+/// of names and derivations, and warnings.
+fn prepare(
+    properties: &mut Properties,
     store: &StoreInfo,
-    script: Option<&Script>,
     strict: bool,
-) -> (Vec<Fault>, Vec<Fault>) {
-    let tables = p::catalog();
-    let tables = tables.tables().iter().copied().chain(script.map(|script| script.table));
-    let found = properties.check_names(&Catalog::new(tables), crate::foreign_properties::PROPERTIES);
-    if !store.passes_on() {
-        let is_fault = |kind| kind == NameKind::Slip || (strict && kind == NameKind::Unknown);
-        let (faults, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| is_fault(found.kind));
-        let faults_of = |found: Vec<NameFault>| found.into_iter().map(|found| found.fault).collect();
-        return (faults_of(faults), faults_of(warnings));
+) -> (Option<Arc<Script>>, Faults, Vec<Fault>) {
+    // Names cannot be judged without the script that may know them.
+    let (script, mut faults, mut warnings) = match script(properties) {
+        Ok(script) => {
+            let (faults, warnings) = names(properties, store, script.as_deref(), strict);
+            (script, Faults(faults), warnings)
+        }
+        Err(faults) => (None, faults, Vec::new()),
+    };
+    if let Some(info) = workload_info(&mut Reader::new(properties)) {
+        match workloads::derive(info, properties) {
+            Ok(notes) => warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem })),
+            Err(more) => faults.0.extend(more.0),
+        }
     }
-    // The driver may know them; what looks like a slip is worth a word.
-    let slips =
-        found.iter().filter(|found| found.kind == NameKind::Slip).map(|NameFault { fault, .. }| Fault {
-            problem: format!("{} It is passed to the driver", fault.problem),
-            ..fault.clone()
-        });
-    // What a store of Serval's own makes nothing of may be what the driver's needs.
-    let stores = || serval_stores::STORES.iter().flat_map(|info| info.properties.properties);
-    let of_a_store = |name: &str| stores().any(|own| own.name == name);
-    let own = found.iter().filter(|found| match found.kind {
-        NameKind::Ignored => !of_a_store(&found.name),
-        NameKind::ReadAsFalse => true,
-        NameKind::Slip | NameKind::Unknown => false,
-    });
-    (Vec::new(), slips.chain(own.map(|found| found.fault.clone())).collect())
+    (script, faults, warnings)
+}
+
+/// The workload's name in results: its class, or the path of its script.
+fn workload_name(script: Option<&Script>, info: &WorkloadInfo) -> String {
+    match (script, info.classes) {
+        (Some(script), _) => script.path().display().to_string(),
+        (None, [class, ..]) => (*class).to_owned(),
+        (None, []) => info.name.to_owned(),
+    }
+}
+
+/// A warning if a time series runs on a store that does not answer queries over time.
+fn time_series_warning(
+    properties: &Properties,
+    workload: Option<&WorkloadInfo>,
+    store: &StoreInfo,
+) -> Option<Fault> {
+    if workload?.name != workloads::TIME_SERIES.name || store.time_series {
+        return None;
+    }
+    let able = serval_stores::STORES.iter().filter(|store| store.time_series);
+    let able: Vec<&str> = able.map(|store| store.name).collect();
+    let problem = format!(
+        "{} takes the points of a time series for plain records and does not understand queries over time; \
+         {} do not mind",
+        store.name,
+        able.join(" and ")
+    );
+    Some(properties.fault_of(&p::WORKLOAD, problem))
 }
 
 impl Plan {
-    /// Checks everything and makes the plan. All faults come at once.
+    /// Checks all properties and makes the plan. All faults come at once.
     pub fn new(request: Request) -> Result<Plan, Faults> {
         let Request { mut properties, phase, store, strict } = request;
-        // Names cannot be judged without the script that may know them.
-        let (script, (mut faults, mut warnings)) = match script(&mut properties) {
-            Ok(script) => {
-                let judged = names(&properties, store, script.as_deref(), strict);
-                (script, judged)
-            }
-            Err(faults) => (None, (faults.0, Vec::new())),
-        };
-        if let Some(info) = workload_info(&mut Reader::new(&properties)) {
-            match workloads::derive(info, &mut properties) {
-                Ok(notes) => {
-                    warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem }))
-                }
-                Err(more) => faults.extend(more.0),
-            }
-        }
+        let (script, mut faults, mut warnings) = prepare(&mut properties, store, strict);
         let mut reader = Reader::new(&properties);
         let workload_info = workload_info(&mut reader);
-        let rate = rate(&mut reader);
-        let share = share(&mut reader, workload_info);
-        if reader.given(&p::PHASES) {
-            reader.fault(&p::PHASES, "only serval load, serval run and experiment files go through phases");
-        }
-        let clients = reader.count(&p::THREAD_COUNT).max(1) as usize;
-        let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
-        let operations = operations.map(|count| {
-            // None at all would mean any number.
-            if share.of(count) == 0 {
-                let problem =
-                    format!("{count} operations cannot be divided among {} processes", share.count());
-                reader.fault(&p::OPERATION_COUNT, problem);
-            }
-            share.of(count).max(1)
-        });
-        let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
-        let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
-        let steady = match phase {
-            Phase::Run => steady(&mut reader, warm_up, rate.as_ref()),
-            Phase::Load => None,
-        };
-        let warm_up_max = steady.map_or(warm_up, |steady| steady.max.max(warm_up));
-        let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
-        // The values of a record follow from the seed and its number, whoever
-        // loads it.
-        let seed = if phase == Phase::Load { seed } else { share.seed(seed) };
-        // A schedule that ends says how many operations there will be.
-        let scheduled = rate.as_ref().and_then(|rate| Some(share.of_rate(rate.due(rate.length_s()?)) as u64));
-        let warm =
-            rate.as_ref().map_or(0.0, |rate| share.of_rate(rate.rate_max()) * warm_up_max.as_secs_f64())
-                as u64;
-        let facts = Circumstances {
-            phase,
-            clients,
-            operations: operations.or(scheduled.map(|due| due + warm)),
-            time: time.map(|time| time + warm_up_max),
-            target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
-            share,
-            batches: store.batches,
-            resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
-        };
-        // An unknown workload's properties are looked at as the core's, so that
-        // all faults come at once.
-        let opened =
-            workloads::open(workload_info.unwrap_or(&workloads::CORE), script.as_ref(), &mut reader, &facts);
-        let lag = Lag::read(&mut reader, workload_info, opened.as_ref(), phase, share);
-        let arrivals = arrivals(&mut reader);
-        let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
-        let interval = reader.duration(&p::SERIES_INTERVAL);
-        if interval < Duration::from_millis(10) {
-            reader.fault(&p::SERIES_INTERVAL, "must be 10 ms or more");
-        }
-        let status_interval = reader.duration(&p::STATUS_INTERVAL);
-        let status = reader.flag(&p::STATUS).then_some(status_interval);
-        if status.is_some_and(|interval| interval.is_zero()) {
-            reader.fault(&p::STATUS_INTERVAL, "must be above zero");
-        }
-        let mut options = RunOptions {
-            clients,
-            event_loops: reader.optional_count(&p::EVENT_LOOPS).map(|loops| loops as usize),
-            warm_up,
-            steady,
-            time,
-            units: if phase == Phase::Run { operations } else { None },
-            rate,
-            arrivals,
-            slack,
-            grace: reader.duration(&p::SHUTDOWN_GRACE),
-            interval,
-            share,
-            seed,
-            gate: None,
-            judge: None,
-            finishes: true,
-            recorder: serval_measure::recorder::RecorderOptions {
-                legacy: legacy(&mut reader),
-                ..Default::default()
-            },
-        };
+        let extent = Extent::read(&mut reader, phase, workload_info);
+        let resume = reader.flag(&p::LOAD_RESUME) && phase == Phase::Load;
+        let circumstances = extent.circumstances(phase, store, resume);
+        // The properties of an unknown workload are read as the core's, so that all faults
+        // come at once.
+        let read_as = workload_info.unwrap_or(&workloads::CORE);
+        let opened = workloads::open(read_as, script.as_ref(), &mut reader, &circumstances);
+        let lag = Lag::read(&mut reader, workload_info, opened.as_ref(), phase, extent.share);
+        let share = extent.share;
+        let (mut options, status) = extent.options(&mut reader, phase);
         if let Some(lag) = &lag {
             lag.adjust(&mut options);
         }
-        let output = output(&mut reader);
+        let output = OutputOptions::read(&mut reader);
         let between = WrapperSettings::read(&mut reader, store);
         if between.warning().is_some() && share != Share::WHOLE {
             reader
@@ -417,46 +191,21 @@ impl Plan {
         let label = reader.text(&p::LABEL);
         let watch = reader.names(&p::WATCH);
         let failures_allowed = reader.number(&p::FAILURES_ALLOWED);
-        let resume = reader.flag(&p::LOAD_RESUME);
-        if resume && phase == Phase::Load && opened.as_ref().is_some_and(|opened| opened.core.is_none()) {
+        if resume && opened.as_ref().is_some_and(|opened| opened.core.is_none()) {
             reader.fault(&p::LOAD_RESUME, "only loads of the core workload can be resumed");
         }
         if let Err(more) = reader.finish() {
-            // One more look at the same properties may repeat a fault.
-            more.0.into_iter().for_each(|fault| {
-                if !faults.contains(&fault) {
-                    faults.push(fault);
-                }
-            });
+            faults.add_new(more);
         }
-        if workload_info.is_some_and(|info| info.name == workloads::TIME_SERIES.name) && !store.time_series {
-            let able = serval_stores::STORES.iter().filter(|store| store.time_series);
-            let able: Vec<&str> = able.map(|store| store.name).collect();
-            let problem = format!(
-                "{} takes the points of a time series for plain records and does not understand queries over time; \
-                 {} do not mind",
-                store.name,
-                able.join(" and ")
-            );
-            let origin = properties.setting(&p::WORKLOAD).map(|(_, setting)| setting.origin.clone());
-            warnings.push(Fault { origin, problem });
-        }
-        if let Some(problem) = between.warning() {
-            let origin = properties.setting(&settings::DELAY).map(|(_, setting)| setting.origin.clone());
-            warnings.push(Fault { origin, problem });
-        }
-        let (Some(workload_info), Some(opened), true) = (workload_info, opened, faults.is_empty()) else {
-            return Err(Faults(faults));
-        };
+        warnings.extend(time_series_warning(&properties, workload_info, store));
+        warnings.extend(between.warning().map(|problem| properties.fault_of(&settings::DELAY, problem)));
+        let (Some(workload_info), Some(opened)) = (workload_info, opened) else { return Err(faults) };
+        faults.or(())?;
         Ok(Plan {
             phase,
             store,
             workload_info,
-            workload_name: match (&script, workload_info.classes) {
-                (Some(script), _) => script.path().display().to_string(),
-                (None, [class, ..]) => (*class).to_owned(),
-                (None, []) => workload_info.name.to_owned(),
-            },
+            workload_name: workload_name(script.as_deref(), workload_info),
             workload: lag.as_ref().map_or(opened.workload.clone(), |lag| lag.workload(opened.workload)),
             core: opened.core,
             options,

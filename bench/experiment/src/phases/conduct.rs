@@ -3,9 +3,10 @@
 use super::Phases;
 use crate::{
     document::experiment_document,
+    error::{ConductError, Stopped},
     file::{At, PhaseSpec, PhaseWork},
     journal::{Journal, JournalError, RecordsState},
-    sweep::{ConductError, Stopped, Stores, made},
+    sweep::{Stores, made},
     watcher::{Step, Watcher},
 };
 use serval_group::{
@@ -119,9 +120,12 @@ impl Phases {
         };
         conductor.watcher.experiment(&conductor.journal.document);
         for nth in done..self.file.phases.len() {
-            if !conductor.phase(nth)? {
-                conductor.journal.write()?;
-                return Ok((conductor.journal, Stopped::Interrupted));
+            match conductor.phase(nth) {
+                Err(ConductError::Interrupted) => {
+                    conductor.journal.write()?;
+                    return Ok((conductor.journal, Stopped::Interrupted));
+                }
+                outcome => outcome?,
             }
         }
         let Conductor { mut journal, session, watcher, .. } = conductor;
@@ -160,12 +164,17 @@ struct Conductor<'a> {
     before: Duration,
 }
 
-/// How a phase came out.
-enum Came {
-    Done(Box<PhaseEntry>),
-    /// What it measured until it could not go on.
-    CutOff(Box<PhaseEntry>, RunLost),
-    Interrupted,
+/// What came of a phase.
+struct PhaseOutcome {
+    entry: PhaseEntry,
+    /// Why it could not go on to its end, if it could not.
+    lost: Option<RunLost>,
+}
+
+impl From<PhaseEntry> for PhaseOutcome {
+    fn from(entry: PhaseEntry) -> Self {
+        PhaseOutcome { entry, lost: None }
+    }
 }
 
 fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
@@ -182,10 +191,10 @@ impl Conductor<'_> {
         (self.before + self.begun.elapsed()).as_secs_f64()
     }
 
-    /// One phase. False if somebody asked for the end.
-    fn phase(&mut self, nth: usize) -> Result<bool, ConductError> {
+    /// Carries out one phase.
+    fn phase(&mut self, nth: usize) -> Result<(), ConductError> {
         if self.control.interrupted() {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let phase = &self.phases.file.phases[nth];
         let entry = PhaseEntry {
@@ -201,12 +210,12 @@ impl Conductor<'_> {
             let (_, words) = &self.phases.describe()[nth];
             self.watcher.note(&format!("phase {} of {count}, {}: {words}", nth + 1, phase.name));
         }
-        let came = match &phase.work {
+        let PhaseOutcome { mut entry, lost } = match &phase.work {
             PhaseWork::Load | PhaseWork::Run => self.measured(nth, entry)?,
-            PhaseWork::Pause(time) => match self.rest(*time)? {
-                true => Came::Done(Box::new(entry)),
-                false => Came::Interrupted,
-            },
+            PhaseWork::Pause(time) => {
+                self.rest(*time)?;
+                entry.into()
+            }
             PhaseWork::Presplit { command, timeout, .. } => {
                 let points = self.phases.points(nth).map_err(PlanError::Faults)?;
                 let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
@@ -224,33 +233,34 @@ impl Conductor<'_> {
                 self.wait(nth, command, *every, *timeout, entry)?
             }
             // Refused before anything began.
-            PhaseWork::Later(_) => Came::Interrupted,
-        };
-        let (mut entry, lost) = match came {
-            Came::Interrupted => return Ok(false),
-            Came::Done(entry) => (entry, None),
-            Came::CutOff(entry, lost) => (entry, Some(lost)),
+            PhaseWork::Later(_) => return Err(ConductError::Interrupted),
         };
         entry.end_s = self.now();
-        self.journal.document.phases.push(*entry);
+        self.journal.document.phases.push(entry);
         self.journal.write()?;
         self.watcher.experiment(&self.journal.document);
         match lost {
-            None => Ok(true),
+            None => Ok(()),
             Some(lost) => Err(failed(phase, self.phases.store.name, lost.to_string())),
         }
     }
 
-    /// Lets time go by. False if somebody asked for the end before.
-    fn rest(&self, span: Duration) -> Result<bool, ConductError> {
+    /// Waits for a time, or until the experiment is interrupted.
+    fn rest(&self, span: Duration) -> Result<(), ConductError> {
         if let Some(team) = self.team {
-            return team.rest(span, self.control).map_err(of_group);
+            return match team.rest(span, self.control).map_err(of_group)? {
+                true => Ok(()),
+                false => Err(ConductError::Interrupted),
+            };
         }
         let until = Instant::now() + span;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if self.control.interrupted() || left.is_zero() {
-                return Ok(!self.control.interrupted());
+            if self.control.interrupted() {
+                return Err(ConductError::Interrupted);
+            }
+            if left.is_zero() {
+                return Ok(());
             }
             thread::sleep(left.min(LOOK));
         }
@@ -290,20 +300,16 @@ impl Conductor<'_> {
         timeout: Duration,
         input: Vec<u8>,
         entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let outcome = self.run(nth, command, timeout, input)?;
         if outcome.ended == Ended::Interrupted {
-            return Ok(Came::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         if let Some(how) = outcome.failure(timeout) {
             let phase = &self.phases.file.phases[nth];
             return Err(failed(phase, self.phases.store.name, format!("'{command}' {how}")));
         }
-        Ok(Came::Done(Box::new(PhaseEntry {
-            command: Some(command.to_owned()),
-            output: outcome.output,
-            ..entry
-        })))
+        Ok(PhaseEntry { command: Some(command.to_owned()), output: outcome.output, ..entry }.into())
     }
 
     fn at_clients(
@@ -312,7 +318,7 @@ impl Conductor<'_> {
         command: &str,
         timeout: Duration,
         mut entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let phase = &self.phases.file.phases[nth];
         let store = self.phases.store.name;
         let Some(team) = self.team else {
@@ -324,7 +330,7 @@ impl Conductor<'_> {
         let outcomes =
             team.command(command, timeout, &environment, &parts, self.control).map_err(of_group)?;
         if self.control.interrupted() {
-            return Ok(Came::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
         for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
@@ -343,7 +349,7 @@ impl Conductor<'_> {
             }
             output.extend(lines.into_iter().map(|line| format!("{}: {line}", client + 1)));
         }
-        Ok(Came::Done(Box::new(PhaseEntry { command: Some(command.to_owned()), output, ..entry })))
+        Ok(PhaseEntry { command: Some(command.to_owned()), output, ..entry }.into())
     }
 
     fn wait(
@@ -353,7 +359,7 @@ impl Conductor<'_> {
         every: Duration,
         timeout: Duration,
         entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
@@ -362,16 +368,12 @@ impl Conductor<'_> {
             let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
             let outcome = self.run(nth, command, left, Vec::new())?;
             if outcome.ended == Ended::Interrupted {
-                return Ok(Came::Interrupted);
+                return Err(ConductError::Interrupted);
             }
             let Some(how) = outcome.failure(left) else {
                 let command = Some(command.to_owned());
-                return Ok(Came::Done(Box::new(PhaseEntry {
-                    command,
-                    attempts: Some(attempts),
-                    output: outcome.output,
-                    ..entry
-                })));
+                let (attempts, output) = (Some(attempts), outcome.output);
+                return Ok(PhaseEntry { command, attempts, output, ..entry }.into());
             };
             if begun.elapsed() + every >= timeout {
                 let phase = &self.phases.file.phases[nth];
@@ -380,9 +382,7 @@ impl Conductor<'_> {
                 );
                 return Err(failed(phase, self.phases.store.name, problem));
             }
-            if !self.rest(every)? {
-                return Ok(Came::Interrupted);
-            }
+            self.rest(every)?;
         }
     }
 
@@ -430,7 +430,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<Came, ConductError> {
+    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<PhaseOutcome, ConductError> {
         let plan = self.plan(nth)?;
         self.watcher.step(&self.step(nth, &plan));
         let identity = self.phases.identity(&plan.properties);
@@ -440,7 +440,7 @@ impl Conductor<'_> {
             let session = self.stores.open(self.phases.store, &plan.properties);
             self.session = Some((identity, session.map_err(PlanError::Faults)?));
         }
-        let Some((_, local)) = &self.session else { return Ok(Came::Interrupted) };
+        let Some((_, local)) = &self.session else { return Err(ConductError::Interrupted) };
         let local: &dyn Session = &**local;
         let session: Box<dyn Session + '_> = match self.team {
             Some(team) => Box::new(GroupSession::with_parts(team, local, &plan, self.phases.parts(nth))),
@@ -458,7 +458,7 @@ impl Conductor<'_> {
         entry.series_start_s = noting.began;
         drop(session);
         let performed = match performed {
-            Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
+            Err(_) if self.control.interrupted() => return Err(ConductError::Interrupted),
             performed => performed?,
         };
         if performed.record.ended_by != EndedBy::Interrupted && performed.lost.is_none() {
@@ -470,7 +470,7 @@ impl Conductor<'_> {
             return Err(PlanError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(Came::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
         let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
@@ -494,10 +494,7 @@ impl Conductor<'_> {
         entry.notes.extend(document.notes.iter().cloned());
         entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
-        match lost {
-            None => Ok(Came::Done(Box::new(entry))),
-            Some(lost) => Ok(Came::CutOff(Box::new(entry), lost)),
-        }
+        Ok(PhaseOutcome { entry, lost })
     }
 }
 

@@ -57,14 +57,9 @@ impl Phases {
     ///
     /// All of them.
     pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
-        let (file, mut faults) = inlined(file);
-        let mut note = |more: Faults| {
-            for fault in more.0 {
-                if !faults.contains(&fault) {
-                    faults.push(fault);
-                }
-            }
-        };
+        let (file, faults) = inlined(file);
+        let mut faults = Faults(faults);
+        let mut note = |more: Faults| faults.add_new(more);
         let mut named = Properties::new();
         set_lines(&mut named, &file.properties);
         set_lines(&mut named, &file.store.properties);
@@ -73,7 +68,7 @@ impl Phases {
             Err(more) => {
                 let origin = &file.store.origin;
                 note(Faults(more.0.into_iter().map(|fault| fault_at(origin, fault.problem)).collect()));
-                return Err(Faults(faults));
+                return Err(faults);
             }
         };
         let kept = Kept::of(store, &named);
@@ -102,7 +97,7 @@ impl Phases {
             note(Faults(vec![fault]));
         }
         phases.warnings = warnings;
-        if faults.is_empty() { Ok(phases) } else { Err(Faults(faults)) }
+        faults.or(phases)
     }
 
     /// Numbers of clients must be of some that there are.
@@ -332,7 +327,7 @@ impl Phases {
             })
             .collect();
         faults.extend(self.leading().err().into_iter().flat_map(|more| more.0));
-        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+        Faults(faults).or(())
     }
 
     /// The times that are known beforehand, added up.

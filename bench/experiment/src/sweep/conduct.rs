@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     document::{experiment_document, plan_notes},
+    error::{ConductError, Stopped},
     file::{Point, Question, RunSettings},
     journal::{Journal, JournalError},
     watcher::{Step, Watcher},
@@ -17,9 +18,7 @@ use serval_model::{
     properties::{Origin, Properties, units::format_duration},
 };
 use serval_plan::{
-    Plan, PlanError, Request,
-    folder::FolderError,
-    fresh_seed,
+    Plan, PlanError, Request, fresh_seed,
     perform::{Files, Performed, perform},
     properties as p,
     session::Session,
@@ -40,34 +39,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Why a conducted experiment stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
-    /// Everything was done.
-    Complete,
-    /// Somebody asked for it.
-    Interrupted,
-    /// Curves were given up, for their store failed; the others are done.
-    CurvesLost,
-}
-
-/// Why an experiment cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum ConductError {
-    /// A configuration, a store or a run.
-    #[error(transparent)]
-    Experiment(#[from] PlanError),
-    /// Its folder.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-}
-
-impl From<FolderError> for ConductError {
-    fn from(error: FolderError) -> Self {
-        ConductError::Experiment(error.into())
-    }
-}
-
 /// A run to make.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Job {
@@ -80,14 +51,6 @@ pub(super) struct Job {
     pub(super) time: Duration,
     /// In words, for people and the folder's name.
     pub(super) what: String,
-}
-
-/// How a run came out.
-pub(super) enum Ran {
-    /// It ended, with this result.
-    Done(Box<ResultDocument>),
-    /// Somebody asked for the end.
-    Interrupted,
 }
 
 /// An experiment under way.
@@ -197,9 +160,9 @@ impl Experiment {
         conductor.watcher.experiment(&conductor.journal.document);
         let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
-            Ok(true) if conductor.lost.contains(&true) => Stopped::CurvesLost,
-            Ok(true) => Stopped::Complete,
-            Ok(false) => Stopped::Interrupted,
+            Ok(()) if conductor.lost.contains(&true) => Stopped::CurvesLost,
+            Ok(()) => Stopped::Complete,
+            Err(ConductError::Interrupted) => Stopped::Interrupted,
             Err(error) => {
                 conductor.account(begun);
                 // The error that is told is the first one.
@@ -245,8 +208,8 @@ impl Conductor<'_> {
         &self.experiment.curves[index]
     }
 
-    /// Everything that is left to do. False if somebody asked for the end.
-    fn all(&mut self) -> Result<bool, ConductError> {
+    /// Makes all runs that are left.
+    fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
             Question::Sweep(points) => self.sweep(points),
             Question::Max(promise) => self.highest(promise),
@@ -263,31 +226,27 @@ impl Conductor<'_> {
         }
     }
 
-    fn sweep(&mut self, points: &[Point]) -> Result<bool, ConductError> {
+    fn sweep(&mut self, points: &[Point]) -> Result<(), ConductError> {
         let needs = self.settings().clients.is_none() || points.iter().any(|point| point.needs_saturation());
-        if needs && !self.find_saturations()? {
-            return Ok(false);
+        if needs {
+            self.find_saturations()?;
         }
         let jobs = self.point_jobs(points);
         self.run_points(jobs)
     }
 
-    /// Makes the runs of points that have not been made. False if somebody
-    /// asked for the end.
-    pub(super) fn run_points(&mut self, jobs: Vec<Job>) -> Result<bool, ConductError> {
+    /// Makes the runs of points that have not been made.
+    pub(super) fn run_points(&mut self, jobs: Vec<Job>) -> Result<(), ConductError> {
         for job in jobs {
             let done = |entry: &RunEntry| {
                 (entry.kind, entry.curve, entry.point, entry.repeat)
                     == (RunKind::Point, job.curve, job.point, job.repeat)
             };
-            if self.lost[job.curve] || self.journal.document.runs.iter().any(done) {
-                continue;
-            }
-            if let Some(Ran::Interrupted) = self.attempt(&job)? {
-                return Ok(false);
+            if !self.lost[job.curve] && !self.journal.document.runs.iter().any(done) {
+                self.attempt(&job)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The runs of all points, in the order in which they are made.
@@ -354,16 +313,15 @@ impl Conductor<'_> {
         order
     }
 
-    /// Makes a run; a store that fails loses its curve and not the whole
-    /// experiment.
-    pub(super) fn attempt(&mut self, job: &Job) -> Result<Option<Ran>, ConductError> {
+    /// Makes a run. If its store fails, the curve is given up, not the experiment: `None`.
+    pub(super) fn attempt(&mut self, job: &Job) -> Result<Option<Box<ResultDocument>>, ConductError> {
         let error = match self.run(job) {
-            Ok(ran) => return Ok(Some(ran)),
-            Err(ConductError::Experiment(error)) => error,
+            Ok(document) => return Ok(Some(Box::new(document))),
+            Err(ConductError::Plan(error)) => error,
             Err(error) => return Err(error),
         };
         if self.control.interrupted() {
-            return Ok(Some(Ran::Interrupted));
+            return Err(ConductError::Interrupted);
         }
         match error {
             PlanError::Store(_) | PlanError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
@@ -386,12 +344,10 @@ impl Conductor<'_> {
         Ok(self.journal.write()?)
     }
 
-    fn run(&mut self, job: &Job) -> Result<Ran, ConductError> {
+    fn run(&mut self, job: &Job) -> Result<ResultDocument, ConductError> {
         let begun = Instant::now();
         let curve = self.curve(job.curve).clone();
-        if !self.make_ready(job, &curve)? {
-            return Ok(Ran::Interrupted);
-        }
+        self.make_ready(job, &curve)?;
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
@@ -427,7 +383,7 @@ impl Conductor<'_> {
             return Err(error.into());
         }
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(Ran::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         if let Some(lost) = lost {
             return Err(lost.into_error(curve.info.name).into());
@@ -454,7 +410,7 @@ impl Conductor<'_> {
             ..RunEntry::of(&document, job.kind, folder_name)
         };
         self.ended(entry, &document)?;
-        Ok(Ran::Done(Box::new(document)))
+        Ok(document)
     }
 
     pub(super) fn ended(&mut self, entry: RunEntry, document: &ResultDocument) -> Result<(), ConductError> {

@@ -140,7 +140,7 @@ fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
         let added = add_workload_file(&mut workload.properties, path, &workload.origin, &overridden);
         faults.extend(added.err().into_iter().flat_map(|more| more.0));
     }
-    if faults.is_empty() { Ok(file) } else { Err(Faults(faults)) }
+    Faults(faults).or(file)
 }
 
 /// The properties of a workload on a store, and faults of those that are not
@@ -166,7 +166,7 @@ fn properties(
         let origin = store.origin.clone().unwrap_or(Origin::Program("the experiment"));
         all.set(p::WATCH.name, store.watch.join(","), origin);
     }
-    if faults.is_empty() { Ok(all) } else { Err(Faults(faults)) }
+    Faults(faults).or(all)
 }
 
 /// The group that a file asks for: by `[group]`, or by the same properties.
@@ -200,7 +200,7 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         faults.extend(more.0);
         None
     });
-    if faults.is_empty() { Ok(leading) } else { Err(Faults(faults)) }
+    Faults(faults).or(leading)
 }
 
 /// What tells one data set from another: the store, and every property that is
@@ -259,11 +259,7 @@ impl Experiment {
             }
         }
         let Draft { curves, datasets, warnings, faults, .. } = draft;
-        if faults.is_empty() {
-            Ok(Experiment { file, group, curves, warnings, datasets })
-        } else {
-            Err(Faults(faults))
-        }
+        faults.or(Experiment { file, group, curves, warnings, datasets })
     }
 }
 
@@ -275,17 +271,13 @@ struct Draft {
     /// The [`identity`] of each data set.
     identities: Vec<BTreeMap<String, String>>,
     warnings: Vec<Fault>,
-    faults: Vec<Fault>,
+    faults: Faults,
 }
 
 impl Draft {
     /// Notes faults, each once: those of a workload come with every store.
     fn note(&mut self, more: Faults) {
-        for fault in more.0 {
-            if !self.faults.contains(&fault) {
-                self.faults.push(fault);
-            }
-        }
+        self.faults.add_new(more);
     }
 
     /// Adds the curve of a workload on a store. What is returned keeps it from

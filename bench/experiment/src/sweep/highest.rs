@@ -2,10 +2,10 @@
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
 use super::{
-    conduct::{ConductError, Conductor, Job, Ran, window},
+    conduct::{Conductor, Job, window},
     curves::REPEATED_RATES,
 };
-use crate::{journal::JournalError, promise::Promise};
+use crate::{error::ConductError, journal::JournalError, promise::Promise};
 use serval_model::properties::Faults;
 use serval_plan::PlanError;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
@@ -74,34 +74,22 @@ struct Tried {
 }
 
 impl Conductor<'_> {
-    /// Finds the highest rate of every curve. False if somebody asked for the
-    /// end.
-    pub(super) fn highest(&mut self, promise: &Promise) -> Result<bool, ConductError> {
-        if !self.find_saturations()? {
-            return Ok(false);
+    /// Finds the highest rate of every curve.
+    pub(super) fn highest(&mut self, promise: &Promise) -> Result<(), ConductError> {
+        self.find_saturations()?;
+        let mut brackets = Vec::new();
+        for curve in 0..self.experiment.curves.len() {
+            let bracket = if self.lost[curve] { None } else { self.halve(curve, promise)? };
+            brackets.push(bracket);
         }
-        let mut brackets = vec![None; self.experiment.curves.len()];
-        for (curve, bracket) in brackets.iter_mut().enumerate() {
-            if self.lost[curve] {
-                continue;
-            }
-            match self.halve(curve, promise)? {
-                Some(found) => *bracket = Some(found),
-                None if self.lost[curve] => {}
-                None => return Ok(false),
-            }
-        }
-        if !self.run_points(self.jobs_around(&brackets))? {
-            return Ok(false);
-        }
+        self.run_points(self.jobs_around(&brackets))?;
         for curve in 0..brackets.len() {
             if !self.lost[curve] {
                 let highest = self.answer(curve, promise)?;
                 self.journal.document.curves[curve].highest = Some(highest);
             }
         }
-        self.journal.write()?;
-        Ok(true)
+        Ok(self.journal.write()?)
     }
 
     fn saturation(&self, curve: usize) -> (f64, u64) {
@@ -137,8 +125,7 @@ impl Conductor<'_> {
         Ok(trials)
     }
 
-    /// Halves until the rate is known well enough. `None` when the curve is
-    /// lost or somebody asked for the end.
+    /// Halves until the rate is known well enough; `None` if the curve is lost.
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let searched =
@@ -158,12 +145,8 @@ impl Conductor<'_> {
                 time: self.settings().time,
                 what: format!("{} operations/s", per_second(rate)),
             };
-            match self.attempt(&job)? {
-                Some(Ran::Done(document)) => {
-                    trials.push((rate, kept(margin(promise, &document)?)));
-                }
-                Some(Ran::Interrupted) | None => return Ok(None),
-            }
+            let Some(document) = self.attempt(&job)? else { return Ok(None) };
+            trials.push((rate, kept(margin(promise, &document)?)));
         }
     }
 

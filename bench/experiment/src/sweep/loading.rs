@@ -1,13 +1,13 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{ConductError, Conductor, Job, set, spend};
+use super::conduct::{Conductor, Job, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
     made,
     refusals::NO_DELETE,
 };
-use crate::file::StatePolicy;
+use crate::{error::ConductError, file::StatePolicy};
 use serval_group::GroupSession;
 use serval_model::{OperationKind, StoreError, properties::units::counted};
 use serval_plan::{
@@ -36,9 +36,8 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Loads the records, or renews them, as the state policy says. False if
-    /// somebody asked for the end meanwhile.
-    pub(super) fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<bool, ConductError> {
+    /// Loads the records, or renews them, as the state policy says.
+    pub(super) fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<(), ConductError> {
         let policy = self.settings().state;
         let dataset = curve.dataset;
         if !self.settings().load && !self.records[dataset].state.loaded {
@@ -62,16 +61,16 @@ impl Conductor<'_> {
             }
             // Trials of a search need not be like each other to the record.
             if job.kind != RunKind::Point || policy == StatePolicy::Continue {
-                return Ok(true);
+                return Ok(());
             }
             let begun = Instant::now();
             let restored = policy == StatePolicy::Snapshot || self.records[dataset].dataset.restore.is_some();
             if restored && self.records[dataset].restore()? {
                 spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
-                return self.records_written(dataset).map(|()| true);
+                return self.records_written(dataset);
             }
-            if !self.records[dataset].start_anew()? && !self.erase(job, dataset)? {
-                return Ok(false);
+            if !self.records[dataset].start_anew()? {
+                self.erase(job, dataset)?;
             }
             spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
         }
@@ -160,7 +159,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+    fn load(&mut self, job: &Job, dataset: usize) -> Result<(), ConductError> {
         let begun = Instant::now();
         // A load that was cut off has left some of its records.
         let cut_off = self.records[dataset].state.running;
@@ -186,7 +185,7 @@ impl Conductor<'_> {
         let failure = performed.load_failure();
         let Performed { document, record, lost, .. } = performed;
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let overall = &document.overall;
         let store = self.records[dataset].dataset.info.name;
@@ -223,12 +222,11 @@ impl Conductor<'_> {
             };
             self.ended(entry, &document)?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Deletes all records of a data set, one by one. False if somebody asked
-    /// for the end.
-    fn erase(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+    /// Deletes all records of a data set, one by one.
+    fn erase(&mut self, job: &Job, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         let store = self.records[dataset].dataset.info.name;
         let Some(core) = plan.core.clone() else {
@@ -251,7 +249,7 @@ impl Conductor<'_> {
         let session = self.records[dataset].session(self.stores)?;
         let record = session.run(&eraser, &plan.options, self.control, self.watcher)?.record;
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let failed = record.totals.units_failed + record.totals.buffered.not_done();
         if failed > 0 {
@@ -260,7 +258,6 @@ impl Conductor<'_> {
         }
         let state = &mut self.records[dataset].state;
         (state.loaded, state.next) = (false, 0);
-        self.records_written(dataset)?;
-        Ok(true)
+        self.records_written(dataset)
     }
 }

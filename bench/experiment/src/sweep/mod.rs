@@ -11,7 +11,6 @@ pub(crate) mod made;
 mod refusals;
 mod saturation;
 
-pub use conduct::{ConductError, Stopped};
 pub use curves::{CurvePlan, Experiment};
 pub use datasets::{RealStores, Stores};
 pub use estimate::Estimate;

@@ -1,10 +1,7 @@
 //! What a store turns out not to do once it is open, said before it is loaded.
 
-use super::{
-    conduct::{ConductError, Conductor},
-    curves::Renewal,
-};
-use crate::file::StatePolicy;
+use super::{conduct::Conductor, curves::Renewal};
+use crate::{error::ConductError, file::StatePolicy};
 use serval_model::{OperationKind, properties::Faults};
 use serval_plan::{Plan, PlanError, Request, perform::refuse};
 use serval_workload::core::Phase;
@@ -39,6 +36,6 @@ impl Conductor<'_> {
             }
         }
         faults.dedup();
-        if faults.is_empty() { Ok(()) } else { Err(PlanError::Faults(Faults(faults)).into()) }
+        Ok(Faults(faults).or(()).map_err(PlanError::Faults)?)
     }
 }

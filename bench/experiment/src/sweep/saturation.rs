@@ -1,7 +1,8 @@
 //! Where a store saturates: clients are doubled until that gains nothing.
 //! `docs/experiments.md` has the rule.
 
-use super::conduct::{ConductError, Conductor, Job, Ran};
+use super::conduct::{Conductor, Job};
+use crate::error::ConductError;
 use serval_model::Execution;
 use serval_report::units::{plural, rate};
 use serval_result::{
@@ -79,8 +80,8 @@ impl Search {
 
 impl Conductor<'_> {
     /// Finds the saturation of every curve that has none yet, all curves one
-    /// step at a time in turn. False if somebody asked for the end.
-    pub(super) fn find_saturations(&mut self) -> Result<bool, ConductError> {
+    /// step at a time in turn.
+    pub(super) fn find_saturations(&mut self) -> Result<(), ConductError> {
         let curves = self.experiment.curves.len();
         let mut searches: Vec<Search> = (0..curves).map(|curve| self.search_so_far(curve)).collect();
         loop {
@@ -121,14 +122,12 @@ impl Conductor<'_> {
                     time: (self.settings().time / TIME_PART).max(TIME_MIN.min(self.settings().time)),
                     what: format!("saturation by {}", plural(clients, "client")),
                 };
-                match self.attempt(&job)? {
-                    Some(Ran::Done(document)) => search.add(clients, succeeded(&document)),
-                    Some(Ran::Interrupted) => return Ok(false),
-                    None => {}
+                if let Some(document) = self.attempt(&job)? {
+                    search.add(clients, succeeded(&document));
                 }
             }
             if !busy {
-                return Ok(true);
+                return Ok(());
             }
         }
     }

@@ -7,9 +7,9 @@
 )]
 
 use serval_experiment::{
-    Journal,
+    Journal, Stopped,
     file::{ExperimentFile, read},
-    sweep::{Experiment, Stopped, Stores},
+    sweep::{Experiment, Stores},
 };
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_plan::session::Session;

@@ -7,9 +7,8 @@ use crate::{
     render, stdout,
 };
 use serval_experiment::{
-    Journal, JournalError,
+    ConductError, Journal, JournalError,
     file::{GroupEntry, PropertyLine, StoreEntry},
-    sweep::ConductError,
 };
 use serval_model::properties::{Fault, Origin};
 use serval_report::{experiment::Loaded, stored::StoredExperiment};
@@ -77,7 +76,8 @@ pub(super) fn resume_with(folder: &Path) -> String {
 /// Why an experiment could not go on; `goes_on` is what the command that goes on with it does.
 pub(super) fn failed(error: ConductError, folder: &Path, goes_on: &str) -> Failure {
     match error {
-        ConductError::Experiment(error) => {
+        ConductError::Interrupted => interrupted(folder),
+        ConductError::Plan(error) => {
             let failure: Failure = error.into();
             Failure {
                 message: format!(

@@ -15,11 +15,11 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
-    Journal,
+    Journal, Stopped,
     bench::default_folder,
     file::{PhasesFile, of_properties},
     phases::{LookingOn, Phases, inlined},
-    sweep::{RealStores, Stopped},
+    sweep::RealStores,
 };
 use serval_group::Team;
 use serval_model::properties::{Faults, Properties};

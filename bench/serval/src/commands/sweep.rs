@@ -20,7 +20,7 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
-    Journal, JournalError,
+    Journal, JournalError, Stopped,
     bench::default_folder,
     file::{
         ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, Question, RunSettings, StatePolicy,
@@ -28,7 +28,7 @@ use serval_experiment::{
     },
     phases::Phases,
     promise::Promise,
-    sweep::{Estimate, Experiment, RealStores, Stopped},
+    sweep::{Estimate, Experiment, RealStores},
 };
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::units::{bytes, count, plural};

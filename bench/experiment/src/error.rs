@@ -1,0 +1,35 @@
+//! How an experiment ends.
+
+use crate::journal::JournalError;
+use serval_plan::{PlanError, folder::FolderError};
+
+/// How an experiment that was carried out ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// All runs were made.
+    Complete,
+    /// It was interrupted.
+    Interrupted,
+    /// The stores of some curves failed; the other curves are complete.
+    CurvesLost,
+}
+
+/// Why an experiment cannot continue.
+#[derive(Debug, thiserror::Error)]
+pub enum ConductError {
+    /// A configuration, a store or a run failed.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The experiment's folder cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// It was interrupted. Callers get [`Stopped::Interrupted`] instead.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl From<FolderError> for ConductError {
+    fn from(error: FolderError) -> Self {
+        ConductError::Plan(error.into())
+    }
+}
