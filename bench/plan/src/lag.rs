@@ -23,7 +23,7 @@ use serval_model::{
     Share, StoreError,
     properties::{Properties, Reader},
 };
-use serval_runner::{Control, Interval, Observer, Progress, RunError, RunOptions, clock};
+use serval_runner::{Control, Observer, RunError, RunOptions, clock};
 use serval_workload::{
     Workload,
     core::{Phase, properties as core},
@@ -500,11 +500,8 @@ impl Arming<'_> {
 }
 
 impl Observer for Arming<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.observer.connected(clients, of);
-    }
-    fn started(&mut self, at: SystemTime) {
-        self.observer.started(at);
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        Some(self.observer)
     }
     fn measuring(&mut self) {
         self.arm(true);
@@ -513,11 +510,5 @@ impl Observer for Arming<'_> {
     fn measured(&mut self) {
         self.arm(false);
         self.observer.measured();
-    }
-    fn progress(&mut self, progress: &Progress) {
-        self.observer.progress(progress);
-    }
-    fn interval(&mut self, interval: &Interval) {
-        self.observer.interval(interval);
     }
 }

@@ -6,7 +6,7 @@ use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
 use serval_model::{Metric, Status};
 use serval_report::ycsb;
 use serval_result::document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels};
-use serval_runner::{Interval, Observer, Progress};
+use serval_runner::{Interval, Observer};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -94,8 +94,8 @@ impl<'a> Recording<'a> {
 }
 
 impl Observer for Recording<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.show.connected(clients, of);
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        Some(self.show)
     }
 
     fn started(&mut self, at: SystemTime) {
@@ -121,10 +121,6 @@ impl Observer for Recording<'_> {
     fn measured(&mut self) {
         self.costs.end();
         self.show.measured();
-    }
-
-    fn progress(&mut self, progress: &Progress) {
-        self.show.progress(progress);
     }
 
     fn interval(&mut self, interval: &Interval) {

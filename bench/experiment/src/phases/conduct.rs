@@ -26,7 +26,7 @@ use serval_result::{
     experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
     note::Note,
 };
-use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
+use serval_runner::{Control, EndedBy, Lost, Observer};
 use serval_workload::core::Phase;
 use std::{
     thread,
@@ -453,7 +453,7 @@ impl Conductor<'_> {
         let files = Files { folder: &folder, prefix: "", raw: false };
         let command_line = self.journal.document.command_line.clone();
         let (begun, before) = (self.begun, self.before);
-        let mut noting = Noting { watcher: self.watcher, began: None, begun, before };
+        let mut noting = StartObserver { watcher: self.watcher, began: None, begun, before };
         let performed = perform(&plan, &*session, self.control, &mut noting, Some(files), command_line);
         entry.series_start_s = noting.began;
         drop(session);
@@ -499,7 +499,7 @@ impl Conductor<'_> {
 }
 
 /// Notes when a run begins, and passes everything on.
-struct Noting<'a> {
+struct StartObserver<'a> {
     watcher: &'a mut dyn Watcher,
     /// Where it begins on the axis, s.
     began: Option<f64>,
@@ -507,9 +507,9 @@ struct Noting<'a> {
     before: Duration,
 }
 
-impl Observer for Noting<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.watcher.connected(clients, of);
+impl Observer for StartObserver<'_> {
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        Some(self.watcher)
     }
 
     fn started(&mut self, at: SystemTime) {
@@ -520,20 +520,33 @@ impl Observer for Noting<'_> {
         self.began = Some((axis + later).max(0.0));
         self.watcher.started(at);
     }
+}
 
-    fn measuring(&mut self) {
-        self.watcher.measuring();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Observer for Heard {
+        fn warn(&mut self, warning: &str) {
+            self.0.push(warning.to_owned());
+        }
+        fn connected(&mut self, clients: usize, of: usize) {
+            self.0.push(format!("{clients} of {of}"));
+        }
     }
 
-    fn measured(&mut self) {
-        self.watcher.measured();
-    }
+    impl Watcher for Heard {}
 
-    fn progress(&mut self, progress: &Progress) {
-        self.watcher.progress(progress);
-    }
-
-    fn interval(&mut self, interval: &Interval) {
-        self.watcher.interval(interval);
+    #[test]
+    fn a_phase_passes_the_events_of_its_run_on() {
+        let mut heard = Heard::default();
+        let (begun, before) = (Instant::now(), Duration::ZERO);
+        let mut start = StartObserver { watcher: &mut heard, began: None, begun, before };
+        start.connected(1, 2);
+        start.warn("no records");
+        assert_eq!(heard.0, ["1 of 2", "no records"]);
     }
 }
