@@ -4,10 +4,10 @@
 use serval_group::{self as group, Team, conducted};
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_plan::{
-    Plan, PlanError, Request, default_to,
-    embedded::Kept,
+    Plan, PlanError, PlanRequest, default_to,
+    embedded::EmbeddedStore,
     folder::{FolderError, ResultFolder},
-    perform::{Files, Performed, perform},
+    perform::{Performed, RunFiles, perform},
     properties as p,
     properties_file::{effective_properties, escape},
     session::{Session, open},
@@ -21,9 +21,9 @@ use std::{
     time::SystemTime,
 };
 
-/// What `bench` measures when nobody says how long.
+/// Default measured time of `bench`.
 pub const TIME: &str = "10s";
-/// What it warms up when nobody says how long.
+/// Default warm-up of `bench`.
 pub const WARM_UP: &str = "3s";
 
 /// What to benchmark.
@@ -56,12 +56,12 @@ pub struct Bench {
     /// Where the result goes.
     pub folder: ResultFolder,
     session: Box<dyn Session>,
-    /// What is in the result folder besides the result.
-    kept: Option<&'static Kept>,
+    /// The embedded store in the result folder, if there is one.
+    kept: Option<&'static EmbeddedStore>,
     request: BenchRequest,
 }
 
-/// The folder of a result whose place nobody says.
+/// The default folder of a result.
 pub fn default_folder(name: &str, store: &str) -> PathBuf {
     let clean: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
@@ -84,9 +84,9 @@ impl Bench {
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let kept = Kept::of(request.store, properties);
+        let kept = EmbeddedStore::of(request.store, properties);
         let mut faults = Faults::default();
-        if let Some(Kept { property, .. }) = kept
+        if let Some(EmbeddedStore { property, .. }) = kept
             && request.skip_load
         {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
@@ -98,7 +98,7 @@ impl Bench {
             faults.0.extend(more.0);
         }
         let mut planned = |phase| {
-            let plan = Plan::new(Request {
+            let plan = Plan::new(PlanRequest {
                 properties: request.properties.clone(),
                 phase,
                 store: request.store,
@@ -143,7 +143,7 @@ impl Bench {
         show: &mut dyn Observer,
     ) -> Result<Option<Performed>, PlanError> {
         let Some(plan) = &self.load else { return Ok(None) };
-        let files = Files { folder: &self.folder, prefix: "load-", raw: false };
+        let files = RunFiles { folder: &self.folder, prefix: "load-", raw: false };
         let command_line = self.request.command_line.clone();
         let session = conducted(&*self.session, plan, team, told)?;
         let loaded = perform(plan, &*session, control, show, Some(files), command_line)?;
@@ -165,8 +165,12 @@ impl Bench {
         let mut properties = self.run.properties.clone();
         let why = Origin::Program("serval bench: the rate of the load");
         properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);
-        let mut run =
-            Plan::new(Request { properties, phase: Phase::Run, store: self.request.store, strict: true })?;
+        let mut run = Plan::new(PlanRequest {
+            properties,
+            phase: Phase::Run,
+            store: self.request.store,
+            strict: true,
+        })?;
         run.options.seed = self.run.options.seed;
         run.label = std::mem::take(&mut self.run.label);
         self.run = run;
@@ -181,7 +185,7 @@ impl Bench {
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
-        let files = Files { folder: &self.folder, prefix: "", raw: self.request.raw };
+        let files = RunFiles { folder: &self.folder, prefix: "", raw: self.request.raw };
         let session = conducted(&*self.session, &self.run, team, told)?;
         perform(&self.run, &*session, control, show, Some(files), self.request.command_line.clone())
     }

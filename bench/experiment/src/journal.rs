@@ -34,13 +34,13 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 /// Characters of a run's folder that come from names.
 const NAME_MAX: usize = 60;
 
-/// Why a folder cannot be begun or gone on with.
+/// Why an experiment's folder cannot be created or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The folder or a file in it.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// What is there cannot be read.
+    /// The stored experiment cannot be read.
     #[error(transparent)]
     Stored(#[from] stored::StoredError),
     /// It is another experiment's.
@@ -58,7 +58,7 @@ pub enum JournalError {
          with --resume"
     )]
     Secrets(PathBuf),
-    /// Another process goes on with it.
+    /// Another process carries it out.
     #[error(
         "{0}: another process is at work on the experiment there. Wait for its end, or choose another folder"
     )]
@@ -68,7 +68,7 @@ pub enum JournalError {
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }
@@ -87,17 +87,17 @@ pub(crate) struct RecordsState {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct State {
+struct StoredState {
     datasets: BTreeMap<String, RecordsState>,
 }
 
 /// The folder of an experiment that is carried out.
 #[derive(Debug)]
-pub struct Journal {
+pub struct ExperimentJournal {
     path: PathBuf,
     /// The document so far.
     pub document: ExperimentDocument,
-    state: State,
+    state: StoredState,
     /// Held as long as this is; `None` where the file system has no locks.
     _lock: Option<fs::File>,
 }
@@ -109,7 +109,7 @@ fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderEr
 
 /// Locks an experiment's folder: two processes would remove each other's runs.
 fn lock(path: &Path) -> Result<Option<fs::File>, JournalError> {
-    // Where there is no folder, whoever reads it says so.
+    // If there is no folder, reading it fails with a better message.
     let Ok(folder) = fs::File::open(path) else { return Ok(None) };
     for _ in 0..LOCK_ATTEMPTS {
         match folder.try_lock() {
@@ -130,9 +130,9 @@ pub(crate) fn clean(name: &str) -> String {
     text.trim_start_matches('.').to_owned()
 }
 
-impl Journal {
+impl ExperimentJournal {
     /// Begins an experiment in a folder that is not there.
-    pub fn begin(path: &Path, document: ExperimentDocument) -> Result<Journal, JournalError> {
+    pub fn begin(path: &Path, document: ExperimentDocument) -> Result<ExperimentJournal, JournalError> {
         if path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(path.to_owned()).into());
         }
@@ -147,14 +147,15 @@ impl Journal {
         let lock = lock(path)?;
         let runs = path.join(RUNS);
         fs::create_dir(&runs).map_err(system(&runs, "make this folder"))?;
-        let journal = Journal { path: path.to_owned(), document, state: State::default(), _lock: lock };
+        let journal =
+            ExperimentJournal { path: path.to_owned(), document, state: StoredState::default(), _lock: lock };
         journal.write()?;
         Ok(journal)
     }
 
     /// Goes on with the experiment in a folder. With a document it must be the
     /// same plan; the folder's is used.
-    pub fn resume(path: &Path, plan: Option<&str>) -> Result<Journal, JournalError> {
+    pub fn resume(path: &Path, plan: Option<&str>) -> Result<ExperimentJournal, JournalError> {
         let lock = lock(path)?;
         let document = stored::read_experiment(&path.join(EXPERIMENT))?.document;
         if plan.is_some_and(|plan| plan != document.plan) {
@@ -167,7 +168,7 @@ impl Journal {
             return Err(JournalError::Complete(path.to_owned()));
         }
         let state = read_state(&path.join(STATE))?;
-        let journal = Journal { path: path.to_owned(), document, state, _lock: lock };
+        let journal = ExperimentJournal { path: path.to_owned(), document, state, _lock: lock };
         journal.remove_unfinished();
         Ok(journal)
     }
@@ -191,7 +192,7 @@ impl Journal {
             let document = &self.document;
             let phase = || document.phases.iter().any(|phase| phase.folder.as_deref() == Some(&name));
             if !document.runs.iter().any(|run| run.folder == name) && !phase() {
-                // One that stays is in nobody's way.
+                // A folder that stays is harmless.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -281,11 +282,11 @@ impl Journal {
     }
 }
 
-fn read_state(path: &Path) -> Result<State, JournalError> {
+fn read_state(path: &Path) -> Result<StoredState, JournalError> {
     let fault = |problem: String| JournalError::State { path: path.to_owned(), problem };
     match fs::metadata(path) {
         // Interrupted before anything was loaded.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredState::default()),
         Ok(facts) if facts.len() > STATE_MAX => return Err(fault("is too long".into())),
         _ => {}
     }

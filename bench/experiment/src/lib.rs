@@ -8,8 +8,9 @@ pub mod file;
 mod journal;
 pub mod phases;
 pub mod promise;
+mod run_folder;
 pub mod sweep;
 pub mod watcher;
 
 pub use error::{ConductError, Stopped};
-pub use journal::{Journal, JournalError};
+pub use journal::{ExperimentJournal, JournalError};

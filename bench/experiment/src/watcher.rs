@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A step of an experiment that takes its time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct ExperimentStep {
     /// The curve that it is for, by its place in the document's list.
     pub curve: usize,
     /// What the run is for.
@@ -38,7 +38,7 @@ pub struct Step {
     pub remaining: Duration,
 }
 
-impl Step {
+impl ExperimentStep {
     /// Whether `what` has the number of clients in it: in a search for the saturation.
     pub fn names_clients(&self) -> bool {
         self.kind == RunKind::Search && self.target.is_none()
@@ -55,7 +55,7 @@ pub trait Watcher: Observer {
         let _ = document;
     }
     /// A step begins.
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ExperimentStep) {
         let _ = step;
     }
     /// A run has ended.

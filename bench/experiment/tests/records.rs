@@ -255,15 +255,15 @@ fn stores_whose_names_are_alike_have_files_of_their_own() {
 
 #[test]
 fn an_experiment_is_carried_out_by_one_process_at_a_time() {
-    use serval_experiment::{Journal, JournalError, sweep::Experiment};
+    use serval_experiment::{ExperimentJournal, JournalError, sweep::Experiment};
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
-    let first = Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
-    let second = Journal::resume(&path, None);
+    let first = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let second = ExperimentJournal::resume(&path, None);
     assert!(matches!(second, Err(JournalError::InUse(_))), "{second:?}");
     drop(first);
-    Journal::resume(&path, None).unwrap();
+    ExperimentJournal::resume(&path, None).unwrap();
 }
 
 #[test]
@@ -303,7 +303,8 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
     let store = Strict { scanless: true, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloade");
     let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
-    let journal = serval_experiment::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let journal =
+        serval_experiment::ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
     let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");

@@ -1,10 +1,9 @@
-//! A client of a group at work: makes a plan of what it is sent, runs it when all do, and
-//! hands over what it saw.
+//! An agent: performs the parts of plans that a coordinator sends it, and returns the records.
 
 use crate::{
     facts::facts,
-    program::{self, Program},
-    wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
+    program::{self, ShellCommand},
+    wire::{CommandWire, IntervalWire, RecordWire, SamplesWire},
     work::{COMMAND, LOAD, RUN, TIMEOUT},
 };
 use serval_coordination::{
@@ -14,8 +13,8 @@ use serval_coordination::{
 };
 use serval_model::properties::{Origin, Properties, units::counted};
 use serval_plan::{
-    Plan, PlanError, Request,
-    perform::{Files, perform},
+    Plan, PlanError, PlanRequest,
+    perform::{RunFiles, perform},
     session::open,
 };
 use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
@@ -25,9 +24,9 @@ use std::{
     time::Duration,
 };
 
-/// Where an agent waits for work.
+/// Settings of an agent.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub struct AgentSettings {
     /// ZooKeeper's address.
     pub cluster: String,
     /// The node that everything is below.
@@ -47,7 +46,7 @@ pub struct Agent {
 /// # Errors
 ///
 /// That ZooKeeper cannot be reached.
-pub fn agent(joined: &Agent, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),
@@ -56,15 +55,15 @@ pub fn agent(joined: &Agent, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut Hands { told, commands: joined.commands })
+    agent::serve(&joining, quit, &mut AgentWorker { told, commands: joined.commands })
 }
 
-struct Hands<'a> {
+struct AgentWorker<'a> {
     told: &'a mut dyn FnMut(&str),
     commands: bool,
 }
 
-impl Hands<'_> {
+impl AgentWorker<'_> {
     /// Runs a program of a phase.
     fn command(&mut self, work: &Work, line: &JobHandle) -> Result<Vec<u8>, String> {
         if !self.commands {
@@ -85,7 +84,8 @@ impl Hands<'_> {
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
         (self.told)(&format!("command: {command}"));
-        let program = Program { command: &command, environment: &environment, input: Vec::new(), timeout };
+        let program =
+            ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
         let outcome = program::run(program, &|| ended.interrupted())
             .map_err(|error| format!("'{command}' cannot be started: {error}"))?;
         let wire = CommandWire { failure: outcome.failure(timeout), output: outcome.output };
@@ -93,7 +93,7 @@ impl Hands<'_> {
     }
 }
 
-impl Worker for Hands<'_> {
+impl Worker for AgentWorker<'_> {
     fn work(&mut self, work: Work, line: &JobHandle) -> Result<Vec<u8>, String> {
         let phase = match work.kind.as_str() {
             LOAD => Phase::Load,
@@ -107,7 +107,7 @@ impl Worker for Hands<'_> {
         }
         let store =
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
-        let mut plan = Plan::new(Request { properties, phase, store, strict: false })
+        let mut plan = Plan::new(PlanRequest { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
         (self.told)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
@@ -117,17 +117,17 @@ impl Worker for Hands<'_> {
         plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let (ending, lag) = (control.clone(), plan.lag.clone());
         line.on_end(move |hurry| {
-            // Consumers may finish what is left, if there is time.
+            // Consumers may finish their keys, if there is time.
             if hurry || !lag.as_ref().is_some_and(|lag| lag.close(&ending)) {
                 ending.interrupt();
             }
         });
         let mut sending =
-            Sending { line, units: (0, 0), writer: plan.lag.as_ref().and_then(|lag| lag.writer()) };
-        let none: Option<Files<'_>> = None;
+            IntervalSender { line, units: (0, 0), writer: plan.lag.as_ref().and_then(|lag| lag.writer()) };
+        let none: Option<RunFiles<'_>> = None;
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
             Ok(performed) => performed,
-            // It was told to end before it began.
+            // It was stopped before it began.
             Err(PlanError::Run(RunError::Interrupted)) => return Ok(Vec::new()),
             Err(error) => return Err(error.to_string()),
         };
@@ -161,17 +161,17 @@ impl Worker for Hands<'_> {
     }
 }
 
-/// Looks that are sent together: one message each half second.
-const LOOKS: usize = 10;
+/// Samples in a message: one message each half second.
+const SAMPLES_PER_MESSAGE: usize = 10;
 
-/// Tells the coordinator what was done by when, and hears from it when the measured part begins.
+/// Sends samples to the coordinator, and returns from it when the measured part begins.
 fn judge(line: &JobHandle) -> Judge {
-    let (line, seen) = (line.clone(), Mutex::new(Vec::new()));
-    Judge::new(move |look| {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push(look);
-        if seen.len() >= LOOKS
-            && let Ok(bytes) = serde_json::to_vec(&LooksWire::of(&std::mem::take(&mut *seen)))
+    let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
+    Judge::new(move |sample| {
+        let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.push(sample);
+        if samples.len() >= SAMPLES_PER_MESSAGE
+            && let Ok(bytes) = serde_json::to_vec(&SamplesWire::of(&std::mem::take(&mut *samples)))
         {
             line.interval(bytes);
         }
@@ -180,13 +180,13 @@ fn judge(line: &JobHandle) -> Judge {
 }
 
 /// Hands intervals over as they end.
-struct Sending<'a> {
+struct IntervalSender<'a> {
     line: &'a JobHandle,
     units: (u64, u64),
     writer: Option<u64>,
 }
 
-impl Observer for Sending<'_> {
+impl Observer for IntervalSender<'_> {
     fn progress(&mut self, progress: &Progress) {
         self.units = (progress.units, progress.failed);
     }

@@ -6,7 +6,7 @@ use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
 use serval_model::properties::{Faults, units::counted};
 use serval_plan::{
     Plan, PlanError,
-    session::{Opened, Ran, Session},
+    session::{OpenStore, Ran, Session},
 };
 use serval_result::group::GroupResult;
 use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// threads to wake.
 const LEAD_NS: u64 = 1_000_000;
 
-/// A store whose runs begin at a barrier, and end at one.
+/// An open store whose runs begin and end at a barrier.
 pub struct AtBarrier<'a> {
     inner: &'a dyn Session,
     meeting: Meeting,
@@ -45,7 +45,7 @@ fn failed(error: BarrierError) -> PlanError {
 }
 
 impl Session for AtBarrier<'_> {
-    fn store(&self) -> &dyn Opened {
+    fn store(&self) -> &dyn OpenStore {
         self.inner.store()
     }
 
@@ -88,7 +88,7 @@ impl Session for AtBarrier<'_> {
             Ok(died) => {
                 Some(format!("clients that were at the barrier died before its end: {}", died.join(", ")))
             }
-            // Whoever asked for the end asks for no report of others.
+            // An interrupted client needs no report on the others.
             Err(BarrierError::Interrupted) => None,
             Err(error) => Some(error.to_string()),
         };

@@ -5,7 +5,7 @@ use serval_model::{
     Share,
     properties::{Faults, Origin, Properties, Property, Reader},
 };
-use serval_plan::{Plan, Request, embedded::Kept, properties as p};
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 
 /// Clients of a group that consume.
@@ -13,7 +13,7 @@ pub(crate) fn consumers(properties: &Properties) -> usize {
     Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
 }
 
-/// A store whose records end with the process, and with each part of the work.
+/// The store whose records end with the process, and with each part of the work.
 const MEMORY: &str = "memory";
 
 /// Why clients of a group cannot have a store, as these properties set it up; `None` if they can.
@@ -24,7 +24,7 @@ pub fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
              store that is a server",
         ));
     }
-    let kept = Kept::of(store, properties)?;
+    let kept = EmbeddedStore::of(store, properties)?;
     Some(Faults::one(format!(
         "{}: nothing says where this embedded store is, so that each client of a group would have one of its own: name a \
          store that is a server, or set {}",
@@ -55,12 +55,12 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
     if raw {
         faults.extend(Faults::one("--raw: single times are kept by one process only").0);
     }
-    // What clients would find with their parts, of which the first is the smallest.
+    // The faults that clients would find in their parts; the first part is the smallest.
     let producers = clients.saturating_sub(consumers).max(1) as u64;
     if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
         let mut properties = plan.properties.clone();
         properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
-        let request = Request { properties, phase: plan.phase, store: plan.store, strict: false };
+        let request = PlanRequest { properties, phase: plan.phase, store: plan.store, strict: false };
         faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
     }
     Faults(faults).or(())

@@ -27,7 +27,7 @@ pub enum GroupError {
     /// It broke up.
     #[error("{0}")]
     Broken(String),
-    /// Somebody asked for the end.
+    /// It was interrupted.
     #[error("interrupted before all clients had come")]
     Interrupted,
 }

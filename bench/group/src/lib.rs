@@ -20,11 +20,11 @@ mod team;
 mod wire;
 mod work;
 
-pub use agent::{Agent, agent};
+pub use agent::{AgentSettings, agent};
 pub use barrier::AtBarrier;
 pub use check::{check, unshared};
 pub use error::GroupError;
-pub use part::Part;
+pub use part::ClientPart;
 pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
 pub use session::GroupSession;
 pub use team::Team;

@@ -2,7 +2,7 @@
 //! runs, and as a whole.
 
 use crate::{
-    part::Part as ClientPart,
+    part::ClientPart,
     wire::{IntervalWire, RecordWire, WireError, add},
 };
 use serval_coordination::{
@@ -47,7 +47,7 @@ pub(crate) struct Intervals {
     pub(crate) missed: u64,
     /// Operations/s of each client in each interval.
     pub(crate) rates: Vec<Vec<f64>>,
-    /// Those whose reads are not part of the work.
+    /// Clients that only read sampled keys; their reads are not part of the work.
     consumes: Vec<bool>,
     length: Duration,
 }
@@ -81,7 +81,7 @@ impl Intervals {
     }
 
     /// Takes what lies in a window, and adds it up; `None` if no client that works has anything there.
-    fn take_window(&mut self, window: &Window) -> Option<Interval> {
+    fn take_window(&mut self, window: &IntervalWindow) -> Option<Interval> {
         let mut sum: Option<Interval> = None;
         let mut rates = Vec::with_capacity(self.rates.len());
         for (client, waiting) in self.waiting.iter_mut().enumerate() {
@@ -129,11 +129,11 @@ impl Intervals {
 
     /// The next time of which there is a sum: from the earliest interval that waits to where all begin
     /// another. A client that stood still has made one long interval of several.
-    fn window(&self) -> Option<Window> {
+    fn window(&self) -> Option<IntervalWindow> {
         let fronts = || self.waiting.iter().filter_map(|waiting| waiting.front().map(|(front, ..)| front));
         let first = fronts().min_by_key(|front| front.start)?;
         let half = self.length.min(first.length) / 2;
-        let mut window = Window { end: end(first), half, warm_up: first.warm_up };
+        let mut window = IntervalWindow { end: end(first), half, warm_up: first.warm_up };
         loop {
             let inside = self.waiting.iter().flatten().map(|(interval, ..)| interval);
             let last = inside.filter(|interval| window.has(interval)).map(end).max()?;
@@ -169,7 +169,7 @@ impl Intervals {
     }
 }
 
-/// The sum of what is known; `None` if nothing is.
+/// The sum of the known values; `None` if none is known.
 fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.into_iter().chain(b).reduce(|a, b| a + b)
 }
@@ -178,16 +178,16 @@ fn end(interval: &Interval) -> Duration {
     interval.start + interval.length
 }
 
-/// A time of which intervals are added up.
+/// A span of time whose intervals are added up.
 #[derive(Debug)]
-struct Window {
+struct IntervalWindow {
     end: Duration,
     /// Half of an interval: by so much ends of one differ from client to client at most.
     half: Duration,
     warm_up: bool,
 }
 
-impl Window {
+impl IntervalWindow {
     fn has(&self, interval: &Interval) -> bool {
         interval.warm_up == self.warm_up && interval.start + self.half < self.end
     }
@@ -200,7 +200,7 @@ impl Window {
 
 /// What a client left, or why there is nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct ClientOutcome {
     pub(crate) record: Option<RecordWire>,
     pub(crate) lost: Option<String>,
     /// Whether it was to write in this phase.
@@ -217,7 +217,7 @@ fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latenc
 
 /// What the coordinator saw of the clients.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct CoordinatorView<'a> {
     /// Operations/s of each in each interval.
     pub(crate) rates: &'a [Vec<f64>],
     /// What each had to do.
@@ -231,7 +231,10 @@ pub(crate) struct Seen<'a> {
 }
 
 /// What all noted of sampled keys, by the coordinator's clock.
-fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagKey>)>, WireError> {
+fn lag(
+    left: &mut [ClientOutcome],
+    seen: &CoordinatorView<'_>,
+) -> Result<Option<(LagResult, Vec<LagKey>)>, WireError> {
     let mut setting = seen.setting.clone();
     let mut parts = Vec::new();
     for (number, left) in left.iter_mut().enumerate() {
@@ -256,7 +259,7 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagK
         }
         setting.consumers += consumers;
         setting.queue = queue;
-        // A group's queue is its own: what is there early is of its own producers.
+        // A group's queue is its own: early items come from its own producers.
         journal.counts.from_before = 0;
         parts.push(Part { journal, clock, lost: false });
     }
@@ -293,8 +296,8 @@ fn empty(started: SystemTime) -> RunRecord {
 pub(crate) fn record(
     started: SystemTime,
     facts: &[ClientFacts],
-    mut left: Vec<Left>,
-    seen: &Seen<'_>,
+    mut left: Vec<ClientOutcome>,
+    seen: &CoordinatorView<'_>,
     fatal: bool,
 ) -> Result<Ran, WireError> {
     let mut sum = empty(started);
@@ -513,13 +516,13 @@ mod tests {
             order in Just((0..CLIENTS * INTERVALS).collect::<Vec<_>>()).prop_shuffle(),
         ) {
             let all = counted(samples.iter());
-            let left = (0..CLIENTS).map(|client| Left { record: Some(record_of(&samples, client)), ..Left::default() });
+            let left = (0..CLIENTS).map(|client| ClientOutcome { record: Some(record_of(&samples, client)), ..ClientOutcome::default() });
             let facts = vec![
                 ClientFacts { host: "h".into(), process: 1, version: String::new(), processors: 1, stores: vec![] };
                 CLIENTS
             ];
             let parts = ClientPart::even(CLIENTS);
-            let seen = Seen { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
+            let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
             let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
             // Not compared by an assertion that would print a hundred thousand cells.
             prop_assert!(sum.totals.measured == all, "the whole");

@@ -5,7 +5,7 @@ use serval_plan::properties as p;
 
 /// What one client has to do of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ClientPart {
     /// Its place among those that take part, from 0.
     pub place: u64,
     /// How many take part.
@@ -17,16 +17,19 @@ pub struct Part {
     pub properties: Vec<(String, String)>,
 }
 
-impl Part {
+impl ClientPart {
     /// Even parts for all of `count` clients.
-    pub fn even(count: usize) -> Vec<Option<Part>> {
+    pub fn even(count: usize) -> Vec<Option<ClientPart>> {
         let of = count as u64;
-        (0..of).map(|place| Some(Part { place, of, consumes: false, properties: Vec::new() })).collect()
+        (0..of).map(|place| Some(ClientPart { place, of, consumes: false, properties: Vec::new() })).collect()
     }
 
     /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
     /// work.
-    pub(crate) fn with_consumers(mut parts: Vec<Option<Part>>, consumers: usize) -> Vec<Option<Part>> {
+    pub(crate) fn with_consumers(
+        mut parts: Vec<Option<ClientPart>>,
+        consumers: usize,
+    ) -> Vec<Option<ClientPart>> {
         let all = parts.iter().flatten().count();
         let producers = all.saturating_sub(consumers);
         for (nth, part) in parts.iter_mut().flatten().enumerate() {

@@ -28,7 +28,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A program to run, by `sh -c`.
 #[derive(Debug, Clone)]
-pub struct Program<'a> {
+pub struct ShellCommand<'a> {
     /// The command line.
     pub command: &'a str,
     /// Variables of its environment, beside those of this process.
@@ -41,7 +41,7 @@ pub struct Program<'a> {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandEnd {
     /// By itself.
     Exited(ExitStatus),
     /// It took too long.
@@ -52,31 +52,31 @@ pub enum Ended {
 
 /// What came of it.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: CommandEnd,
     /// Its last lines, of output and errors as they came.
     pub output: Vec<String>,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Why it failed, if it did; with its last line, which most likely says so.
     pub fn failure(&self, timeout: Duration) -> Option<String> {
         let how = match self.ended {
-            Ended::Exited(status) if status.success() => return None,
-            Ended::Exited(status) => format!("ended with {status}"),
-            Ended::TimedOut => format!("took longer than {timeout:?} (timeout)"),
-            Ended::Interrupted => "was interrupted".to_owned(),
+            CommandEnd::Exited(status) if status.success() => return None,
+            CommandEnd::Exited(status) => format!("ended with {status}"),
+            CommandEnd::TimedOut => format!("took longer than {timeout:?} (timeout)"),
+            CommandEnd::Interrupted => "was interrupted".to_owned(),
         };
         let last = self.output.last().map_or(String::new(), |line| format!("; its last line: {line}"));
         Some(how + &last)
     }
 }
 
-type Lines = Arc<Mutex<VecDeque<String>>>;
+type OutputLines = Arc<Mutex<VecDeque<String>>>;
 
 /// Keeps the last lines of what a program prints.
-fn keep(from: impl Read + Send + 'static, lines: &Lines) -> thread::JoinHandle<()> {
+fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHandle<()> {
     let lines = Arc::clone(lines);
     thread::spawn(move || {
         let mut from = BufReader::new(from);
@@ -98,7 +98,7 @@ fn keep(from: impl Read + Send + 'static, lines: &Lines) -> thread::JoinHandle<(
 fn end(child: &mut Child) {
     use rustix::process::{Pid, Signal, kill_process_group};
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
-    // Who is gone already needs no signal.
+    // A process that has ended needs no signal.
     let _ = kill_process_group(group, Signal::TERM);
     let asked = Instant::now();
     while asked.elapsed() < GRACE {
@@ -116,16 +116,16 @@ fn end(child: &mut Child) {
 /// # Errors
 ///
 /// That it cannot be started.
-pub fn run(program: Program<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<Outcome> {
+pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<CommandOutcome> {
     let mut shell = Command::new("sh");
     shell.args(["-c", program.command]).envs(program.environment.iter().map(|(name, value)| (name, value)));
     // A group of its own: a Ctrl-C is the experiment's, which ends it.
     shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = Instant::now();
     let mut child = shell.spawn()?;
-    let lines = Lines::default();
+    let lines = OutputLines::default();
     let input = child.stdin.take();
-    // Whoever does not read must not keep this from going on.
+    // A program that does not read its input must not block this thread.
     thread::spawn(move || input.map(|mut to| to.write_all(&program.input)));
     let readers = [
         child.stdout.take().map(|from| keep(from, &lines)),
@@ -133,11 +133,11 @@ pub fn run(program: Program<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<O
     ];
     let ended = loop {
         if let Some(status) = child.try_wait()? {
-            break Ended::Exited(status);
+            break CommandEnd::Exited(status);
         }
         let why = match (interrupted(), begun.elapsed() >= program.timeout) {
-            (true, _) => Ended::Interrupted,
-            (false, true) => Ended::TimedOut,
+            (true, _) => CommandEnd::Interrupted,
+            (false, true) => CommandEnd::TimedOut,
             (false, false) => {
                 thread::sleep(LOOK);
                 continue;
@@ -154,17 +154,17 @@ pub fn run(program: Program<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<O
         }
     }
     let output = lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
-    Ok(Outcome { ended, output })
+    Ok(CommandOutcome { ended, output })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn outcome(command: &str, timeout: Duration, interrupted: bool) -> Outcome {
+    fn outcome(command: &str, timeout: Duration, interrupted: bool) -> CommandOutcome {
         let environment = [("SERVAL_TEST", "value".to_owned())];
         let input = b"one\ntwo\n".to_vec();
-        run(Program { command, environment: &environment, input, timeout }, &|| interrupted).unwrap()
+        run(ShellCommand { command, environment: &environment, input, timeout }, &|| interrupted).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn what_is_too_long_or_not_wanted_any_more_is_ended_with_all_it_started() {
         let late = outcome("sleep 1000 & sleep 1000", Duration::from_millis(1), false);
-        assert_eq!(late.ended, Ended::TimedOut);
-        assert_eq!(outcome("sleep 1000", LONG, true).ended, Ended::Interrupted);
+        assert_eq!(late.ended, CommandEnd::TimedOut);
+        assert_eq!(outcome("sleep 1000", LONG, true).ended, CommandEnd::Interrupted);
     }
 
     #[test]

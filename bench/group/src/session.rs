@@ -3,13 +3,13 @@
 use crate::{
     check::consumers,
     merged,
-    merged::{Intervals, Left},
-    part::Part,
-    stall::Still,
-    steadiness::Steadily,
+    merged::{ClientOutcome, Intervals},
+    part::ClientPart,
+    stall::StallDetector,
+    steadiness::GroupSteadiness,
     team::Team,
     wire,
-    wire::{IntervalWire, LooksWire, RecordWire},
+    wire::{IntervalWire, RecordWire, SamplesWire},
     work::{SLACK, TICK},
 };
 use serval_coordination::{
@@ -21,7 +21,7 @@ use serval_lag::properties as lag;
 use serval_model::properties::Reader;
 use serval_plan::{
     Plan, PlanError, lag as plan_lag,
-    session::{Opened, Ran, RunLost, Session},
+    session::{OpenStore, Ran, RunLost, Session},
 };
 use serval_report::units::are;
 use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
@@ -32,10 +32,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Troubles that a result tells of, at most.
+/// Most troubles that a result lists.
 const TROUBLES_MAX: usize = 100;
 
-/// How long after clients were found steady the measured part begins, ns: all have been told by then.
+/// Time from the steady state to the measured part, ns: all clients have the message by then.
 const MEASURE_LEAD_NS: u64 = 300_000_000;
 
 /// A group as an open store.
@@ -43,14 +43,14 @@ pub struct GroupSession<'a> {
     team: &'a Team,
     local: &'a dyn Session,
     plan: &'a Plan,
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<ClientPart>>,
 }
 
 impl<'a> GroupSession<'a> {
     /// A session in which all clients have even parts of a plan. `local` is the store as this
     /// process has it open: it prepares and counts records.
     pub fn new(team: &'a Team, local: &'a dyn Session, plan: &'a Plan) -> GroupSession<'a> {
-        Self::with_parts(team, local, plan, Part::even(team.clients().len()))
+        Self::with_parts(team, local, plan, ClientPart::even(team.clients().len()))
     }
 
     /// A session in which each client has its own part; a client without one does nothing.
@@ -58,9 +58,9 @@ impl<'a> GroupSession<'a> {
         team: &'a Team,
         local: &'a dyn Session,
         plan: &'a Plan,
-        parts: Vec<Option<Part>>,
+        parts: Vec<Option<ClientPart>>,
     ) -> GroupSession<'a> {
-        let parts = Part::with_consumers(parts, consumers(&plan.properties));
+        let parts = ClientPart::with_consumers(parts, consumers(&plan.properties));
         GroupSession { team, local, plan, parts }
     }
 }
@@ -76,8 +76,8 @@ impl GroupSession<'_> {
     }
 }
 
-/// The measured part of a run, as it is seen to begin and to end.
-struct Course {
+/// The measured part of a run.
+struct MeasuredWindow {
     start: Option<u64>,
     /// When the measured part begins, as far as is known.
     from: Option<u64>,
@@ -85,18 +85,18 @@ struct Course {
     measured: bool,
 }
 
-impl Course {
-    fn look(&mut self, now: u64, observer: &mut dyn Observer) {
+impl MeasuredWindow {
+    fn update(&mut self, now: u64, observer: &mut dyn Observer) {
         if !self.measuring && self.from.is_some_and(|from| now >= from) {
             self.measuring = true;
             observer.measuring();
         }
     }
 
-    /// Has the measured part begin for all, when they are found steady together.
-    fn look_for_steadiness(&mut self, steadily: &mut Steadily, coordinator: &Coordinator) {
+    /// Starts the measured part for all clients once they are steady together.
+    fn begin_if_steady(&mut self, steadiness: &mut GroupSteadiness, coordinator: &Coordinator) {
         let (Some(start), Some(latest)) = (self.start, self.from) else { return };
-        if steadily.look(MEASURE_LEAD_NS) {
+        if steadiness.update(MEASURE_LEAD_NS) {
             let at = clock::now().max(start).saturating_add(MEASURE_LEAD_NS);
             if at < latest {
                 coordinator.measure(at);
@@ -112,47 +112,55 @@ impl Course {
     }
 }
 
-/// From the smallest beginning to the largest end.
+/// The smallest range that covers all ranges.
 fn whole(ranges: &[(u64, u64)]) -> Range<u64> {
     let start = ranges.iter().map(|range| range.0).min().unwrap_or_default();
     start..ranges.iter().map(|range| range.1).max().unwrap_or_default()
 }
 
-/// A run of a group, as it is seen from where it is led.
-struct Seeing<'a> {
+/// A run of a group, as the coordinator observes it.
+struct GroupRun<'a> {
     team: &'a Team,
     options: &'a RunOptions,
     /// Clients that only read sampled keys.
     consumes: Vec<bool>,
-    left: Vec<Left>,
+    left: Vec<ClientOutcome>,
     intervals: Intervals,
-    steadily: Option<Steadily>,
-    still: Still,
-    course: Course,
+    steadiness: Option<GroupSteadiness>,
+    stall: StallDetector,
+    window: MeasuredWindow,
     started: SystemTime,
-    /// Whether consumers were told to finish.
+    /// Whether consumers have been asked to finish.
     finishing: bool,
     troubles: Vec<String>,
     /// Why the group ends with this run, if it does.
     ending: Option<String>,
 }
 
-impl<'a> Seeing<'a> {
-    fn new(team: &'a Team, parts: &[Option<Part>], options: &'a RunOptions, has_work: &[bool]) -> Seeing<'a> {
+impl<'a> GroupRun<'a> {
+    fn new(
+        team: &'a Team,
+        parts: &[Option<ClientPart>],
+        options: &'a RunOptions,
+        has_work: &[bool],
+    ) -> GroupRun<'a> {
         let count = team.facts.len();
         let part = |client: usize| parts.get(client).and_then(Option::as_ref);
         let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
         let left = (0..count)
-            .map(|client| Left { writes: has_work[client] && !consumes[client], ..Left::default() })
+            .map(|client| ClientOutcome {
+                writes: has_work[client] && !consumes[client],
+                ..ClientOutcome::default()
+            })
             .collect();
-        let mut seeing = Seeing {
+        let mut run = GroupRun {
             team,
             options,
             left,
             intervals: Intervals::new(consumes.clone(), options.interval),
-            steadily: Steadily::new(options, count),
-            still: Still::new(count, clock::now()),
-            course: Course { start: None, from: None, measuring: false, measured: false },
+            steadiness: GroupSteadiness::new(options, count),
+            stall: StallDetector::new(count, clock::now()),
+            window: MeasuredWindow { start: None, from: None, measuring: false, measured: false },
             started: SystemTime::now(),
             finishing: !consumes.contains(&true),
             consumes,
@@ -160,22 +168,22 @@ impl<'a> Seeing<'a> {
             ending: None,
         };
         for (client, lost) in team.lost.borrow().iter().enumerate() {
-            // How steady consumers are is nobody's question.
-            if seeing.consumes[client] {
-                seeing.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
+            // Consumers do not count for the steady state.
+            if run.consumes[client] {
+                run.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
             }
             if lost.is_some() || part(client).is_none() {
-                seeing.gone(client);
-                seeing.left[client].lost = lost.clone();
+                run.gone(client);
+                run.left[client].lost = lost.clone();
             }
         }
-        seeing
+        run
     }
 
-    /// Nothing more comes from a client.
+    /// A client sends nothing more.
     fn gone(&mut self, client: usize) {
         self.intervals.gone(client);
-        self.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
+        self.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
     }
 
     fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> PlanError {
@@ -183,13 +191,17 @@ impl<'a> Seeing<'a> {
         PlanError::Group(format!("what client {name} sent cannot be read: {error}"))
     }
 
-    /// Hears what the coordinator tells. How the run ended, once it has.
-    fn hear(&mut self, report: Report, observer: &mut dyn Observer) -> Result<Option<PhaseEnd>, PlanError> {
+    /// Handles a report of the coordinator. Returns how the run ended, once it has.
+    fn on_report(
+        &mut self,
+        report: Report,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<PhaseEnd>, PlanError> {
         let team = self.team;
         match report {
             Report::Joined { .. } | Report::Complete => {}
             Report::Trouble(what) => {
-                // What is tried again and again is one trouble.
+                // A repeated attempt is one trouble.
                 if !self.troubles.contains(&what) && self.troubles.len() < TROUBLES_MAX {
                     (team.trouble)(&what);
                     self.troubles.push(what);
@@ -200,14 +212,14 @@ impl<'a> Seeing<'a> {
                 self.ending = Some(why);
             }
             Report::Starts(at) => {
-                self.course.start = Some(at);
-                self.course.from = Some(at.saturating_add(self.options.warm_up_max().as_nanos() as u64));
+                self.window.start = Some(at);
+                self.window.from = Some(at.saturating_add(self.options.warm_up_max().as_nanos() as u64));
                 self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                 observer.started(self.started);
             }
             Report::Interval(client, bytes) => self.interval(client, &bytes)?,
             Report::Result(client, bytes) => {
-                // Nothing where it never began.
+                // It is empty if the client never began.
                 if !bytes.is_empty() {
                     let record: RecordWire =
                         serde_json::from_slice(&bytes).map_err(|error| self.unreadable(client, error))?;
@@ -215,12 +227,12 @@ impl<'a> Seeing<'a> {
                         team.coordinator.stop();
                     }
                     self.left[client].record = Some(record);
-                    self.course.end(observer);
+                    self.window.end(observer);
                 }
                 self.intervals.gone(client);
             }
             Report::Lost(lost) => {
-                let since = self.course.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
+                let since = self.window.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
                 let why = match since {
                     Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
                     None => lost.why.to_string(),
@@ -240,26 +252,26 @@ impl<'a> Seeing<'a> {
 
     /// An interval of a client, or what it has done in its warm-up.
     fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
-        if let Some(steadily) = &mut self.steadily
-            && let Ok(wire) = serde_json::from_slice::<LooksWire>(bytes)
+        if let Some(steadiness) = &mut self.steadiness
+            && let Ok(wire) = serde_json::from_slice::<SamplesWire>(bytes)
         {
-            steadily.take(client, wire.looks());
-            self.course.look_for_steadiness(steadily, &self.team.coordinator);
+            steadiness.take(client, wire.samples());
+            self.window.begin_if_steady(steadiness, &self.team.coordinator);
             return Ok(());
         }
         let wire: IntervalWire =
             serde_json::from_slice(bytes).map_err(|error| self.unreadable(client, error))?;
         self.left[client].writer = wire.writer;
-        self.still.done(client, wire.units, clock::now());
+        self.stall.done(client, wire.units, clock::now());
         self.intervals.take(client, &wire).map_err(|error| self.unreadable(client, error))
     }
 
-    /// Looks at how far all have come.
-    fn look(&mut self, observer: &mut dyn Observer) {
-        let Seeing { team, consumes, intervals, still, .. } = self;
+    /// Reports stalled clients, lets consumers finish, and passes complete intervals on.
+    fn update(&mut self, observer: &mut dyn Observer) {
+        let GroupRun { team, consumes, intervals, stall, .. } = self;
         let works = |client: usize| !consumes[client] && !intervals.is_gone(client);
-        if self.course.start.is_some() {
-            for client in still.look(works, clock::now()) {
+        if self.window.start.is_some() {
+            for client in stall.stalled(works, clock::now()) {
                 let what = format!(
                     "client {} has ended no operation for a minute, and the others have done their part and wait for it: its \
                      store does not answer. Ctrl-C ends the run",
@@ -282,10 +294,10 @@ impl<'a> Seeing<'a> {
 }
 
 impl GroupSession<'_> {
-    /// What a run came to that has ended.
-    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, PlanError> {
+    /// The record of a run that has ended.
+    fn record(&self, run: GroupRun<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, PlanError> {
         let team = self.team;
-        let Seeing { left, intervals, mut troubles, ending, steadily, started, consumes, .. } = seeing;
+        let GroupRun { left, intervals, mut troubles, ending, steadiness, started, consumes, .. } = run;
         if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
             return Err(ending
                 .or_else(|| team.who_is_lost())
@@ -296,8 +308,7 @@ impl GroupSession<'_> {
                 .push(format!("{} missing from the series of clients", are(intervals.missed, "interval")));
         }
         if consumes.contains(&true) {
-            // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
-            // name.
+            // A queue that stays is harmless: no other group has its name.
             let _ = queue::remove(&team.queue());
         }
         let inserts =
@@ -309,7 +320,7 @@ impl GroupSession<'_> {
         });
         team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
         let clocks = team.coordinator.clocks();
-        let seen = merged::Seen {
+        let seen = merged::CoordinatorView {
             rates: &intervals.rates,
             parts: &self.parts,
             skew: end.skew,
@@ -321,7 +332,7 @@ impl GroupSession<'_> {
         if let Some(group) = &mut ran.group {
             group.troubles = troubles;
         }
-        ran.record.steadiness = steadily.map(|steadily| steadily.ended());
+        ran.record.steadiness = steadiness.map(|steadiness| steadiness.ended());
         if let Some(why) = ending {
             ran.lost = Some(RunLost::Clients(why));
             ran.record.ended_by = EndedBy::Failed;
@@ -331,7 +342,7 @@ impl GroupSession<'_> {
 }
 
 impl Session for GroupSession<'_> {
-    fn store(&self) -> &dyn Opened {
+    fn store(&self) -> &dyn OpenStore {
         self.local.store()
     }
 
@@ -350,7 +361,7 @@ impl Session for GroupSession<'_> {
         }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
-        let mut seeing = Seeing::new(team, &self.parts, options, &has_work);
+        let mut run = GroupRun::new(team, &self.parts, options, &has_work);
         let mut stopping = false;
         let end = loop {
             let report = match team.coordinator.next_within(TICK) {
@@ -360,19 +371,19 @@ impl Session for GroupSession<'_> {
                     return Err(PlanError::Group("the group's coordinator has ended".to_owned()));
                 }
             };
-            seeing.course.look(clock::now(), observer);
+            run.window.update(clock::now(), observer);
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 team.coordinator.stop();
             }
             if let Some(report) = report
-                && let Some(end) = seeing.hear(report, observer)?
+                && let Some(end) = run.on_report(report, observer)?
             {
                 break end;
             }
-            seeing.look(observer);
+            run.update(observer);
         };
-        seeing.course.end(observer);
-        self.record(seeing, end, &has_work)
+        run.window.end(observer);
+        self.record(run, end, &has_work)
     }
 
     fn is_group(&self) -> bool {

@@ -1,31 +1,30 @@
-//! Whether what clients of a group do together is steady (`docs/warm-up.md`): each tells what it has
-//! done by when, and here it is added up.
+//! Whether a group is steady (`docs/warm-up.md`): the sum of the samples that its clients send.
 
 use serval_result::load::Steadiness;
 use serval_runner::{RunOptions, Sample, WarmUp};
 use std::{collections::VecDeque, time::Duration};
 
-/// Steps at which what clients have done is added up, ns. They look every 50 ms, each at instants of its
-/// own; in between they are taken to have gone on evenly.
+/// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own;
+/// between two samples its rate is taken as constant.
 const STEP_NS: u64 = 100_000_000;
 
-/// Looks of a client that wait for those of others, at most: almost an hour.
+/// Most samples of a client that wait for those of others: almost an hour.
 const WAITING_MAX: usize = 1 << 16;
 
-/// What a client has told.
+/// The samples of a client.
 #[derive(Debug, Default)]
-struct Told {
-    /// The last look before the step, and later ones.
+struct ClientSamples {
+    /// The last sample before the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
-    /// What is counted of it.
+    /// What is in the sum.
     operations: f64,
     service_ns: f64,
     gone: bool,
 }
 
-impl Told {
-    /// Counts what it has done by an instant; false if it has not told so much yet.
+impl ClientSamples {
+    /// Counts its work up to an instant; false if its samples do not reach it yet.
     fn count_to(&mut self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
@@ -49,58 +48,58 @@ impl Told {
     }
 }
 
-/// What clients have told, and whether it is steady.
+/// The samples of all clients, and whether their sum is steady.
 #[derive(Debug)]
-pub(crate) struct Steadily {
+pub(crate) struct GroupSteadiness {
     warm_up: WarmUp,
     /// The shortest warm-up, ns.
     least: u64,
-    /// The longest, ns: no client tells of what is later.
+    /// The longest warm-up, ns; later samples are ignored.
     most: u64,
-    clients: Vec<Told>,
-    /// To where it is added up, ns from the start.
+    clients: Vec<ClientSamples>,
+    /// End of the sum, ns from the start.
     to: u64,
 }
 
-impl Steadily {
-    /// For a run that warms up until steady.
-    pub(crate) fn new(options: &RunOptions, clients: usize) -> Option<Steadily> {
+impl GroupSteadiness {
+    /// Creates it for a run that warms up until steady; `None` for other runs.
+    pub(crate) fn new(options: &RunOptions, clients: usize) -> Option<GroupSteadiness> {
         let steady = options.steady?;
         let ns = |span: Duration| span.as_nanos().min(u128::from(u64::MAX)) as u64;
-        Some(Steadily {
+        Some(GroupSteadiness {
             warm_up: WarmUp::new(steady, options.rate.is_some(), options.time, options.units, 0),
             least: ns(options.warm_up),
             most: ns(options.warm_up_max()),
-            clients: (0..clients).map(|_| Told::default()).collect(),
+            clients: (0..clients).map(|_| ClientSamples::default()).collect(),
             to: 0,
         })
     }
 
-    /// Looks of a client, in order. Those that are not, or are of another time, are left out.
-    pub(crate) fn take(&mut self, client: usize, looks: impl IntoIterator<Item = Sample>) {
+    /// Takes samples of a client. Samples out of order, or after the longest warm-up, are left out.
+    pub(crate) fn take(&mut self, client: usize, samples: impl IntoIterator<Item = Sample>) {
         let Some(told) = self.clients.get_mut(client) else { return };
-        for look in looks {
+        for sample in samples {
             let last = told.later.back().unwrap_or(&told.before);
-            if look.at <= self.most
-                && look.at > last.at
-                && look.operations >= last.operations
+            if sample.at <= self.most
+                && sample.at > last.at
+                && sample.operations >= last.operations
                 && told.later.len() < WAITING_MAX
             {
-                told.later.push_back(look);
+                told.later.push_back(sample);
             }
         }
     }
 
-    /// A client that tells no more.
+    /// A client sends no more samples.
     pub(crate) fn gone(&mut self, client: usize) {
         if let Some(told) = self.clients.get_mut(client) {
             told.gone = true;
         }
     }
 
-    /// Adds up what has been told. Whether it has just been found steady; `lead` is what passes before the
-    /// measured part can begin, ns.
-    pub(crate) fn look(&mut self, lead: u64) -> bool {
+    /// Adds the samples up. Returns whether the sum has just become steady; `lead` is the time until
+    /// the measured part can begin, ns.
+    pub(crate) fn update(&mut self, lead: u64) -> bool {
         let some = self.clients.iter().any(|told| !told.gone);
         while some && !self.warm_up.is_steady() {
             let to = self.to + STEP_NS;
@@ -111,7 +110,7 @@ impl Steadily {
                 told.count_to(self.to, to);
             }
             self.to = to;
-            let sum = |count: fn(&Told) -> f64| self.clients.iter().map(count).sum::<f64>() as u64;
+            let sum = |count: fn(&ClientSamples) -> f64| self.clients.iter().map(count).sum::<f64>() as u64;
             let (operations, service_ns) = (sum(|told| told.operations), sum(|told| told.service_ns));
             if self.warm_up.sample(to, operations, service_ns, to.saturating_add(lead) >= self.least) {
                 return true;
@@ -120,7 +119,7 @@ impl Steadily {
         false
     }
 
-    /// How it has ended.
+    /// The result of the warm-up.
     pub(crate) fn ended(&self) -> Steadiness {
         self.warm_up.ended()
     }
@@ -131,13 +130,13 @@ mod tests {
     use super::*;
     use serval_runner::Steady;
 
-    fn steadily(clients: usize) -> Steadily {
+    fn steadily(clients: usize) -> GroupSteadiness {
         let options = RunOptions {
             steady: Some(Steady { max: Duration::from_secs(60), tolerance: Steady::TOLERANCE }),
             time: Some(Duration::from_secs(5)),
             ..RunOptions::default()
         };
-        Steadily::new(&options, clients).unwrap()
+        GroupSteadiness::new(&options, clients).unwrap()
     }
 
     /// A client that looks every `every` ms and does `rate(s)` operations/s, each in 1 ms.
@@ -157,22 +156,22 @@ mod tests {
         let mut both = steadily(2);
         both.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
         both.take(1, looks(70, 20, |s| 4000.0 - 100.0 * s));
-        assert!(both.look(0));
+        assert!(both.update(0));
         assert!(both.to < 10_000_000_000, "{}", both.to);
         assert!(both.ended().steady && both.ended().throughput_drift.abs() < 0.05);
         let mut one = steadily(1);
         one.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
-        assert!(!one.look(0));
+        assert!(!one.update(0));
     }
 
     #[test]
     fn nobody_is_judged_before_all_have_told_and_the_lost_are_not_waited_for() {
         let mut both = steadily(2);
         both.take(0, looks(50, 20, |_| 1000.0));
-        assert!(!both.look(0));
+        assert!(!both.update(0));
         assert_eq!(both.to, 0);
         both.gone(1);
-        assert!(both.look(0));
+        assert!(both.update(0));
     }
 
     #[test]
@@ -180,7 +179,7 @@ mod tests {
         let mut both = steadily(2);
         both.take(0, looks(50, 3, |_| 2000.0));
         both.take(1, looks(70, 3, |_| 3000.0));
-        both.look(0);
+        both.update(0);
         let counted: f64 = both.clients.iter().map(|told| told.operations).sum();
         let expected = 5000.0 * both.to as f64 / 1e9;
         assert!((counted - expected).abs() < 5.0, "{counted} of {expected}");

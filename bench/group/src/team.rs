@@ -3,7 +3,7 @@
 use crate::{
     error::GroupError,
     facts::facts,
-    part::Part,
+    part::ClientPart,
     wire::CommandWire,
     work::{COMMAND, LOAD, RUN, SLACK, TICK, TIMEOUT},
 };
@@ -29,7 +29,7 @@ use std::{
 /// Silence after which ZooKeeper is given up when the queue is taken away.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A group whose clients have all come.
+/// A group whose clients have all joined.
 #[derive(Debug)]
 pub struct Team {
     pub(crate) coordinator: Coordinator,
@@ -135,7 +135,7 @@ impl Team {
         self.unended.borrow().clone()
     }
 
-    /// Those that are lost, in words; `None` if nobody is.
+    /// The lost clients, in words; `None` if there are none.
     pub(crate) fn who_is_lost(&self) -> Option<String> {
         let lost = self.lost.borrow();
         let lost = lost.iter().zip(&self.facts);
@@ -148,7 +148,7 @@ impl Team {
     pub(crate) fn works(
         &self,
         plan: &Plan,
-        parts: &[Option<Part>],
+        parts: &[Option<ClientPart>],
         options: &RunOptions,
     ) -> Vec<Option<Work>> {
         // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
@@ -157,7 +157,7 @@ impl Team {
         let dropped = |name: &str| {
             is_of_group(name)
                 || name == p::WATCH.name
-                // Whoever leads writes them, of all.
+                // The coordinator writes these files, for all clients.
                 || name == p::HDR_FILE_OUTPUT.name
                 || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
                 || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
@@ -169,7 +169,7 @@ impl Team {
             .iter()
             .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
             .collect();
-        let work = |(client, part): (usize, &Option<Part>)| {
+        let work = |(client, part): (usize, &Option<ClientPart>)| {
             let part = part.as_ref().filter(|_| self.is_there(client))?;
             let mut properties: BTreeMap<String, String> = plan
                 .properties
@@ -203,7 +203,7 @@ impl Team {
         parts.iter().enumerate().map(work).collect()
     }
 
-    /// Why some of those that have work cannot do it, as far as they have said who they are.
+    /// Why some clients cannot do their work, as far as they are known.
     pub(crate) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
         unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
     }
@@ -222,7 +222,7 @@ impl Team {
         self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
     }
 
-    /// Lets time go by with the clients at rest. False if somebody asked for the end before.
+    /// Waits for a time while the clients rest. Returns false if it was interrupted.
     ///
     /// # Errors
     ///
@@ -282,10 +282,10 @@ impl Team {
         command: &str,
         timeout: Duration,
         environment: &[(String, String)],
-        parts: &[Option<Part>],
+        parts: &[Option<ClientPart>],
         control: &Control,
     ) -> Result<Vec<(usize, CommandWire)>, GroupError> {
-        let work = |(client, part): (usize, &Option<Part>)| {
+        let work = |(client, part): (usize, &Option<ClientPart>)| {
             part.as_ref().filter(|_| self.is_there(client))?;
             let mut properties = environment.to_vec();
             properties.push((TIMEOUT.to_owned(), timeout.as_nanos().to_string()));
@@ -384,7 +384,7 @@ mod tests {
             "client b (process 7) is Serval 1, and this is 2: use one version of Serval; client c (process 7) was built \
              without the store 'redis': build it with the same features as this one"
         );
-        // Who takes no part may be what it is.
+        // A client without a part may have any version.
         assert_eq!(unfit(&[work, None, None]), "");
     }
 }

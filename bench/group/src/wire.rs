@@ -1,5 +1,4 @@
-//! What goes from a client of a group to its coordinator: intervals and
-//! records, exactly.
+//! Messages from a client of a group to its coordinator: intervals and records, without loss.
 
 use serde::{Deserialize, Serialize};
 use serval_measure::{
@@ -129,20 +128,20 @@ impl IntervalWire {
     }
 }
 
-/// What a client has done by when, in its warm-up.
+/// Samples of a client's progress in its warm-up.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LooksWire {
+pub(crate) struct SamplesWire {
     /// Instant from the start, operations, sum of service times: ns, as [`Sample`] has them.
     looks: Vec<(u64, u64, u64)>,
 }
 
-impl LooksWire {
-    pub(crate) fn of(looks: &[Sample]) -> LooksWire {
-        LooksWire { looks: looks.iter().map(|look| (look.at, look.operations, look.service_ns)).collect() }
+impl SamplesWire {
+    pub(crate) fn of(samples: &[Sample]) -> SamplesWire {
+        SamplesWire { looks: samples.iter().map(|s| (s.at, s.operations, s.service_ns)).collect() }
     }
 
-    pub(crate) fn looks(&self) -> impl Iterator<Item = Sample> {
+    pub(crate) fn samples(&self) -> impl Iterator<Item = Sample> {
         self.looks.iter().map(|&(at, operations, service_ns)| Sample { at, operations, service_ns })
     }
 }

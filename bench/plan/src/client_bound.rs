@@ -14,7 +14,7 @@ const WAITED: f64 = 0.1;
 /// percentile is the client's work.
 const OVERSLEPT: f64 = 0.01;
 
-/// What is known of the client at the end of a run.
+/// Measurements of the client at the end of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signs {
     /// Event loops, if the clients ran on some; otherwise each has a thread.
@@ -35,7 +35,7 @@ pub(crate) struct Signs {
 }
 
 fn percent(share: f64) -> String {
-    // What is not all is not 100 %.
+    // Less than all is less than 100 %.
     format!("{} %", (share * 100.0).floor())
 }
 

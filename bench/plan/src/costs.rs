@@ -19,7 +19,7 @@ use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 const COMMAND_MAX: usize = 200;
 
 /// One reading of all accounts.
-struct Reading {
+struct AccountsReading {
     machine: Option<Machine>,
     own: Snapshot,
     watched: Vec<Snapshot>,
@@ -30,8 +30,8 @@ pub(crate) struct Costs {
     system: System,
     own: Group,
     watched: Vec<(String, Group)>,
-    first: Option<Reading>,
-    last: Option<Reading>,
+    first: Option<AccountsReading>,
+    last: Option<AccountsReading>,
     /// Names of this process's threads at the end.
     threads: Vec<(u32, String)>,
 }
@@ -67,9 +67,9 @@ impl Costs {
         Ok(Costs { system, own, watched, first: None, last: None, threads: Vec::new() })
     }
 
-    fn read(&self, memory: Memory) -> Reading {
+    fn read(&self, memory: Memory) -> AccountsReading {
         let look = self.system.look();
-        Reading {
+        AccountsReading {
             machine: self.system.machine(),
             own: Snapshot::take(&look, &self.own, memory),
             watched: self.watched.iter().map(|(_, group)| Snapshot::take(&look, group, memory)).collect(),
@@ -95,7 +95,7 @@ impl Costs {
         self.last = Some(last);
     }
 
-    /// What it all came to.
+    /// The costs of the measured part.
     pub(crate) fn of(self, plan: &Plan, record: &RunRecord) -> CostResults {
         let (Some(first), Some(last)) = (&self.first, &self.last) else { return CostResults::default() };
         let mut notes = Vec::new();
@@ -120,7 +120,13 @@ impl Costs {
         CostResults { client: Some(self.client(plan, record, first, last)), processes, notes }
     }
 
-    fn client(&self, plan: &Plan, record: &RunRecord, first: &Reading, last: &Reading) -> ClientLoad {
+    fn client(
+        &self,
+        plan: &Plan,
+        record: &RunRecord,
+        first: &AccountsReading,
+        last: &AccountsReading,
+    ) -> ClientLoad {
         let usage = last.own.since(&first.own);
         let event_loops = matches!(record.execution, ClientExecution::EventLoops(_));
         let prefix = if event_loops { "event-loop-" } else { "client-" };

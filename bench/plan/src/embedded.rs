@@ -7,7 +7,7 @@ use std::{fs, io, path::Path};
 
 /// Such a store.
 #[derive(Debug)]
-pub struct Kept {
+pub struct EmbeddedStore {
     store: &'static str,
     /// The property that says where.
     pub property: &'static str,
@@ -19,32 +19,32 @@ pub struct Kept {
     around: (&'static str, &'static str),
 }
 
-const KEPT: &[Kept] = &[
+const EMBEDDED_STORES: &[EmbeddedStore] = &[
     // The durability is that of the store's own default.
-    Kept {
+    EmbeddedStore {
         store: "yesquel",
         property: "yesquel.address",
         other: None,
         file: "store",
         around: ("yesquel:", "?durability=100"),
     },
-    Kept {
+    EmbeddedStore {
         store: "sqlite",
         property: "sqlite.path",
         other: Some("db.url"),
         file: "store.db",
         around: ("", ""),
     },
-    Kept { store: "fjall", property: "fjall.path", other: None, file: "store", around: ("", "") },
+    EmbeddedStore { store: "fjall", property: "fjall.path", other: None, file: "store", around: ("", "") },
 ];
 
 /// What may stand beside the file.
 const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-impl Kept {
+impl EmbeddedStore {
     /// Whether the store that these properties ask for is one.
-    pub fn of(info: &StoreInfo, properties: &Properties) -> Option<&'static Kept> {
-        KEPT.iter().find(|kept| {
+    pub fn of(info: &StoreInfo, properties: &Properties) -> Option<&'static EmbeddedStore> {
+        EMBEDDED_STORES.iter().find(|kept| {
             let mut names = std::iter::once(kept.property).chain(kept.other);
             kept.store == info.name && !names.any(|name| properties.get(name).is_some())
         })

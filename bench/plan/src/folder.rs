@@ -1,4 +1,4 @@
-//! Result folders: whole or not there at all.
+//! Result folders: complete or absent.
 
 use std::{
     fs,

@@ -4,7 +4,7 @@
 use crate::{
     error::PlanError,
     session::{LagFound, Ran, Session},
-    workloads::{self, Opened, WorkloadInfo},
+    workloads::{self, OpenWorkload, WorkloadInfo},
 };
 use serde::{Deserialize, Serialize};
 use serval_coordination::{
@@ -41,7 +41,7 @@ use std::{
 /// Bytes of a process's notes that it sends at most: what else there is in a result has room beside them.
 const NOTES_MAX: usize = FRAME_MAX - (32 << 20);
 
-/// What a consumer that is told to end may take longer than it is given.
+/// Time that consumers may take beyond their drain time.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// What a process noted of sampled keys, and its part in it.
@@ -64,10 +64,10 @@ enum Role {
 
 /// What measures lag in one process.
 #[derive(Debug)]
-pub struct Lag {
+pub struct LagMeasurement {
     role: Role,
     journal: Arc<Mutex<Journal>>,
-    queue: Arc<Later>,
+    queue: Arc<LazyQueue>,
     producing: Option<Arc<Producing>>,
     consuming: Option<Arc<Consuming>>,
     consumers: usize,
@@ -82,12 +82,12 @@ pub struct Lag {
 
 /// A queue in ZooKeeper.
 #[derive(Debug)]
-struct Shared {
+struct SharedQueue {
     queue: ZooKeeperQueue,
     foreign: AtomicU64,
 }
 
-impl Queue for Shared {
+impl Queue for SharedQueue {
     fn offer(&self, item: Item) -> bool {
         encode(&item).is_some_and(|bytes| self.queue.offer(bytes))
     }
@@ -122,9 +122,9 @@ impl Queue for Shared {
 
 /// A queue that is opened when the run begins: making a plan reaches for nothing.
 #[derive(Debug, Default)]
-struct Later(OnceLock<Arc<dyn Queue>>);
+struct LazyQueue(OnceLock<Arc<dyn Queue>>);
 
-impl Queue for Later {
+impl Queue for LazyQueue {
     fn offer(&self, item: Item) -> bool {
         self.0.get().is_some_and(|queue| queue.offer(item))
     }
@@ -200,24 +200,24 @@ pub fn setting(properties: &Properties) -> Setting {
     }
 }
 
-/// How often it is looked whether somebody wants the run to end.
+/// How often a stop request is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-impl Lag {
+impl LagMeasurement {
     /// What properties ask for. Faults go to the reader.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         info: Option<&'static WorkloadInfo>,
-        opened: Option<&Opened>,
+        opened: Option<&OpenWorkload>,
         phase: Phase,
         share: Share,
-    ) -> Option<Lag> {
+    ) -> Option<LagMeasurement> {
         let role = match reader.choice(&p::ROLE) {
             "producer" => Role::Producer,
             "consumer" => Role::Consumer,
             "both" => Role::Both,
             _ => {
-                // A group's producers are told by their clients; what they cannot is said here.
+                // The clients of a group get their roles later; their values are checked here.
                 if reader.count(&p::CONSUMER_CLIENTS) > 0 {
                     check_writes(reader, info);
                 }
@@ -242,7 +242,7 @@ impl Lag {
         // Those of a group begin in the same moment.
         let apart = if share == Share::WHOLE { u64::from(std::process::id()) } else { share.index() };
         let journal = Arc::new(Mutex::new(Journal::new(stamp::writer(now.as_millis() as u64, apart))));
-        let queue = Arc::new(Later::default());
+        let queue = Arc::new(LazyQueue::default());
         let time: Clock = Arc::new(clock::now);
         let producing = (role != Role::Consumer).then(|| {
             let mut producing = Producing::new(Arc::clone(&time), queue.clone(), Arc::clone(&journal));
@@ -279,7 +279,7 @@ impl Lag {
             Role::Both => reader.count(&p::CONSUMERS).max(1) as usize,
         };
         opened?;
-        Some(Lag {
+        Some(LagMeasurement {
             role,
             journal,
             queue,
@@ -349,7 +349,7 @@ impl Lag {
             Some(place) => {
                 let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
                     .map_err(|error| StoreError::new("lag.queue", error.to_string()))?;
-                Arc::new(Shared { queue, foreign: AtomicU64::new(0) })
+                Arc::new(SharedQueue { queue, foreign: AtomicU64::new(0) })
             }
         };
         let _ = self.queue.0.set(queue);
@@ -385,7 +385,7 @@ impl Lag {
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
         self.open_queue().map_err(RunError::Store)?;
-        let mut arming = Arming { lag: self, observer };
+        let mut arming = ArmingObserver { lag: self, observer };
         let mut ran = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
                 let same = session.beside();
@@ -435,7 +435,7 @@ impl Lag {
         of_consumers: &RunOptions,
         main: impl FnOnce(&Control) -> Result<Ran, PlanError>,
     ) -> Result<Ran, PlanError> {
-        // An end for want of consumers is not one that somebody asked for.
+        // An end for want of consumers is not a stop request.
         let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
             let (done, ended) = mpsc::channel::<()>();
@@ -461,7 +461,7 @@ impl Lag {
             let asked_before = control.interrupted();
             let ran = main(&mine);
             drop(over);
-            // What is still on its way into the queue is to be found too.
+            // Items that are still on their way into the queue are to be found too.
             if ran.is_ok() && !control.interrupted() {
                 self.queue.flush(self.drain);
             }
@@ -486,12 +486,12 @@ impl Lag {
 }
 
 /// Arms the producers for the measured part.
-struct Arming<'a> {
-    lag: &'a Lag,
+struct ArmingObserver<'a> {
+    lag: &'a LagMeasurement,
     observer: &'a mut dyn Observer,
 }
 
-impl Arming<'_> {
+impl ArmingObserver<'_> {
     fn arm(&self, armed: bool) {
         if let Some(producing) = &self.lag.producing {
             producing.arm(armed);
@@ -499,7 +499,7 @@ impl Arming<'_> {
     }
 }
 
-impl Observer for Arming<'_> {
+impl Observer for ArmingObserver<'_> {
     fn inner(&mut self) -> Option<&mut dyn Observer> {
         Some(self.observer)
     }

@@ -28,4 +28,4 @@ pub use error::PlanError;
 pub use names::names;
 pub use options::fresh_seed;
 pub use output::OutputOptions;
-pub use plan::{Plan, Request, default_to};
+pub use plan::{Plan, PlanRequest, default_to};

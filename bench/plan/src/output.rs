@@ -62,7 +62,7 @@ impl OutputOptions {
         }
     }
 
-    /// What YCSB's output is told.
+    /// The options of YCSB's output.
     pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> ycsb::Options<'a> {
         ycsb::Options {
             custom,

@@ -63,7 +63,7 @@ impl Performed {
 
 /// Files of a result folder that grow during a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Files<'a> {
+pub struct RunFiles<'a> {
     /// The folder.
     pub folder: &'a ResultFolder,
     /// What file names begin with.
@@ -161,7 +161,7 @@ pub fn perform(
     session: &dyn Session,
     control: &Control,
     show: &mut dyn Observer,
-    files: Option<Files<'_>>,
+    files: Option<RunFiles<'_>>,
     command_line: Vec<String>,
 ) -> Result<Performed, PlanError> {
     refuse(plan, session)?;
@@ -175,7 +175,7 @@ pub fn perform(
     let facts = session.store().describe();
     let mut options = plan.options.clone();
     let custom = plan.workload.metrics();
-    let file_name = |files: &Files<'_>, name: &str| format!("{}{name}", files.prefix);
+    let file_name = |files: &RunFiles<'_>, name: &str| format!("{}{name}", files.prefix);
     let (mut in_memory, mut to_file) = (None, None);
     if matches!(plan.output.measurement_type, "raw" | "hdrhistogram+raw") {
         let (log, thread) = RawLog::to_memory();

@@ -2,7 +2,7 @@
 //! anything starts.
 
 use crate::{
-    lag::Lag,
+    lag::LagMeasurement,
     names::names,
     options::Extent,
     output::OutputOptions,
@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Duration};
 
 /// What a plan is made from.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct PlanRequest {
     /// All properties, files and command line.
     pub properties: Properties,
     /// Load or run.
@@ -61,13 +61,13 @@ pub struct Plan {
     pub status: Option<Duration>,
     /// The label.
     pub label: String,
-    /// Processes whose cost is measured, as they are asked for.
+    /// Processes whose costs are measured, as the property names them.
     pub watch: Vec<String>,
-    /// What is needed to measure read-after-write lag, if it is asked for.
-    pub lag: Option<Arc<Lag>>,
+    /// The measurement of read-after-write lag, if the properties ask for it.
+    pub lag: Option<Arc<LagMeasurement>>,
     /// Share of failures that is all right.
     pub failures_allowed: f64,
-    /// Whether an interrupted load goes on.
+    /// Whether this is a load that continues an interrupted one.
     pub resume: bool,
     /// What stands between clients and store.
     pub between: WrapperSettings,
@@ -164,8 +164,8 @@ fn time_series_warning(
 
 impl Plan {
     /// Checks all properties and makes the plan. All faults come at once.
-    pub fn new(request: Request) -> Result<Plan, Faults> {
-        let Request { mut properties, phase, store, strict } = request;
+    pub fn new(request: PlanRequest) -> Result<Plan, Faults> {
+        let PlanRequest { mut properties, phase, store, strict } = request;
         let (script, mut faults, mut warnings) = prepare(&mut properties, store, strict);
         let mut reader = Reader::new(&properties);
         let workload_info = workload_info(&mut reader);
@@ -176,7 +176,7 @@ impl Plan {
         // come at once.
         let read_as = workload_info.unwrap_or(&workloads::CORE);
         let opened = workloads::open(read_as, script.as_ref(), &mut reader, &circumstances);
-        let lag = Lag::read(&mut reader, workload_info, opened.as_ref(), phase, extent.share);
+        let lag = LagMeasurement::read(&mut reader, workload_info, opened.as_ref(), phase, extent.share);
         let share = extent.share;
         let (mut options, status) = extent.options(&mut reader, phase);
         if let Some(lag) = &lag {
@@ -230,7 +230,7 @@ impl Plan {
         }
     }
 
-    /// What is going to happen, in a line, where so many processes do this plan together.
+    /// The plan in one line; `processes` perform it together.
     pub fn describe(&self, processes: usize) -> String {
         let options = &self.options;
         let of_each = counted(options.clients as u64, "client");

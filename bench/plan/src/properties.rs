@@ -125,7 +125,7 @@ pub const SHARE: Property = Property::serval(
      threadcount is per process.",
 )
 .default("1/1");
-/// Whether YCSB's load goes on where it stopped.
+/// Whether YCSB's load continues an interrupted one.
 pub const LOAD_RESUME: Property = Property::serval(
     "load.resume",
     Kind::Flag,
@@ -186,13 +186,13 @@ pub const SPIN_SLEEP: Property =
 pub const TRACK_JVM: Property = Property::ignored("measurement.trackjvm", "there is no Java virtual machine");
 /// Not needed here.
 pub const HTRACE: Property = Property::ignored("htrace.*", "there is no HTrace");
-/// In YCSB's template, read by nobody.
+/// In YCSB's template, without effect there.
 pub const MAX_SCAN_RATE: Property =
     Property::ignored("maxscanrate", "YCSB's template has it and nothing reads it");
-/// In YCSB's template, read by nobody.
+/// In YCSB's template, without effect there.
 pub const SCAN_TIME_LIMIT: Property =
     Property::ignored("scanoptimelimit", "YCSB's template has it and nothing reads it");
-/// In YCSB's template, read by nobody.
+/// In YCSB's template, without effect there.
 pub const DISCARD_SCANNED: Property =
     Property::ignored("discardscannedrecord", "YCSB's template has it and nothing reads it");
 
@@ -232,7 +232,7 @@ pub const CLIENT: Table = Table {
     ],
 };
 
-/// What is kept of times.
+/// Form in which times are kept.
 pub const MEASUREMENT_TYPE: Property = Property::ycsb(
     "measurementtype",
     Kind::Choice(&[

@@ -21,7 +21,7 @@ use serval_wrappers::{RunClock, Wrapped, WrapperSettings};
 use std::sync::Arc;
 
 /// An open store, apart from runs on it. Each method is compiled once a store.
-pub trait Opened {
+pub trait OpenStore {
     /// Where clients of it run.
     fn execution(&self) -> Execution;
     /// Verbs that the store can do.
@@ -35,7 +35,7 @@ pub trait Opened {
     /// One verb, for the shell. Shows what a read or scan brought back.
     fn ask(
         &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
+        questions: &mut dyn FnMut() -> Option<ShellRequest>,
         answer: &mut dyn FnMut(Outcome, &Reply),
     ) -> Result<(), StoreError>;
 }
@@ -97,7 +97,7 @@ impl From<RunRecord> for Ran {
 /// clients and store inside [`run`](Session::run) are direct.
 pub trait Session {
     /// The store as it is open here.
-    fn store(&self) -> &dyn Opened;
+    fn store(&self) -> &dyn OpenStore;
     /// Runs a workload.
     fn run(
         &self,
@@ -117,7 +117,7 @@ pub trait Session {
 }
 
 impl Session for &dyn Session {
-    fn store(&self) -> &dyn Opened {
+    fn store(&self) -> &dyn OpenStore {
         (**self).store()
     }
 
@@ -142,9 +142,9 @@ impl Session for &dyn Session {
 
 /// What the shell asks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct ShellRequest {
     /// Verb, table, key, fields.
-    pub operation: QuestionKind,
+    pub operation: ShellVerb,
     /// The table.
     pub table: String,
     /// The key.
@@ -153,7 +153,7 @@ pub struct Question {
 
 /// The verbs of the shell.
 #[derive(Debug, Clone, PartialEq)]
-pub enum QuestionKind {
+pub enum ShellVerb {
     /// Read these fields, or all.
     Read(Vec<String>),
     /// Scan so many records of these fields, or all.
@@ -167,7 +167,7 @@ pub enum QuestionKind {
 }
 
 /// A store, and the name that it was asked for by.
-struct Open<S>(Arc<S>, String);
+struct StoreSession<S>(Arc<S>, String);
 
 /// How a question ended, once what it wrote has been sent: whoever asks by hand does
 /// not wait for a buffer to fill.
@@ -191,7 +191,7 @@ fn selection(fields: &[String]) -> FieldSelection {
     selection
 }
 
-impl<S: Store> Open<S> {
+impl<S: Store> StoreSession<S> {
     /// Whether a key has a record; the store's words when it cannot say.
     async fn has(
         &self,
@@ -216,7 +216,7 @@ impl<S: Store> Open<S> {
     }
 }
 
-impl<S: Store> Opened for Open<S> {
+impl<S: Store> OpenStore for StoreSession<S> {
     fn execution(&self) -> Execution {
         self.0.execution()
     }
@@ -245,30 +245,30 @@ impl<S: Store> Opened for Open<S> {
 
     fn ask(
         &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
+        questions: &mut dyn FnMut() -> Option<ShellRequest>,
         answer: &mut dyn FnMut(Outcome, &Reply),
     ) -> Result<(), StoreError> {
         probe(&*self.0, async |client| {
             let mut reply = Reply::new();
-            while let Some(Question { operation, table, key }) = questions() {
+            while let Some(ShellRequest { operation, table, key }) = questions() {
                 reply.clear();
                 let outcome = match operation {
-                    QuestionKind::Read(fields) => {
+                    ShellVerb::Read(fields) => {
                         client.read(&table, &key, &selection(&fields), &mut reply).await
                     }
-                    QuestionKind::Scan(count, fields) => {
+                    ShellVerb::Scan(count, fields) => {
                         client.scan(&table, &key, count, &selection(&fields), &mut reply).await
                     }
-                    QuestionKind::Delete => client.delete(&table, &key).await,
-                    QuestionKind::Insert(fields) | QuestionKind::Update(fields) if fields.is_empty() => {
+                    ShellVerb::Delete => client.delete(&table, &key).await,
+                    ShellVerb::Insert(fields) | ShellVerb::Update(fields) if fields.is_empty() => {
                         Outcome::failed(Status::BadRequest, "no fields are given")
                     }
-                    QuestionKind::Insert(ref fields) => {
+                    ShellVerb::Insert(ref fields) => {
                         let record =
                             fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
                         client.insert(&table, &key, &record).await
                     }
-                    QuestionKind::Update(ref fields) => {
+                    ShellVerb::Update(ref fields) => {
                         let record =
                             fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
                         client.update(&table, &key, &record).await
@@ -281,8 +281,8 @@ impl<S: Store> Opened for Open<S> {
     }
 }
 
-impl<S: Store> Session for Open<S> {
-    fn store(&self) -> &dyn Opened {
+impl<S: Store> Session for StoreSession<S> {
+    fn store(&self) -> &dyn OpenStore {
         self
     }
 
@@ -301,13 +301,13 @@ impl<S: Store> Session for Open<S> {
         if self.0.event_loops_max() < 2 {
             return None;
         }
-        Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
+        Some(Box::new(StoreSession(Arc::clone(&self.0), self.1.clone())))
     }
 }
 
 /// A store that is open already, under the name that errors call it by.
 pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
-    Box::new(Open(Arc::new(store), name.to_owned()))
+    Box::new(StoreSession(Arc::new(store), name.to_owned()))
 }
 
 /// A store in virtual time, for tests. It has all records that anybody asks for,
@@ -318,7 +318,7 @@ pub fn in_virtual_time<S: Store>(store: S, time: &VirtualTime) -> Box<dyn Sessio
 
 struct InVirtualTime<S>(Arc<S>, VirtualTime);
 
-impl<S: Store> Opened for InVirtualTime<S> {
+impl<S: Store> OpenStore for InVirtualTime<S> {
     fn execution(&self) -> Execution {
         self.0.execution()
     }
@@ -341,7 +341,7 @@ impl<S: Store> Opened for InVirtualTime<S> {
 
     fn ask(
         &self,
-        _: &mut dyn FnMut() -> Option<Question>,
+        _: &mut dyn FnMut() -> Option<ShellRequest>,
         _: &mut dyn FnMut(Outcome, &Reply),
     ) -> Result<(), StoreError> {
         Err(StoreError::new("virtual time", "only runs go in virtual time"))
@@ -349,7 +349,7 @@ impl<S: Store> Opened for InVirtualTime<S> {
 }
 
 impl<S: Store> Session for InVirtualTime<S> {
-    fn store(&self) -> &dyn Opened {
+    fn store(&self) -> &dyn OpenStore {
         self
     }
 
@@ -378,9 +378,9 @@ pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dy
             let Boxed(name, settings) = self;
             // Without anything between clients have the store itself: a wrapper that does nothing takes time too.
             if settings.is_nothing() {
-                return Box::new(Open(Arc::new(store), name));
+                return Box::new(StoreSession(Arc::new(store), name));
             }
-            Box::new(Open(Arc::new(Wrapped::new(store, settings, RunClock::new(clock::now))), name))
+            Box::new(StoreSession(Arc::new(Wrapped::new(store, settings, RunClock::new(clock::now))), name))
         }
     }
     let mut settings = WrapperSettings::default();

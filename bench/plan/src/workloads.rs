@@ -18,7 +18,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What people are told of a workload.
+/// The description of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkloadInfo {
     /// The name.
@@ -113,7 +113,7 @@ impl InputFiles for FileSystem {
 }
 
 /// A workload that was opened.
-pub struct Opened {
+pub struct OpenWorkload {
     /// The workload.
     pub workload: Arc<dyn Workload>,
     /// The same, when it is (a kind of) the core workload: loads of it can
@@ -136,21 +136,21 @@ pub fn open(
     script: Option<&Arc<Script>>,
     reader: &mut Reader<'_>,
     facts: &Circumstances,
-) -> Option<Opened> {
+) -> Option<OpenWorkload> {
     if let Some(script) = script {
         let workload = ScriptWorkload::open(reader, facts, &FileSystem, Arc::clone(script))?;
         let core = workload.core().clone();
-        return Some(Opened { workload: Arc::new(workload), core: Some(core) });
+        return Some(OpenWorkload { workload: Arc::new(workload), core: Some(core) });
     }
     if info.name == TIME_SERIES.name {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workload = TimeSeriesWorkload::open(reader, facts, now)?;
-        return Some(Opened { workload: Arc::new(workload), core: None });
+        return Some(OpenWorkload { workload: Arc::new(workload), core: None });
     }
     if info.name == REST.name {
         let workload = RestWorkload::open(reader, facts, &FileSystem)?;
-        return Some(Opened { workload: Arc::new(workload), core: None });
+        return Some(OpenWorkload { workload: Arc::new(workload), core: None });
     }
     let core = CoreWorkload::open(reader, facts, &FileSystem)?;
-    Some(Opened { workload: Arc::new(core.clone()), core: Some(core) })
+    Some(OpenWorkload { workload: Arc::new(core.clone()), core: Some(core) })
 }

@@ -6,7 +6,7 @@ use serval_model::{
     Purpose,
     properties::{Origin, Properties},
 };
-use serval_plan::{Plan, Request, perform::perform, session};
+use serval_plan::{Plan, PlanRequest, perform::perform, session};
 use serval_result::{document::ResultDocument, note::Note};
 use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
@@ -30,7 +30,7 @@ fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, ResultDoc
         properties.set(*name, *value, Origin::Program("test"));
     }
     let store = serval_stores::find(store).unwrap();
-    let plan = Plan::new(Request { properties, phase: Phase::Run, store, strict: false }).unwrap();
+    let plan = Plan::new(PlanRequest { properties, phase: Phase::Run, store, strict: false }).unwrap();
     let memory = Memory::open(&Properties::new()).unwrap();
     let session = session::over(memory, store.name);
     session.store().prepare(&plan.workload.schema(), Purpose::Load).unwrap();

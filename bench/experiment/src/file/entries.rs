@@ -1,15 +1,15 @@
 //! What an experiment file of a sweep or search asks for.
 
-use super::{group::GroupEntry, lines::PropertyLine, points::Point};
+use super::{group::GroupEntry, lines::PropertyLine, points::LoadPoint};
 use crate::promise::Promise;
 use serval_model::properties::Origin;
 use serval_runner::pacing::Arrivals;
 use std::{path::PathBuf, time::Duration};
 
-/// What is done with the records between runs.
+/// The state of the records before each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePolicy {
-    /// What was inserted stays; inserts go on after the last key.
+    /// Inserted records stay; inserts continue after the last key.
     Continue,
     /// They are removed and loaded again.
     Reload,
@@ -101,11 +101,11 @@ impl RunSettings {
     }
 }
 
-/// What is asked of each curve.
+/// The question about each curve.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question {
     /// Times at these offered loads.
-    Sweep(Vec<Point>),
+    Sweep(Vec<LoadPoint>),
     /// The highest rate that keeps a promise.
     Max(Promise),
 }
@@ -117,7 +117,7 @@ pub struct StoreEntry {
     pub name: String,
     /// The store's name or YCSB class.
     pub binding: String,
-    /// Processes whose costs are wanted.
+    /// Processes whose costs are measured.
     pub watch: Vec<String>,
     /// A command that is run once the records are loaded.
     pub save: Option<String>,
@@ -159,7 +159,7 @@ pub struct ExperimentFile {
     pub axis: Option<String>,
     /// How every run is made.
     pub run: RunSettings,
-    /// What is asked.
+    /// The question.
     pub question: Question,
     /// The client processes that make every run together, if several do.
     pub group: Option<GroupEntry>,

@@ -6,7 +6,7 @@ use super::{
     lines::PropertyLine,
     phase_entries::{PHASES_MAX, PhaseSpec, PhasesFile},
     phases::phase,
-    reader::{Source, Table},
+    reader::{TomlSource, TomlTable},
     write::quoted,
 };
 use serval_model::properties::{Fault, Faults, Properties};
@@ -49,7 +49,7 @@ pub fn of_properties(
         match numbered.and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest))) {
             None => all.push(line(name)),
             Some((number, rest)) if (1..=count).contains(&number) => of[number - 1].push(line(rest)),
-            // Without a number of phases this would be told for each.
+            // Without a number of phases each of them would be a fault.
             Some(_) if count == 0 => {}
             Some((number, _)) => faults.push(Fault {
                 origin: Some(setting.origin.clone()),
@@ -113,12 +113,12 @@ fn of_lines(nth: usize, lines: Vec<PropertyLine>, default: &'static str) -> Resu
         text.push_str(&format!("{key} = {value}\n"));
     }
     let path = PathBuf::from(format!("phase{}", nth + 1));
-    let source = Source::new(&text, &path);
+    let source = TomlSource::new(&text, &path);
     let (document, errors) = toml::de::DeTable::parse_recoverable(&text);
     if let Some(error) = errors.first() {
         return Err(fault(format!("phase{}: {}", nth + 1, error.message())));
     }
-    let spec = phase(Table::new(&source, document.get_ref(), 0..0, "the phase"), nth, Path::new(""));
+    let spec = phase(TomlTable::new(&source, document.get_ref(), 0..0, "the phase"), nth, Path::new(""));
     let faults = source.into_faults();
     if let Some(first) = faults.first() {
         return Err(fault(format!("phase{}: {}", nth + 1, first.problem)));

@@ -30,7 +30,7 @@ impl At {
     pub const NAMES: [(&'static str, At); 2] = [("coordinator", At::Coordinator), ("clients", At::Clients)];
 }
 
-/// What is done in a phase.
+/// The work of a phase.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PhaseWork {
     /// Records are inserted.
@@ -107,7 +107,7 @@ pub struct Only {
 pub struct PhaseSpec {
     /// What it is called.
     pub name: String,
-    /// What is done.
+    /// The work.
     pub work: PhaseWork,
     /// The clients that take part, by their numbers from 1; `None` for all.
     pub clients: Option<Vec<u64>>,

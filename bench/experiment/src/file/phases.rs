@@ -5,7 +5,7 @@ use super::{
     phase_entries::{
         At, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY, WAIT_TIMEOUT,
     },
-    reader::{Source, Table},
+    reader::{TomlSource, TomlTable},
     series::{self, checked_name, origin, unique},
 };
 use serval_group::program;
@@ -16,7 +16,7 @@ use std::{path::Path, time::Duration};
 const KINDS: [&str; 8] =
     ["load", "run", "pause", "presplit", "command", "wait", "bulk-format", "bulk-import"];
 
-pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFile> {
+pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<PhasesFile> {
     let title = root.text("title").filter(|title| !title.trim().is_empty());
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for series in ["sweep", "max", "run", "workloads", "axis"] {
@@ -64,7 +64,7 @@ pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFi
     })
 }
 
-pub(super) fn phase(table: Table<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {
+pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {
     let place = origin(&table, table.source());
     let Some(kind) = table.text("kind") else {
         if table.value("kind").is_none() {
@@ -135,7 +135,7 @@ pub(super) fn phase(table: Table<'_, '_>, nth: usize, folder: &Path) -> Option<P
 }
 
 /// Numbers of clients, from 1.
-fn numbers(table: &Table<'_, '_>, key: &'static str) -> Option<Vec<u64>> {
+fn numbers(table: &TomlTable<'_, '_>, key: &'static str) -> Option<Vec<u64>> {
     table.value(key)?;
     let parsed: Option<Vec<u64>> = table.texts(key).iter().map(|text| text.parse().ok()).collect();
     let found = parsed.filter(|all| !all.is_empty() && all.iter().all(|n| (1..=SHARES_MAX).contains(n)));
@@ -145,7 +145,7 @@ fn numbers(table: &Table<'_, '_>, key: &'static str) -> Option<Vec<u64>> {
     found
 }
 
-fn work(table: &Table<'_, '_>, kind: &str, time: Option<Duration>) -> Option<PhaseWork> {
+fn work(table: &TomlTable<'_, '_>, kind: &str, time: Option<Duration>) -> Option<PhaseWork> {
     let command = || {
         let command = table.text("command").filter(|text| !text.trim().is_empty());
         if command.is_none() {

@@ -6,7 +6,7 @@ use super::{
     group::GroupEntry,
     lines::{PropertyLine, name_of},
     phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
-    points::Point,
+    points::LoadPoint,
 };
 use serval_model::properties::units::format_duration;
 use serval_plan::secrets::shown;
@@ -185,9 +185,9 @@ impl ExperimentFile {
             Question::Sweep(points) => {
                 let points = points.iter().map(|point| match point {
                     // A share is written with all its digits.
-                    Point::Share(share) => format!("{}%", share * 100.0),
-                    Point::Rate(rate) => rate.to_string(),
-                    Point::Max => "max".to_owned(),
+                    LoadPoint::Share(share) => format!("{}%", share * 100.0),
+                    LoadPoint::Rate(rate) => rate.to_string(),
+                    LoadPoint::Max => "max".to_owned(),
                 });
                 let _ = writeln!(out, "\n[sweep]\npoints = {}", list(points));
             }

@@ -5,18 +5,19 @@ use crate::{
     document::experiment_document,
     error::{ConductError, Stopped},
     file::{At, PhaseSpec, PhaseWork},
-    journal::{Journal, JournalError, RecordsState},
-    sweep::{Stores, made},
-    watcher::{Step, Watcher},
+    journal::{ExperimentJournal, JournalError, RecordsState},
+    run_folder,
+    sweep::Stores,
+    watcher::{ExperimentStep, Watcher},
 };
 use serval_group::{
     CommandWire, GroupError, GroupSession, Team,
-    program::{self, Ended, Outcome, Program},
+    program::{self, CommandEnd, CommandOutcome, ShellCommand},
 };
 use serval_model::{StoreError, properties::Origin};
 use serval_plan::{
     Plan, PlanError, fresh_seed,
-    perform::{Files, Performed, perform},
+    perform::{Performed, RunFiles, perform},
     properties as p,
     session::{RunLost, Session},
     timestamp,
@@ -33,7 +34,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How often a pause looks whether somebody wants it to end.
+/// How often a pause polls for a stop request.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Names of a program's environment variables.
@@ -45,9 +46,9 @@ const NAME: &str = "SERVAL_PHASE_NAME";
 /// The folder of an embedded store's files, below that of stores.
 const STORE_FOLDER: &str = "store";
 
-/// Who looks on while phases are carried out.
+/// Observers of an experiment of phases.
 pub struct LookingOn<'a> {
-    /// Is told of all that goes on.
+    /// Gets the events of the experiment.
     pub watcher: &'a mut dyn Watcher,
     /// Is called with each load and run that has ended.
     pub each: &'a mut dyn FnMut(&Plan, &Performed),
@@ -90,13 +91,13 @@ impl Phases {
     /// rest can be done later.
     pub fn conduct(
         &self,
-        mut journal: Journal,
+        mut journal: ExperimentJournal,
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
         looking_on: LookingOn<'_>,
         keep_stores: bool,
-    ) -> Result<(Journal, Stopped), ConductError> {
+    ) -> Result<(ExperimentJournal, Stopped), ConductError> {
         self.refuse().map_err(PlanError::Faults)?;
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
@@ -105,9 +106,9 @@ impl Phases {
             return Err(JournalError::State { path, problem }.into());
         }
         journal.forget_incomplete()?;
-        let mut conductor = Conductor {
+        let mut conductor = PhaseConductor {
             phases: self,
-            // The axis goes on by the clock on the wall where another process began it.
+            // If another process began the experiment, the axis continues by the wall clock.
             before: journal.document.phases.first().map_or(Duration::ZERO, |first| since(&first.started)),
             begun: Instant::now(),
             journal,
@@ -128,7 +129,7 @@ impl Phases {
                 outcome => outcome?,
             }
         }
-        let Conductor { mut journal, session, watcher, .. } = conductor;
+        let PhaseConductor { mut journal, session, watcher, .. } = conductor;
         // The store closes its files before these go.
         drop(session);
         journal.document.complete = true;
@@ -148,17 +149,17 @@ fn since(timestamp: &str) -> Duration {
 }
 
 /// A store that is open, and what it was opened with.
-type Opened = (Vec<(String, String)>, Box<dyn Session>);
+type StoreInUse = (Vec<(String, String)>, Box<dyn Session>);
 
-struct Conductor<'a> {
+struct PhaseConductor<'a> {
     phases: &'a Phases,
-    journal: Journal,
+    journal: ExperimentJournal,
     stores: &'a dyn Stores,
     team: Option<&'a Team>,
     control: &'a Control,
     watcher: &'a mut dyn Watcher,
     each: &'a mut dyn FnMut(&Plan, &Performed),
-    session: Option<Opened>,
+    session: Option<StoreInUse>,
     begun: Instant,
     /// What lies on the axis before `begun`.
     before: Duration,
@@ -185,7 +186,7 @@ fn of_group(error: GroupError) -> ConductError {
     PlanError::Group(error.to_string()).into()
 }
 
-impl Conductor<'_> {
+impl PhaseConductor<'_> {
     /// Seconds on the axis.
     fn now(&self) -> f64 {
         (self.before + self.begun.elapsed()).as_secs_f64()
@@ -284,9 +285,9 @@ impl Conductor<'_> {
         command: &str,
         timeout: Duration,
         input: Vec<u8>,
-    ) -> Result<Outcome, ConductError> {
+    ) -> Result<CommandOutcome, ConductError> {
         let environment = self.environment(nth);
-        let program = Program { command, environment: &environment, input, timeout };
+        let program = ShellCommand { command, environment: &environment, input, timeout };
         let phase = &self.phases.file.phases[nth];
         program::run(program, &|| self.control.interrupted()).map_err(|error| {
             failed(phase, self.phases.store.name, format!("'{command}' cannot be started: {error}"))
@@ -302,7 +303,7 @@ impl Conductor<'_> {
         entry: PhaseEntry,
     ) -> Result<PhaseOutcome, ConductError> {
         let outcome = self.run(nth, command, timeout, input)?;
-        if outcome.ended == Ended::Interrupted {
+        if outcome.ended == CommandEnd::Interrupted {
             return Err(ConductError::Interrupted);
         }
         if let Some(how) = outcome.failure(timeout) {
@@ -367,7 +368,7 @@ impl Conductor<'_> {
             // An attempt that hangs must not be waited for without end.
             let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
             let outcome = self.run(nth, command, left, Vec::new())?;
-            if outcome.ended == Ended::Interrupted {
+            if outcome.ended == CommandEnd::Interrupted {
                 return Err(ConductError::Interrupted);
             }
             let Some(how) = outcome.failure(left) else {
@@ -407,14 +408,14 @@ impl Conductor<'_> {
         Ok(plan)
     }
 
-    fn step(&self, nth: usize, plan: &Plan) -> Step {
+    fn step(&self, nth: usize, plan: &Plan) -> ExperimentStep {
         let is_load = plan.phase == Phase::Load;
         let options = &plan.options;
         let rest = self.phases.file.phases.iter().skip(nth + 1).map(|phase| match &phase.work {
             PhaseWork::Pause(time) => *time,
             _ => Duration::ZERO,
         });
-        Step {
+        ExperimentStep {
             curve: 0,
             kind: if is_load { RunKind::Load } else { RunKind::Point },
             what: self.phases.file.phases[nth].name.clone(),
@@ -450,7 +451,7 @@ impl Conductor<'_> {
         let running = RecordsState { running: true, ..RecordsState::default() };
         self.journal.set_records(&key, running)?;
         let (folder_name, folder) = self.journal.run_folder(&entry.name)?;
-        let files = Files { folder: &folder, prefix: "", raw: false };
+        let files = RunFiles { folder: &folder, prefix: "", raw: false };
         let command_line = self.journal.document.command_line.clone();
         let (begun, before) = (self.begun, self.before);
         let mut noting = StartObserver { watcher: self.watcher, began: None, begun, before };
@@ -476,7 +477,7 @@ impl Conductor<'_> {
         let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
         entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
-        made::keep(folder, &plan, &document)?;
+        run_folder::finish(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
         }

@@ -11,12 +11,12 @@ use crate::{
     sweep::curves::IN_PROCESS,
 };
 use serval_coordination::properties::{self as group, is_of_group};
-use serval_group::{Leading, Part, check, settings};
+use serval_group::{ClientPart, Leading, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
     units::{counted, format_duration},
 };
-use serval_plan::{Plan, Request, embedded::Kept, properties as p};
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::{core::Phase, random::split_mix};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Phases {
     pub warnings: Vec<Fault>,
     /// The store.
     pub store: &'static StoreInfo,
-    kept: Option<&'static Kept>,
+    kept: Option<&'static EmbeddedStore>,
     clients: u64,
 }
 
@@ -71,7 +71,7 @@ impl Phases {
                 return Err(faults);
             }
         };
-        let kept = Kept::of(store, &named);
+        let kept = EmbeddedStore::of(store, &named);
         // A plan may be looked at before it is known where ZooKeeper is.
         let clients = match Self::leading_of(&file, Some("?")) {
             Ok(leading) => leading.map_or(1, |leading| leading.settings.clients as u64),
@@ -172,7 +172,7 @@ impl Phases {
         if self.file.phases[nth].work == PhaseWork::Load { Phase::Load } else { Phase::Run }
     }
 
-    /// Makes a plan of a phase, or finds what is wrong with it. Returns warnings.
+    /// Makes a plan of a phase. Returns its warnings, or its faults.
     fn check(&self, nth: usize) -> Result<Vec<Fault>, Faults> {
         let phase = &self.file.phases[nth];
         match &phase.work {
@@ -205,12 +205,12 @@ impl Phases {
     }
 
     fn plan_of(&self, nth: usize, properties: Properties) -> Result<Plan, Faults> {
-        Plan::new(Request { properties, phase: self.kind(nth), store: self.store, strict: true })
+        Plan::new(PlanRequest { properties, phase: self.kind(nth), store: self.store, strict: true })
     }
 
     /// What each client of the group does in a phase; the properties are those that it has
     /// beside, or instead of, those of all.
-    fn parts(&self, nth: usize) -> Vec<Option<Part>> {
+    fn parts(&self, nth: usize) -> Vec<Option<ClientPart>> {
         let phase = &self.file.phases[nth];
         let takes_part = |client: u64| phase.clients.as_ref().is_none_or(|list| list.contains(&(client + 1)));
         let count = (0..self.clients).filter(|client| takes_part(*client)).count() as u64;
@@ -224,7 +224,7 @@ impl Phases {
                 let of = |only: &&crate::file::Only| only.clients.contains(&(client + 1));
                 let lines = phase.only.iter().filter(of).flat_map(|only| &only.properties);
                 let properties = lines.map(|(name, value, _)| (name.clone(), value.clone())).collect();
-                Some(Part { place: place - 1, of: count, consumes: false, properties })
+                Some(ClientPart { place: place - 1, of: count, consumes: false, properties })
             })
             .collect()
     }
@@ -235,7 +235,7 @@ impl Phases {
         let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
         let Some(partitions) = partitions else { return Ok(points.clone()) };
         let properties = self.properties(nth, None);
-        let request = Request { properties, phase: Phase::Load, store: self.store, strict: true };
+        let request = PlanRequest { properties, phase: Phase::Load, store: self.store, strict: true };
         let core = Plan::new(request)?.core;
         core.and_then(|core| core.split_points(*partitions)).ok_or_else(|| {
             let problem = format!(
@@ -256,7 +256,7 @@ impl Phases {
         if self.kind(nth) == Phase::Load { seed } else { split_mix(&mut state) >> 11 }
     }
 
-    /// What a reader of the plan is told of each phase: its name, its kind, what it does.
+    /// The description of each phase: its name with its kind, and its work.
     pub fn describe(&self) -> Vec<(String, String)> {
         let span = |time: Duration| format_duration(time.as_nanos() as u64);
         let words = |nth: usize, phase: &PhaseSpec| {

@@ -2,15 +2,15 @@
 
 use super::{
     curves::{CurvePlan, Experiment, REPEATED_RATES},
-    datasets::{Records, Stores},
-    made,
+    datasets::{DatasetInUse, Stores},
 };
 use crate::{
     document::{experiment_document, plan_notes},
     error::{ConductError, Stopped},
-    file::{Point, Question, RunSettings},
-    journal::{Journal, JournalError},
-    watcher::{Step, Watcher},
+    file::{LoadPoint, Question, RunSettings},
+    journal::{ExperimentJournal, JournalError},
+    run_folder,
+    watcher::{ExperimentStep, Watcher},
 };
 use serval_group::{GroupSession, Team, check};
 use serval_model::{
@@ -18,8 +18,8 @@ use serval_model::{
     properties::{Origin, Properties, units::format_duration},
 };
 use serval_plan::{
-    Plan, PlanError, Request, fresh_seed,
-    perform::{Files, Performed, perform},
+    Plan, PlanError, PlanRequest, fresh_seed,
+    perform::{Performed, RunFiles, perform},
     properties as p,
     session::Session,
 };
@@ -41,7 +41,7 @@ use std::{
 
 /// A run to make.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Job {
+pub(super) struct PlannedRun {
     pub(super) curve: usize,
     pub(super) kind: RunKind,
     pub(super) point: usize,
@@ -54,16 +54,16 @@ pub(super) struct Job {
 }
 
 /// An experiment under way.
-pub(super) struct Conductor<'a> {
+pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
-    pub(super) journal: Journal,
+    pub(super) journal: ExperimentJournal,
     pub(super) stores: &'a dyn Stores,
     /// The processes that make its runs, if several do.
     pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
-    pub(super) records: Vec<Records>,
-    /// Curves whose store has failed.
+    pub(super) records: Vec<DatasetInUse>,
+    /// Curves whose store failed.
     pub(super) lost: Vec<bool>,
     /// Throughput that a curve's last run without a target had.
     rates: Vec<Option<f64>>,
@@ -125,13 +125,13 @@ impl Experiment {
     /// there is one.
     pub fn conduct(
         &self,
-        journal: Journal,
+        journal: ExperimentJournal,
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
         watcher: &mut dyn Watcher,
         keep_stores: bool,
-    ) -> Result<(Journal, Stopped), ConductError> {
+    ) -> Result<(ExperimentJournal, Stopped), ConductError> {
         let begun = Instant::now();
         let planned = self.curves.iter().map(|curve| &curve.name);
         if !planned.eq(journal.document.curves.iter().map(|curve| &curve.name)) {
@@ -139,9 +139,9 @@ impl Experiment {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
             return Err(JournalError::State { path, problem }.into());
         }
-        let records = self.datasets.iter().map(|dataset| Records::new(dataset, &journal));
+        let records = self.datasets.iter().map(|dataset| DatasetInUse::new(dataset, &journal));
         let records = records.collect::<Result<Vec<_>, _>>()?;
-        let mut conductor = Conductor {
+        let mut conductor = SweepConductor {
             experiment: self,
             journal,
             stores,
@@ -153,7 +153,7 @@ impl Experiment {
             rates: vec![None; self.curves.len()],
             spent: BTreeMap::new(),
         };
-        // What was given up before is tried again.
+        // Curves that were given up before are tried again.
         let document = &mut conductor.journal.document;
         document.notes = plan_notes(&self.warnings);
         document.warnings = lines(&document.notes);
@@ -165,13 +165,13 @@ impl Experiment {
             Err(ConductError::Interrupted) => Stopped::Interrupted,
             Err(error) => {
                 conductor.account(begun);
-                // The error that is told is the first one.
+                // The first error is the one to report.
                 let _ = conductor.journal.write();
                 return Err(error);
             }
         };
         conductor.account(begun);
-        let Conductor { mut journal, records, watcher, .. } = conductor;
+        let SweepConductor { mut journal, records, watcher, .. } = conductor;
         // Stores close their files before these go.
         drop(records);
         journal.document.complete = stopped == Stopped::Complete;
@@ -184,7 +184,7 @@ impl Experiment {
     }
 }
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     /// Where clients of a curve's store run, once it is open.
     pub(super) fn execution(&self, curve: usize) -> Option<serval_model::Execution> {
         self.records[self.curve(curve).dataset].execution()
@@ -226,7 +226,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn sweep(&mut self, points: &[Point]) -> Result<(), ConductError> {
+    fn sweep(&mut self, points: &[LoadPoint]) -> Result<(), ConductError> {
         let needs = self.settings().clients.is_none() || points.iter().any(|point| point.needs_saturation());
         if needs {
             self.find_saturations()?;
@@ -236,7 +236,7 @@ impl Conductor<'_> {
     }
 
     /// Makes the runs of points that have not been made.
-    pub(super) fn run_points(&mut self, jobs: Vec<Job>) -> Result<(), ConductError> {
+    pub(super) fn run_points(&mut self, jobs: Vec<PlannedRun>) -> Result<(), ConductError> {
         for job in jobs {
             let done = |entry: &RunEntry| {
                 (entry.kind, entry.curve, entry.point, entry.repeat)
@@ -250,7 +250,7 @@ impl Conductor<'_> {
     }
 
     /// The runs of all points, in the order in which they are made.
-    fn point_jobs(&self, points: &[Point]) -> Vec<Job> {
+    fn point_jobs(&self, points: &[LoadPoint]) -> Vec<PlannedRun> {
         let settings = self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..settings.repeats as u32 {
@@ -259,15 +259,15 @@ impl Conductor<'_> {
                     let saturation = self.journal.document.curves[curve].saturation.as_ref();
                     let found = saturation.map(|s| s.clients);
                     let (target, clients) = match points[point] {
-                        Point::Max => (None, settings.clients.or(found)),
-                        Point::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
+                        LoadPoint::Max => (None, settings.clients.or(found)),
+                        LoadPoint::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
                         // A curve that is lost has no saturation, and no points.
-                        Point::Share(share) => match saturation {
+                        LoadPoint::Share(share) => match saturation {
                             Some(s) => (Some(share * s.throughput), settings.clients.or(found.map(window))),
                             None => continue,
                         },
                     };
-                    jobs.push(Job {
+                    jobs.push(PlannedRun {
                         curve,
                         kind: RunKind::Point,
                         point,
@@ -284,11 +284,11 @@ impl Conductor<'_> {
     }
 
     /// What share of the saturation a point is, if it was asked for so.
-    fn share(&self, job: &Job) -> Option<f64> {
+    fn share(&self, job: &PlannedRun) -> Option<f64> {
         match (job.kind, &self.experiment.file.question) {
             (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
-                Point::Share(share) => Some(*share),
-                Point::Rate(_) | Point::Max => None,
+                LoadPoint::Share(share) => Some(*share),
+                LoadPoint::Rate(_) | LoadPoint::Max => None,
             },
             _ => None,
         }
@@ -314,7 +314,7 @@ impl Conductor<'_> {
     }
 
     /// Makes a run. If its store fails, the curve is given up, not the experiment: `None`.
-    pub(super) fn attempt(&mut self, job: &Job) -> Result<Option<Box<ResultDocument>>, ConductError> {
+    pub(super) fn attempt(&mut self, job: &PlannedRun) -> Result<Option<Box<ResultDocument>>, ConductError> {
         let error = match self.run(job) {
             Ok(document) => return Ok(Some(Box::new(document))),
             Err(ConductError::Plan(error)) => error,
@@ -332,7 +332,7 @@ impl Conductor<'_> {
         }
     }
 
-    /// Loses a curve, which is tried again when the experiment is gone on with.
+    /// Gives a curve up. It is tried again when the experiment is resumed.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
         let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
         let note = Note::CurveGivenUp { curve: name, at, why };
@@ -344,7 +344,7 @@ impl Conductor<'_> {
         Ok(self.journal.write()?)
     }
 
-    fn run(&mut self, job: &Job) -> Result<ResultDocument, ConductError> {
+    fn run(&mut self, job: &PlannedRun) -> Result<ResultDocument, ConductError> {
         let begun = Instant::now();
         let curve = self.curve(job.curve).clone();
         self.make_ready(job, &curve)?;
@@ -363,7 +363,7 @@ impl Conductor<'_> {
             let local = self.records[curve.dataset].session(self.stores)?;
             let group = self.team.map(|team| GroupSession::new(team, local, &plan));
             let session = group.as_ref().map_or(local, |group| group as &dyn Session);
-            let files = Files { folder: &folder, prefix: "", raw: false };
+            let files = RunFiles { folder: &folder, prefix: "", raw: false };
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
@@ -388,7 +388,7 @@ impl Conductor<'_> {
         if let Some(lost) = lost {
             return Err(lost.into_error(curve.info.name).into());
         }
-        made::keep(folder, &plan, &document)?;
+        run_folder::finish(folder, &plan, &document)?;
         let overall = &document.overall;
         if job.target.is_none() {
             self.rates[job.curve] = Some(overall.throughput);
@@ -433,7 +433,7 @@ impl Conductor<'_> {
         split_mix(&mut state) >> 11
     }
 
-    fn plan(&self, job: &Job, curve: &CurvePlan) -> Result<Plan, ConductError> {
+    fn plan(&self, job: &PlannedRun, curve: &CurvePlan) -> Result<Plan, ConductError> {
         let settings = self.settings();
         let records = &self.records[curve.dataset];
         let mut properties = curve.properties.clone();
@@ -461,13 +461,13 @@ impl Conductor<'_> {
         if records.state.next > records.dataset.records {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
-        let plan = Plan::new(Request { properties, phase: Phase::Run, store: curve.info, strict: true });
+        let plan = Plan::new(PlanRequest { properties, phase: Phase::Run, store: curve.info, strict: true });
         let mut plan = plan.map_err(PlanError::Faults)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }
 
-    pub(super) fn step(&self, job: &Job, plan: &Plan) -> Step {
+    pub(super) fn step(&self, job: &PlannedRun, plan: &Plan) -> ExperimentStep {
         let document = &self.journal.document;
         let points = || document.runs.iter().filter(|entry| entry.kind == RunKind::Point);
         let done = points().count() as u64;
@@ -478,7 +478,7 @@ impl Conductor<'_> {
             done => points().map(|entry| entry.whole_s).sum::<f64>() / done as f64,
         };
         let is_load = job.kind == RunKind::Load;
-        Step {
+        ExperimentStep {
             curve: job.curve,
             kind: job.kind,
             what: job.what.clone(),

@@ -12,7 +12,7 @@ use crate::{
 use serval_coordination::properties::is_of_group;
 use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
-use serval_plan::{Plan, Request, embedded::Kept, properties as p};
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub(crate) enum Renewal {
     /// By opening it anew and loading.
     Reopen,
     /// By its files, which are ours.
-    Files(&'static Kept),
+    Files(&'static EmbeddedStore),
     /// By a command, and else by deleting each record.
     Server,
 }
@@ -263,7 +263,7 @@ impl Experiment {
     }
 }
 
-/// An experiment that is being checked, and what is wrong with it so far.
+/// An experiment that is being checked, and its faults so far.
 #[derive(Default)]
 struct Draft {
     curves: Vec<CurvePlan>,
@@ -315,7 +315,7 @@ impl Draft {
         let known = self.identities.iter().position(|known| *known == identity);
         let dataset = known.unwrap_or(self.datasets.len());
         if known.is_none() {
-            let renewal = match Kept::of(info, &properties) {
+            let renewal = match EmbeddedStore::of(info, &properties) {
                 Some(kept) => Renewal::Files(kept),
                 None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
                 None => Renewal::Server,
@@ -372,7 +372,7 @@ fn resolved(
     let made =
         properties(file, store, workload).and_then(|mut properties| Ok((info(&mut properties)?, properties)));
     made.map_err(|mut faults| {
-        // A wrong name is told beside wrong properties.
+        // A wrong name is reported together with wrong properties.
         let more = info(&mut Properties::new()).err();
         faults.0.extend(more.into_iter().flat_map(|more| more.0));
         faults
@@ -419,7 +419,7 @@ struct Checked {
 /// Makes the plans of a load and a run, to see their faults.
 fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
     let plan =
-        |phase| Plan::new(Request { properties: properties.clone(), phase, store: info, strict: true });
+        |phase| Plan::new(PlanRequest { properties: properties.clone(), phase, store: info, strict: true });
     let (load, run) = (plan(Phase::Load), plan(Phase::Run));
     let (load, run) = match (load, run) {
         (Ok(load), Ok(run)) => (load, run),

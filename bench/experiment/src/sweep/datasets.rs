@@ -1,7 +1,7 @@
 //! The records of an experiment while it goes: loaded, renewed, counted.
 
 use super::curves::{Dataset, Renewal};
-use crate::journal::{Journal, RecordsState};
+use crate::journal::{ExperimentJournal, RecordsState};
 use serval_model::{
     Execution, StoreError,
     properties::{Faults, Properties},
@@ -38,7 +38,7 @@ const MISSING_IN_TURN: u64 = 100;
 /// Keys that are looked for at a time.
 const LOOKED_FOR: usize = 100;
 
-/// Records at most that may have come without anybody's knowledge.
+/// Most records that an interrupted run may have left uncounted.
 const FOUND_MAX: u64 = 1 << 40;
 
 /// Names of a command's environment variables.
@@ -46,7 +46,7 @@ const STORE_VARIABLE: &str = "SERVAL_STORE";
 const CURVE_VARIABLE: &str = "SERVAL_CURVE";
 
 /// A data set that is in use.
-pub(crate) struct Records {
+pub(crate) struct DatasetInUse {
     pub(crate) dataset: Dataset,
     session: Option<Box<dyn Session>>,
     /// Where an embedded store's files are.
@@ -60,9 +60,9 @@ pub(crate) struct Records {
 /// Records that are looked for to see whether any is there.
 const SAMPLES: u64 = 16;
 
-impl Records {
+impl DatasetInUse {
     /// The records as the journal knows them.
-    pub(crate) fn new(dataset: &Dataset, journal: &Journal) -> Result<Records, PlanError> {
+    pub(crate) fn new(dataset: &Dataset, journal: &ExperimentJournal) -> Result<DatasetInUse, PlanError> {
         let mut dataset = dataset.clone();
         let mut folder = None;
         if let Renewal::Files(kept) = dataset.renewal {
@@ -77,7 +77,7 @@ impl Records {
             state.running = false;
         }
         let unseen = state.loaded;
-        Ok(Records { dataset, session: None, folder, state, unseen })
+        Ok(DatasetInUse { dataset, session: None, folder, state, unseen })
     }
 
     /// The store, opened if it is not.

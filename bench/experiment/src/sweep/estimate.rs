@@ -93,6 +93,6 @@ impl Experiment {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // A plan of ten years is told as ten years.
+    // Beyond ten years the estimate is ten years.
     Duration::from_secs_f64(seconds.min(3.2e8))
 }

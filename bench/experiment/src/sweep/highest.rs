@@ -2,7 +2,7 @@
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
 use super::{
-    conduct::{Conductor, Job, window},
+    conduct::{PlannedRun, SweepConductor, window},
     curves::REPEATED_RATES,
 };
 use crate::{error::ConductError, journal::JournalError, promise::Promise};
@@ -25,7 +25,7 @@ const HALVED_TO: f64 = 0.05;
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// The margin of a load of which nothing was done.
+/// The margin of a load without any finished operation.
 const FAR: f64 = 20.0;
 
 /// Where halving stands: rates between which the answer lies.
@@ -73,7 +73,7 @@ struct Tried {
     told: PromiseTrial,
 }
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     /// Finds the highest rate of every curve.
     pub(super) fn highest(&mut self, promise: &Promise) -> Result<(), ConductError> {
         self.find_saturations()?;
@@ -135,7 +135,7 @@ impl Conductor<'_> {
         loop {
             let bracket = Bracket::after(saturation, &trials);
             let Some(rate) = bracket.next(saturation) else { return Ok(Some(bracket)) };
-            let job = Job {
+            let job = PlannedRun {
                 curve,
                 kind: RunKind::Search,
                 point: 1,
@@ -150,7 +150,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<Job> {
+    fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<PlannedRun> {
         let settings = self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..settings.repeats as u32 {
@@ -158,7 +158,7 @@ impl Conductor<'_> {
                 for curve in self.curves_from(turn + repeat as usize) {
                     let Some(bracket) = brackets[curve] else { continue };
                     let rate = bracket.around()[point];
-                    jobs.push(Job {
+                    jobs.push(PlannedRun {
                         curve,
                         kind: RunKind::Point,
                         point,

@@ -7,7 +7,6 @@ mod datasets;
 mod estimate;
 mod highest;
 mod loading;
-pub(crate) mod made;
 mod refusals;
 mod saturation;
 

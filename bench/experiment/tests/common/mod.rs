@@ -7,7 +7,7 @@
 )]
 
 use serval_experiment::{
-    Journal, Stopped,
+    ExperimentJournal, Stopped,
     file::{ExperimentFile, read},
     sweep::{Experiment, Stores},
 };
@@ -55,9 +55,9 @@ pub fn conduct(file: &ExperimentFile, stores: &dyn Stores) -> (StoredExperiment,
 pub fn conduct_in(path: &Path, file: &ExperimentFile, stores: &dyn Stores, control: &Control) -> Stopped {
     let experiment = Experiment::new(file.clone()).unwrap();
     let journal = if path.exists() {
-        Journal::resume(path, None).unwrap()
+        ExperimentJournal::resume(path, None).unwrap()
     } else {
-        Journal::begin(path, experiment.document(vec!["test".into()])).unwrap()
+        ExperimentJournal::begin(path, experiment.document(vec!["test".into()])).unwrap()
     };
     experiment.conduct(journal, stores, None, control, &mut (), true).unwrap().1
 }

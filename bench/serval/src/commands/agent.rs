@@ -5,7 +5,9 @@ use crate::{
     failure::{Exit, Failure},
 };
 use serval_coordination::properties as p;
-use serval_group::{Agent, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, check, settings};
+use serval_group::{
+    AgentSettings, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, check, settings,
+};
 use serval_model::properties::{Origin, Properties, units::parse_duration};
 use serval_plan::Plan;
 use serval_runner::Control;
@@ -19,7 +21,7 @@ use std::{process::ExitCode, time::Duration};
 pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let timeout = parse_duration(&args.timeout, 1_000_000_000)
         .map_err(|problem| Failure::usage(format!("--timeout: {problem}")))?;
-    let agent = Agent {
+    let agent = AgentSettings {
         cluster: args.join.clone(),
         root: args.root.clone(),
         timeout: Duration::from_nanos(timeout),

@@ -7,7 +7,7 @@ use crate::{
     render, stdout,
 };
 use serval_experiment::{
-    ConductError, Journal, JournalError,
+    ConductError, ExperimentJournal, JournalError,
     file::{GroupEntry, PropertyLine, StoreEntry},
 };
 use serval_model::properties::{Fault, Origin};
@@ -106,7 +106,7 @@ pub(super) enum Shown {
 
 /// Shows what came of an experiment, and writes its report. The numbers are shown even where their
 /// files cannot be written.
-pub(super) fn report(journal: &Journal, how: Shown) -> Result<(), Failure> {
+pub(super) fn report(journal: &ExperimentJournal, how: Shown) -> Result<(), Failure> {
     let folder = journal.path().to_owned();
     let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
     let json = match how {
@@ -134,7 +134,11 @@ pub(super) fn report(journal: &Journal, how: Shown) -> Result<(), Failure> {
 }
 
 /// Writes the report into the experiment's folder.
-fn write_report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
+fn write_report(
+    journal: &ExperimentJournal,
+    stored: &StoredExperiment,
+    loaded: &Loaded,
+) -> Result<(), Failure> {
     let files = serval_report::experiment::files(stored, loaded)
         .map_err(|error| Failure::output(error.to_string()))?;
     for (name, contents) in files {

@@ -18,9 +18,9 @@ use serval_group::conducted;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
 use serval_plan::{
-    Plan, PlanError, Request,
+    Plan, PlanError, PlanRequest,
     folder::{FolderError, ResultFolder},
-    perform::{Files, Performed, perform},
+    perform::{Performed, RunFiles, perform},
     properties as p,
     properties_file::effective_properties,
     session::open,
@@ -63,7 +63,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     if resume {
         properties.set(p::LOAD_RESUME.name, "true", Origin::CommandLine("--resume".into()));
     }
-    let plan = Plan::new(Request { properties, phase, store: info, strict: false })?;
+    let plan = Plan::new(PlanRequest { properties, phase, store: info, strict: false })?;
     run_plan(args, plan)
 }
 
@@ -93,7 +93,7 @@ fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
         tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
     }
     let mut show = Status::new(&plan, args.live.plain);
-    let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
+    let growing = folder.as_ref().map(|folder| RunFiles { folder, prefix: "", raw: args.raw });
     let performed =
         perform(&plan, &*session, &control, &mut Both(&mut show, &mut live), growing, command_line());
     drop(live);

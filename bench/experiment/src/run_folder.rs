@@ -1,4 +1,4 @@
-//! A run that has been made: what its folder has, and how an experiment lists it.
+//! The folder of a run in an experiment.
 
 use serval_plan::{
     Plan,
@@ -7,8 +7,12 @@ use serval_plan::{
 };
 use serval_result::document::ResultDocument;
 
-/// Writes the result and the properties in force into a run's folder, and ends it.
-pub(crate) fn keep(folder: ResultFolder, plan: &Plan, document: &ResultDocument) -> Result<(), FolderError> {
+/// Writes the result and the effective properties into the folder of a run, and completes it.
+pub(crate) fn finish(
+    folder: ResultFolder,
+    plan: &Plan,
+    document: &ResultDocument,
+) -> Result<(), FolderError> {
     let mut bytes = Vec::new();
     // Writing to memory does not fail.
     let _ = serval_report::json::write(document, &mut bytes);
