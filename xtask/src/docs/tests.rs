@@ -107,6 +107,24 @@ fn lines_of_prose_are_short() {
     assert!(long.is_empty(), "more than {WIDTH} columns:\n{}", long.join("\n"));
 }
 
+/// Most lines of a README.
+const README_LINES: usize = 120;
+
+/// Longest table cell of a README, characters.
+const README_CELL: usize = 60;
+
+#[test]
+fn readmes_are_short_and_their_tables_hold_phrases() {
+    for name in ["README.md", "yesquel/README.md"] {
+        let text = fs::read_to_string(crate::root().join(name)).expect("the README is there");
+        let lines = text.lines().count();
+        assert!(lines <= README_LINES, "{name} has {lines} lines, more than {README_LINES}");
+        let cells = read::cells(&text).into_iter();
+        let long: Vec<_> = cells.filter(|(_, cell)| cell.chars().count() > README_CELL).collect();
+        assert!(long.is_empty(), "{name}: table cells above {README_CELL} characters: {long:?}");
+    }
+}
+
 #[test]
 fn the_commands_of_xtask_exist() {
     let mut refused = Vec::new();
