@@ -1,26 +1,25 @@
-//! fjall, linked in: an embedded key-value engine, a log-structured merge tree
-//! as RocksDB is one, in one folder.
+//! fjall, linked in: an embedded key-value engine in one folder, an LSM tree like
+//! RocksDB.
 //!
 //! | verb | what it is |
 //! |---|---|
 //! | read | `get` |
-//! | update | under the key's lock: `get`, the fields put in, `insert` |
-//! | insert | under the key's lock: `insert`, which replaces what is there |
+//! | update | under the key's lock: `get`, merge of the fields, `insert` |
+//! | insert | under the key's lock: `insert`, which replaces an existing record |
 //! | scan | `range` from the key on: a snapshot, in byte order |
-//! | delete | under the key's lock: `remove`, which does not look |
+//! | delete | under the key's lock: `remove`, which does not check for the record |
 //! | batch of inserts | one write batch under the locks of its keys: all or nothing |
 //!
-//! A table is a keyspace (other engines say column family), a record one value
-//! under its key's bytes, framed as in framed.rs.
+//! A table is a keyspace (a column family in other engines), a record is one value
+//! encoded as in framed.rs.
 //!
-//! fjall itself knows values only, so an update reads and writes the whole
-//! record. Two clients that update different fields of one record must not
-//! lose each other's write: whoever writes a key holds one of 1,024 locks,
-//! chosen by the key's hash, from before the read until the write is in the
-//! engine. Readers take none.
+//! An update reads and writes the whole record. To prevent lost updates of
+//! different fields of a record, a writer holds one of 1,024 locks, chosen by the
+//! key's hash, from before the read until the write is in the engine. Readers take no
+//! lock.
 //!
-//! What an operation costs besides fjall: a lock for writers, and the framing
-//! in a buffer that the client keeps; fjall copies key and value.
+//! Cost besides fjall: a lock for writers, and the encoding into the client's buffer.
+//! fjall copies key and value.
 
 use crate::{StoreInfo, framed, optional};
 use fjall::{
@@ -40,20 +39,20 @@ use std::{
     },
 };
 
-/// Locks for writers: many more than there are clients, so that two who want
-/// different keys seldom wait for each other.
+/// Number of writers' locks: many more than clients, so that writers of different
+/// keys seldom contend.
 const LOCKS: usize = 1024;
 
-/// fjall writes a key's length in 16 bits, and takes no empty one.
+/// fjall stores a key's length in 16 bits, and refuses empty keys.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-/// It writes a value's length in 32 bits.
+/// fjall stores a value's length in 32 bits.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// Of a keyspace's name, whose length is written in 8 bits.
+/// fjall stores the length of a keyspace's name in 8 bits.
 const NAME_BYTES_MAX: usize = u8::MAX as usize;
 
-/// The file by which fjall knows a folder for its own.
+/// File by which fjall recognises its folders.
 const MARKER: &str = "version";
 
 static PATH: Property =
@@ -100,7 +99,7 @@ static WORKERS: Property = Property::serval(
     "Threads that write and merge files. If unset: fjall's own choice, one per processor and at most four.",
 );
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::FJALL.name,
     aliases: optional::FJALL.aliases,
@@ -128,7 +127,7 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// What the properties ask for.
+/// Values of the properties.
 #[derive(Debug)]
 struct Settings {
     path: PathBuf,
@@ -139,11 +138,11 @@ struct Settings {
     workers: Option<usize>,
 }
 
-/// What all clients share.
+/// State that all clients share.
 struct Shared {
     database: Database,
     locks: Vec<Mutex<()>>,
-    /// A write of the journal has failed: fjall takes no more.
+    /// Whether a write of the journal has failed; fjall then accepts no more writes.
     poisoned: AtomicBool,
 }
 
@@ -157,12 +156,12 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct Fjall {
     settings: Settings,
-    /// `None` until it is first wanted, and again once the clients are gone.
+    /// `None` until first used, and again after the last client is closed.
     shared: Mutex<Option<Arc<Shared>>>,
 }
 
 impl Fjall {
-    /// A store with these properties. Touches no file.
+    /// Reads the properties. Opens no file.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
         let settings = Settings {
@@ -187,7 +186,7 @@ impl Fjall {
         StoreError::new(format!("{} ({})", INFO.name, self.settings.path.display()), problem)
     }
 
-    /// fjall's refusal, with what to do about the kinds that have a remedy.
+    /// Converts fjall's error, with advice for the kinds that have a remedy.
     fn refused(&self, error: &Error) -> StoreError {
         let remedy = match error {
             Error::Locked => {
@@ -208,7 +207,7 @@ impl Fjall {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database, opened if it is not open yet.
+    /// Returns the database; opens it if necessary.
     fn shared(&self) -> Result<Arc<Shared>, StoreError> {
         let mut shared = self.lock();
         if let Some(shared) = &*shared {
@@ -223,8 +222,8 @@ impl Fjall {
         Ok(Arc::clone(shared.insert(Arc::new(Shared { database, locks, poisoned: AtomicBool::new(false) }))))
     }
 
-    /// Refuses folders that are missing or somebody else's, before fjall
-    /// makes its files there.
+    /// Refuses folders that are missing or hold other files, before fjall creates its
+    /// files there.
     fn check_folder(&self, table: &str, purpose: Purpose) -> Result<(), StoreError> {
         let path = &self.settings.path;
         if path.join(MARKER).exists() {
@@ -255,7 +254,7 @@ impl Fjall {
         options
     }
 
-    /// How a write is made durable, beyond what fjall does by itself.
+    /// Durability of writes beyond fjall's own.
     fn persist_mode(&self) -> Option<PersistMode> {
         match self.settings.durability {
             "sync-data" => Some(PersistMode::SyncData),
@@ -327,24 +326,24 @@ impl Store for Fjall {
     }
 }
 
-/// One client's handle.
+/// A client.
 pub struct FjallClient {
-    /// Gone once closed.
+    /// `None` once closed.
     shared: Option<Arc<Shared>>,
-    /// The table used last; a workload has one.
+    /// The table of the last operation; workloads use one.
     table: Option<(String, Keyspace)>,
-    /// What is asked of the journal after a write, if anything.
+    /// How to sync the journal after a write, if at all.
     durability: Option<PersistMode>,
-    /// The value being written.
+    /// Buffer for the value to write.
     frame: Vec<u8>,
-    /// Why no later operation can succeed.
+    /// Why no operation can succeed any more.
     lost: Option<String>,
     name: String,
 }
 
 impl FjallClient {
-    /// Runs a verb with the table's keyspace and says in Serval's words how it
-    /// ended.
+    /// Runs a verb with the table's keyspace and converts its
+    /// result.
     fn run(
         &mut self,
         table: &str,
@@ -352,7 +351,7 @@ impl FjallClient {
     ) -> Outcome {
         let Some(shared) = &self.shared else { return Outcome::error("the client is closed") };
         if self.table.as_ref().is_none_or(|(name, _)| name != table) {
-            // Asking for one that is not there would make it.
+            // Opening a missing keyspace would create it.
             if !shared.database.keyspace_exists(table) {
                 return Outcome::failed(Status::BadRequest, format!("there is no table '{table}'"));
             }
@@ -370,7 +369,7 @@ impl FjallClient {
         })
     }
 
-    /// Runs a verb that writes one key, under the key's lock, and makes it
+    /// Runs a verb that writes one key under the key's lock, and makes it
     /// durable.
     fn write(
         &mut self,
@@ -382,7 +381,7 @@ impl FjallClient {
         self.run(table, |shared, keyspace, frame| {
             let held = shared.locks[lock_of(key)].lock().unwrap_or_else(PoisonError::into_inner);
             let outcome = verb(keyspace, frame)?;
-            // The disk is waited for by us alone.
+            // The lock is released before waiting for the disk.
             drop(held);
             if outcome.is_ok() {
                 shared.persist(durability)?;
@@ -395,7 +394,7 @@ impl FjallClient {
 impl Shared {
     fn persist(&self, durability: Option<PersistMode>) -> Result<(), Error> {
         let Some(mode) = durability else { return Ok(()) };
-        // What has failed once fails for ever.
+        // A failed journal never recovers.
         self.database.persist(mode).inspect_err(|_| self.poisoned.store(true, Ordering::Relaxed))
     }
 }
@@ -478,7 +477,7 @@ impl Client for FjallClient {
                 }
                 batch.insert(keyspace, key.as_str(), frame.as_slice());
             }
-            // Each lock once, in the same order by everybody.
+            // Each lock once, in a global order, to avoid deadlock.
             let mut numbers: Vec<usize> = records.iter().map(|(key, _)| lock_of(key)).collect();
             numbers.sort_unstable();
             numbers.dedup();
@@ -505,12 +504,12 @@ impl Client for FjallClient {
     }
 }
 
-/// Which lock a key's writers hold.
+/// Returns the number of a key's lock.
 fn lock_of(key: &str) -> usize {
     string_hash(key) as u32 as usize % LOCKS
 }
 
-/// Whether there can be a record under the key.
+/// Returns whether a key is valid.
 fn can_be(key: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
@@ -533,7 +532,7 @@ fn put(keyspace: &Keyspace, key: &str, frame: &[u8]) -> Result<Outcome, Error> {
     Ok(Outcome::OK)
 }
 
-/// fjall's failure as an outcome.
+/// Converts fjall's error to an outcome.
 fn failure(error: &Error) -> Outcome {
     let status = match error {
         Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => Status::ServiceUnavailable,

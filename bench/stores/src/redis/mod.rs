@@ -1,29 +1,29 @@
-//! Redis, with records laid out as YCSB lays them out.
+//! Redis, in YCSB's layout.
 //!
-//! A record is a hash under its key. A sorted set `_indices` holds the keys of
-//! all records by Java's `hashCode` of the key, for scans: these are in the
-//! order of hashes, not of keys.
+//! A record is a hash under its key. For scans, a sorted set `_indices` holds the keys of
+//! all records, ordered by Java's `hashCode` of the key; scans are in this
+//! order.
 //!
-//! | verb | commands, sent together |
+//! | verb | pipelined commands |
 //! |---|---|
-//! | read | HGETALL, or HMGET of the fields wanted |
-//! | update | HMSET (makes the record if there is none) |
+//! | read | HGETALL, or HMGET of the selected fields |
+//! | update | HMSET (inserts a missing record) |
 //! | insert | HMSET, ZADD |
 //! | scan | ZRANGEBYSCORE, then a read of each key |
 //! | delete | DEL, ZREM |
 //!
-//! These go to one server, or to several in one of two ways:
+//! These go to one server, or to several:
 //!
-//! * Independent servers (servers.rs): a key's hash names its server, and each
-//!   server has an index of its own keys. A scan asks all indices and reads
-//!   the first keys of all of them: what one server would have answered.
-//! * Redis Cluster (cluster.rs): a key's slot has a node. The index is a key
-//!   like any other, so all inserts, deletes and scans meet on its node, as
-//!   they do with YCSB. The two commands of an insert go to two nodes at the
-//!   same time; if one fails the other may have been done.
+//! * Independent servers (servers.rs): a key's hash determines its server, and each
+//!   server has an index of its own keys. A scan queries all indices and reads the
+//!   overall first keys, as a single server would.
+//! * Redis Cluster (cluster.rs): a key's slot determines its node. The index is one key,
+//!   so all inserts, deletes and scans use its node, as with YCSB. The two commands of
+//!   an insert go to two nodes concurrently; if one fails, the other may have
+//!   succeeded.
 //!
-//! A connection that is lost fails the operations under way and is opened
-//! again by the next one.
+//! A lost connection fails the operations in flight; the next operation
+//! reconnects.
 
 mod client;
 mod cluster;
@@ -50,10 +50,10 @@ use settings::Settings;
 use std::rc::Rc;
 use tokio::sync::Mutex;
 
-/// The sorted set of all keys, by YCSB's name.
+/// Name of the sorted set of all keys, from YCSB.
 const INDEX: &str = "_indices";
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "redis",
     aliases: &["site.ycsb.db.RedisClient", "com.yahoo.ycsb.db.RedisClient"],
@@ -83,7 +83,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Redis, Faults> {
         Ok(Redis { settings: Settings::read(properties)? })
     }
@@ -93,19 +93,19 @@ impl Redis {
     }
 }
 
-/// What the clients of one event loop share.
+/// State that the clients of one event loop share.
 #[derive(Debug)]
 pub struct Local {
-    /// Where slots are, in a cluster; asked for by the first client.
+    /// Map of a cluster's slots, which the first client requests.
     topology: Mutex<Option<Rc<Topology>>>,
     /// Shared connections.
     pool: Pool<Shared>,
 }
 
-/// Connections to all servers, from which clients make their routes.
+/// Connections to all servers, for clients' routes.
 #[derive(Debug, Clone)]
 enum Shared {
-    /// And those that are read from, if they are others.
+    /// Connections for reads, if they differ.
     Servers(Vec<Rc<Slot<Server>>>, Option<Vec<Rc<Slot<Server>>>>),
     Cluster(Rc<Nodes>),
 }
@@ -119,7 +119,7 @@ impl Shared {
             };
             return Ok(Shared::Servers(servers::connect(&settings.servers).await?, replica));
         }
-        // Held while asking, so that the loop's clients ask once.
+        // Locked during the request, so that the loop's clients ask once.
         let mut known = local.topology.lock().await;
         let topology = match &*known {
             Some(topology) => Rc::clone(topology),
@@ -150,7 +150,7 @@ impl Store for Redis {
 
     fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
         if self.settings.cluster {
-            // One node that answers is enough to begin with.
+            // One node that answers suffices.
             let asked = self
                 .settings
                 .servers
@@ -160,7 +160,7 @@ impl Store for Redis {
         }
         for server in &self.settings.servers {
             server.ask(&redis::cmd("PING"))?;
-            // A user who may not ask is not refused for it.
+            // The user may lack the right to ask, which is not a failure.
             let info = server.ask(redis::cmd("INFO").arg("cluster")).map(text).unwrap_or_default();
             if info.contains("cluster_enabled:1") {
                 let problem = "is part of a Redis Cluster: set redis.cluster=true";
@@ -220,7 +220,7 @@ impl Store for Redis {
     }
 }
 
-/// The text of a reply, or nothing.
+/// Returns the text of a reply, or an empty text.
 fn text(reply: Value) -> String {
     redis::from_redis_value(reply).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! A connection: how it is opened, and what one request on it is.
+//! Connections and requests.
 //!
-//! hyper's connection is a future that does the reading and writing. Usually
-//! it is a task of its own; here the operation under way polls it, which
-//! spares every operation two changes of tasks. Between operations nobody
-//! polls it, so what the server did meanwhile is seen when the next begins.
+//! hyper's connection is a future that reads and writes, usually in a task of its own.
+//! Here the current operation polls it, which saves two task switches per operation.
+//! Between operations it is not polled, so a close by the server is noticed at the
+//! start of the next one.
 
 use super::{Settings, TIMEOUT, target::Origin};
 use crate::reconnecting::{self, Fate, Limit};
@@ -36,7 +36,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// A body to send: all of it, or none.
+/// Body of a request: complete or empty.
 #[derive(Debug)]
 pub(super) struct Payload(pub(super) Option<Bytes>);
 
@@ -60,16 +60,16 @@ impl Body for Payload {
     }
 }
 
-/// Whatever bytes go through.
+/// A byte stream.
 trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// How connections are made and what is waited for.
+/// Connection options and limits.
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) connect_timeout: Duration,
     pub(super) read_timeout: Option<Duration>,
-    /// Of an operation.
+    /// Time limit of operations.
     pub(super) timeout: Option<Duration>,
     pub(super) response_max: u64,
     pub(super) socket: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl Connector {
             None => {
                 let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
                 stream.set_nodelay(true)?;
-                // Not in a box of its own unless TLS needs it to be.
+                // Boxed with TLS only.
                 Box::new(stream)
             }
         };
@@ -120,7 +120,7 @@ impl Connector {
     }
 }
 
-/// What went wrong, and what to do.
+/// Returns an error with advice.
 fn advise(error: &io::Error, socket: bool) -> String {
     let advice = match TlsFailure::of(error) {
         Some(TlsFailure::Certificate | TlsFailure::Alert) => {
@@ -136,7 +136,7 @@ fn advise(error: &io::Error, socket: bool) -> String {
     format!("{error}. {advice}")
 }
 
-/// The words of an error and of what caused it.
+/// Joins the messages of an error and its causes.
 fn words(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -147,16 +147,16 @@ fn words(error: &hyper::Error) -> String {
     text
 }
 
-/// Why a request was not answered.
+/// Failure of a request.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// The connection ended under it.
+    /// The connection ended.
     Lost(String),
-    /// The answer is no HTTP.
+    /// The response is not HTTP.
     Nonsense(String),
-    /// The answer did not come in time.
+    /// The response did not arrive in time.
     Late(&'static str, Duration),
-    /// The answer is longer than allowed.
+    /// The response exceeds the limit.
     Long(u64),
 }
 
@@ -178,15 +178,15 @@ impl Failure {
     }
 }
 
-/// When a request has taken too long. One timer for all requests of a
-/// connection: it is set anew only when it has run out, or stands too late.
+/// Deadline of a request. All requests of a connection share one timer, which is reset
+/// only after it has fired, or if it is later than the deadline.
 struct Alarm {
     timer: Pin<Box<Sleep>>,
     end: Instant,
 }
 
 impl Alarm {
-    /// The time is up at `end`.
+    /// Waits until `end`.
     fn set(&mut self, end: Instant) {
         self.end = end;
         if self.timer.is_elapsed() || self.timer.deadline() > end {
@@ -206,10 +206,10 @@ impl Alarm {
     }
 }
 
-/// What reads and writes when it is polled.
+/// hyper's connection, which reads and writes when polled.
 type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
 
-/// A connection that is open.
+/// An open connection.
 pub(super) struct Open {
     sender: http1::SendRequest<Payload>,
     connection: Pin<Box<Connection>>,
@@ -217,14 +217,14 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether a request can be sent: not if the server has closed it, nor if
-    /// it answered the last one before it had read all of it.
+    /// Returns whether a request can be sent: not after the server has closed the
+    /// connection, nor after a response that came before the whole request was read.
     fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
         let closed = self.connection.as_mut().poll(context).is_ready();
         !closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(())))
     }
 
-    /// Sends a request and reads its answer into `body`; returns the answer's
+    /// Sends a request and reads the response into `body`. Returns the response's
     /// head.
     pub(super) async fn exchange(
         &mut self,
@@ -246,8 +246,8 @@ impl Open {
             alarm.poll(context).map(|()| Failure::Late(property, time))
         };
         let mut ended = None;
-        // Everything that is waited for comes from the connection; once that
-        // has ended, what has not come will not.
+        // All events come from the connection; once that has ended, there are no
+        // more.
         let mut drive = |context: &mut Context<'_>| {
             if ended.is_none()
                 && let Poll::Ready(result) = connection.as_mut().poll(context)
@@ -276,7 +276,7 @@ impl Open {
         while !incoming.is_end_stream() {
             limit = until(if connector.read_timeout.is_some() { Instant::now() } else { start });
             let frame = poll_fn(|context| {
-                // First what is there, then what the connection brings.
+                // First buffered data, then the connection.
                 let mut poll = Pin::new(&mut incoming).poll_frame(context);
                 let mut ended = None;
                 if poll.is_pending() {
@@ -303,7 +303,7 @@ impl Open {
     }
 }
 
-/// Opens connections of clients to one server.
+/// Opens clients' connections to one server.
 pub(super) struct Opener {
     pub(super) settings: Arc<Settings>,
     pub(super) origin: Origin,
@@ -313,8 +313,8 @@ impl reconnecting::Connector for Opener {
     type Connection = Open;
     type Error = Failure;
 
-    /// A request's own limits, which begin when it is sent, are those of
-    /// [`Open::exchange`].
+    /// [`Open::exchange`] applies a request's own limits, which start when it is
+    /// sent.
     fn limit(&self) -> Limit {
         Limit { time: None, property: TIMEOUT.name }
     }
@@ -332,7 +332,7 @@ impl reconnecting::Connector for Opener {
         open.is_ready(context)
     }
 
-    /// Nothing else can be sent on it: an answer may still be coming.
+    /// The connection is lost: a late response may still arrive.
     fn failure(&self, _: &Open, failure: &Failure) -> reconnecting::Failure {
         reconnecting::Failure { fate: Fate::Lost, outcome: failure.outcome() }
     }

@@ -1,22 +1,20 @@
-//! Yesquel's ordered maps, embedded or at a server, by the crate `yesquel` as any
-//! application opens it.
+//! Yesquel's ordered maps, embedded or at a server, by the public crate
+//! `yesquel`.
 //!
 //! | verb | what it is |
 //! |---|---|
 //! | read | `get` |
-//! | update | a transaction: `get`, the fields put in, `put` |
-//! | insert | a transaction: `insert`, which fails if the key is there |
+//! | update | a transaction: `get`, merge of the fields, `put` |
+//! | insert | a transaction: `insert`, which fails for an existing key |
 //! | scan | `range` from the key on: a snapshot, in byte order |
-//! | delete | a transaction: `delete`, which does not look |
-//! | batch of inserts | a transaction up to a megabyte, and then another |
+//! | delete | a transaction: `delete`, which does not check for the record |
+//! | batch of inserts | transactions of up to a megabyte |
 //!
-//! A table is a map, a record one value under its key's bytes, framed as in
-//! framed.rs. A transaction that another one was faster than is begun again,
-//! as `Database::run` does it.
+//! A table is a map, a record is one value encoded as in framed.rs. `Database::run` retries
+//! a transaction after a write conflict.
 //!
-//! A client is a thread. All share one `Database`, and so one connection: that
-//! is how Yesquel is meant to be used, for threads that share one send their
-//! requests together.
+//! A client is a thread. All threads share one `Database` and hence one connection, which
+//! combines their requests; this is the intended use of Yesquel.
 
 mod client;
 mod settings;
@@ -35,7 +33,7 @@ use std::sync::{
 };
 use yesquel::{ConnectError, Database, Denial, Error};
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel-tree",
     aliases: &[],
@@ -68,17 +66,17 @@ pub const INFO: StoreInfo = StoreInfo {
 #[derive(Debug)]
 pub struct YesquelTree {
     settings: Settings,
-    /// The place, for people.
+    /// The database's location, for messages.
     place: String,
-    /// `None` until it is first wanted and, unless it would be gone with all
-    /// that is in it, again once the clients are.
+    /// `None` until first used, and after the last client is closed, unless it is in
+    /// memory.
     database: Mutex<Option<Database>>,
-    /// A client has said that the disk has failed.
+    /// Whether a client has reported a failure of the disk.
     is_lost: Arc<AtomicBool>,
 }
 
 impl YesquelTree {
-    /// A store with these properties. Touches no data and connects to nobody.
+    /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let settings = Settings::read(properties)?;
         let place = match &settings.place {
@@ -97,10 +95,10 @@ impl YesquelTree {
         StoreError::new(self.name(), problem)
     }
 
-    /// Yesquel's refusal, with the properties that may mend it.
+    /// Converts Yesquel's error, with advice.
     fn refused(&self, error: &Error) -> StoreError {
         let words = error.to_string();
-        // The place stands before it already.
+        // The error contains the location already.
         let words = words.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&words);
         let advice = match error {
             Error::Connect(ConnectError::Denied { denial: Denial::Credential, .. }) => {
@@ -121,7 +119,7 @@ impl YesquelTree {
             }
             _ => return self.error(words),
         };
-        // Some words end with a question themselves.
+        // Some messages end with a question themselves.
         let stop = if words.ends_with('?') { "" } else { "." };
         self.error(format!("cannot connect: {words}{stop} {advice}"))
     }
@@ -130,7 +128,7 @@ impl YesquelTree {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database, opened if it is not open yet.
+    /// Returns the database; opens it if necessary.
     fn database(&self, purpose: Purpose) -> Result<Database, StoreError> {
         let mut known = self.lock();
         if let Some(database) = &*known {
@@ -144,7 +142,7 @@ impl YesquelTree {
                 ));
             }
             (Place::Memory, Purpose::Load) => yesquel::Store::in_memory(),
-            // A run makes nothing, a folder for one.
+            // A run creates nothing, such as a folder.
             (Place::Folder(path, _), Purpose::Run) if is_empty(path) => {
                 return Err(self.error(format!("there is nothing: {}", self.load_first())));
             }
@@ -223,7 +221,7 @@ impl Store for YesquelTree {
         };
         facts.push(fact("database", self.settings.database.clone()));
         let database = self.lock().clone();
-        // A server that does not say what it is may serve all the same.
+        // A server that does not report its status may still serve.
         if let (Place::Server(..), Some(status)) =
             (&self.settings.place, database.and_then(|database| database.store().status().ok()))
         {
@@ -239,7 +237,7 @@ impl Store for YesquelTree {
 
     async fn connect(&self, (): &(), _: usize) -> Result<YesquelTreeClient, StoreError> {
         let database = self.database(Purpose::Run)?;
-        // A server may be started anew by whoever has started it.
+        // A server may restart.
         let is_embedded = !matches!(self.settings.place, Place::Server(..));
         let is_lost = is_embedded.then(|| Arc::clone(&self.is_lost));
         Ok(YesquelTreeClient::new(database, is_lost, self.name()))
@@ -250,8 +248,8 @@ impl Store for YesquelTree {
             return Ok(());
         }
         let Some(database) = self.lock().take() else { return Ok(()) };
-        // What was not waited for may have failed. What a client has said must
-        // not be said again, in the place of the results.
+        // Asynchronous writes may have failed. A failure that a client has reported must
+        // not replace the results.
         if !matches!(self.settings.place, Place::Folder(..)) || self.is_lost.load(Relaxed) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The properties of the yesquel-tree store, and where they lead.
+//! Properties of the yesquel-tree store.
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{fs, path::PathBuf, time::Duration};
@@ -76,7 +76,7 @@ pub(super) const ALL: &[&Property] = &[
     &TLS_ROOTS,
 ];
 
-/// Where the storage server is.
+/// Location of the storage server.
 #[derive(Debug)]
 pub(super) enum Place {
     Memory,
@@ -84,7 +84,7 @@ pub(super) enum Place {
     Server(Address, SocketOptions),
 }
 
-/// What the properties say.
+/// Values of the properties.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) place: Place,
@@ -114,7 +114,7 @@ impl Settings {
                 Place::Memory
             }
         };
-        // What would have no effect, and yet matters to whoever has set it.
+        // Properties without effect here are faults.
         if !matches!(place, Place::Folder(..)) && options.durability != Durability::Sync {
             reader.fault(&DURABILITY, "is of the folder of yesquel-tree.path, which is not set");
         }
@@ -140,7 +140,7 @@ fn address(reader: &mut Reader<'_>) -> Option<Address> {
     address.map_err(|error| reader.fault(&ADDRESS, error)).ok()
 }
 
-/// What holds for a folder.
+/// Reads the properties for a folder.
 fn options(reader: &mut Reader<'_>) -> Options {
     let interval = above_zero(reader, &SYNC_INTERVAL);
     let durability = match reader.choice(&DURABILITY) {
@@ -151,7 +151,7 @@ fn options(reader: &mut Reader<'_>) -> Options {
     Options { durability, ..Options::default() }
 }
 
-/// What holds for a server.
+/// Reads the properties for a server.
 fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
     let tls = reader.flag(&TLS);
     if reader.given(&TLS_ROOTS) && !tls {
@@ -169,7 +169,7 @@ fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
     }
 }
 
-/// The first line of the credential's file, as Yesquel's own commands read it.
+/// Reads the first line of the credential's file, as Yesquel's commands do.
 fn credential(reader: &mut Reader<'_>) -> Option<Box<[u8]>> {
     let path = reader.path(&CREDENTIAL_FILE)?;
     let problem = match fs::read(&path) {
