@@ -129,7 +129,7 @@ pub const INFO: StoreInfo = StoreInfo {
 
 /// Values of the properties.
 #[derive(Debug)]
-struct Settings {
+struct FjallSettings {
     path: PathBuf,
     durability: &'static str,
     cache_size: u64,
@@ -139,32 +139,32 @@ struct Settings {
 }
 
 /// State that all clients share.
-struct Shared {
+struct FjallState {
     database: Database,
     locks: Vec<Mutex<()>>,
     /// Whether a write of the journal has failed; fjall then accepts no more writes.
     poisoned: AtomicBool,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for FjallState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("poisoned", &self.poisoned).finish_non_exhaustive()
+        f.debug_struct("FjallState").field("poisoned", &self.poisoned).finish_non_exhaustive()
     }
 }
 
 /// The store.
 #[derive(Debug)]
 pub struct Fjall {
-    settings: Settings,
+    settings: FjallSettings,
     /// `None` until first used, and again after the last client is closed.
-    shared: Mutex<Option<Arc<Shared>>>,
+    shared: Mutex<Option<Arc<FjallState>>>,
 }
 
 impl Fjall {
     /// Reads the properties. Opens no file.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
-        let settings = Settings {
+        let settings = FjallSettings {
             path: reader.path(&PATH).unwrap_or_default(),
             durability: reader.choice(&DURABILITY),
             cache_size: reader.size(&CACHE_SIZE),
@@ -203,12 +203,12 @@ impl Fjall {
         self.error(format!("{}{remedy}", words(error)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<FjallState>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the database; opens it if necessary.
-    fn shared(&self) -> Result<Arc<Shared>, StoreError> {
+    fn shared(&self) -> Result<Arc<FjallState>, StoreError> {
         let mut shared = self.lock();
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
@@ -219,7 +219,11 @@ impl Fjall {
         }
         let database = builder.open().map_err(|error| self.refused(&error))?;
         let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Ok(Arc::clone(shared.insert(Arc::new(Shared { database, locks, poisoned: AtomicBool::new(false) }))))
+        Ok(Arc::clone(shared.insert(Arc::new(FjallState {
+            database,
+            locks,
+            poisoned: AtomicBool::new(false),
+        }))))
     }
 
     /// Refuses folders that are missing or hold other files, before fjall creates its
@@ -290,7 +294,8 @@ impl Store for Fjall {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { path, durability, cache_size, memtable_size, compression, workers } = &self.settings;
+        let FjallSettings { path, durability, cache_size, memtable_size, compression, workers } =
+            &self.settings;
         let path = std::path::absolute(path).unwrap_or(path.clone());
         let workers = workers.map_or_else(|| "fjall's choice".to_owned(), |count| count.to_string());
         [
@@ -329,7 +334,7 @@ impl Store for Fjall {
 /// A client.
 pub struct FjallClient {
     /// `None` once closed.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<FjallState>>,
     /// The table of the last operation; workloads use one.
     table: Option<(String, Keyspace)>,
     /// How to sync the journal after a write, if at all.
@@ -347,7 +352,7 @@ impl FjallClient {
     fn run(
         &mut self,
         table: &str,
-        verb: impl FnOnce(&Shared, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
+        verb: impl FnOnce(&FjallState, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
     ) -> Outcome {
         let Some(shared) = &self.shared else { return Outcome::error("the client is closed") };
         if self.table.as_ref().is_none_or(|(name, _)| name != table) {
@@ -391,7 +396,7 @@ impl FjallClient {
     }
 }
 
-impl Shared {
+impl FjallState {
     fn persist(&self, durability: Option<PersistMode>) -> Result<(), Error> {
         let Some(mode) = durability else { return Ok(()) };
         // A failed journal never recovers.

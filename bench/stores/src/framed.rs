@@ -24,12 +24,12 @@ pub(crate) fn size(record: &Record) -> usize {
 /// Encodes an updated record into a buffer: the old record with the new fields.
 pub(crate) fn merge(frame: &mut Vec<u8>, key: &[u8], old: &[u8], new: &Record) -> Outcome {
     frame.clear();
-    for field in Fields(old) {
+    for field in FramedFields(old) {
         let Some((name, value)) = field else { return not_ours(key) };
         push(frame, name, new.get(name).unwrap_or(value));
     }
     for (name, value) in new.iter() {
-        if !Fields(old).flatten().any(|(known, _)| known == name) {
+        if !FramedFields(old).flatten().any(|(known, _)| known == name) {
             push(frame, name, value);
         }
     }
@@ -38,7 +38,7 @@ pub(crate) fn merge(frame: &mut Vec<u8>, key: &[u8], old: &[u8], new: &Record) -
 
 /// Decodes the selected fields of a value into a record.
 pub(crate) fn answer(key: &[u8], value: &[u8], fields: &FieldSelection, record: &mut Record) -> Outcome {
-    for field in Fields(value) {
+    for field in FramedFields(value) {
         match field {
             Some((name, value)) if fields.wants(name) => record.push(name, value),
             Some(_) => {}
@@ -63,9 +63,9 @@ fn push(frame: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Iterator over the fields of an encoded value; yields `None` once if it is invalid.
-struct Fields<'a>(&'a [u8]);
+struct FramedFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FramedFields<'a> {
     fn part(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.0.split_first_chunk()?;
         let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for FramedFields<'a> {
     type Item = Option<(&'a str, &'a [u8])>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -101,7 +101,7 @@ mod tests {
         encode(&mut frame, &record);
         assert_eq!(size(&record), frame.len());
         assert_eq!(frame, b"\0\0\0\x01a\0\0\0\x02xy\0\0\0\x01b\0\0\0\0");
-        let fields: Vec<_> = Fields(&frame).collect();
+        let fields: Vec<_> = FramedFields(&frame).collect();
         assert_eq!(fields, [Some(("a", &b"xy"[..])), Some(("b", &b""[..]))]);
     }
 
@@ -109,9 +109,9 @@ mod tests {
     fn what_is_no_frame_is_found_out_and_ends() {
         let whole = b"\0\0\0\x01a\0\0\0\x02xy";
         for length in 1..whole.len() {
-            assert_eq!(Fields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
+            assert_eq!(FramedFields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
         }
-        assert_eq!(Fields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
-        assert_eq!(Fields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
+        assert_eq!(FramedFields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
+        assert_eq!(FramedFields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
     }
 }

@@ -33,7 +33,7 @@ fn string(text: &str, out: &mut Vec<u8>) {
 /// values as their JSON text. Fails if the document is not an object.
 pub(crate) fn read(document: &[u8], record: &mut Record) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(document);
-    reader.deserialize_map(Fields(record))?;
+    reader.deserialize_map(JsonFields(record))?;
     reader.end()
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn merge(old: &Record, changes: &Record, new: &mut Record) {
     }
 }
 
-struct Fields<'a>(&'a mut Record);
+struct JsonFields<'a>(&'a mut Record);
 
-impl<'de> Visitor<'de> for Fields<'_> {
+impl<'de> Visitor<'de> for JsonFields<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut name = String::new();
         while map.next_key_seed(Name(&mut name))?.is_some() {
-            map.next_value_seed(Value { name: &name, record: self.0 })?;
+            map.next_value_seed(JsonValue { name: &name, record: self.0 })?;
         }
         Ok(())
     }
@@ -94,18 +94,18 @@ impl Visitor<'_> for Name<'_> {
 }
 
 /// Deserializes a value into the record.
-struct Value<'a> {
+struct JsonValue<'a> {
     name: &'a str,
     record: &'a mut Record,
 }
 
-impl Value<'_> {
+impl JsonValue<'_> {
     fn other(self, value: &impl fmt::Display) {
         self.record.push(self.name, value.to_string().as_bytes());
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Value<'_> {
+impl<'de> DeserializeSeed<'de> for JsonValue<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -113,7 +113,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_> {
+impl<'de> Visitor<'de> for JsonValue<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -144,13 +144,13 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One memcached or several.
 #[derive(Debug)]
 pub struct Memcached {
-    settings: Arc<Settings>,
+    settings: Arc<MemcachedSettings>,
     /// Facts about the first server, from the preparation of the store.
     facts: Mutex<Vec<(String, String)>>,
 }
 
 #[derive(Debug)]
-struct Settings {
+struct MemcachedSettings {
     addresses: Vec<String>,
     merge: bool,
     /// Flag of writes for the item TTL; empty for none.
@@ -176,7 +176,7 @@ impl Memcached {
         let operation_timeout =
             reader.given(&OPERATION_TIMEOUT).then(|| above_zero(&mut reader, &OPERATION_TIMEOUT));
         reader.finish()?;
-        let settings = Settings { addresses, merge, expiration, login, timeout, operation_timeout };
+        let settings = MemcachedSettings { addresses, merge, expiration, login, timeout, operation_timeout };
         Ok(Memcached { settings: Arc::new(settings), facts: Mutex::default() })
     }
 }
@@ -226,7 +226,7 @@ fn login(reader: &mut Reader<'_>) -> Option<String> {
     Some(format!("{username} {password}"))
 }
 
-impl Settings {
+impl MemcachedSettings {
     fn error(&self, server: usize, problem: impl Into<String>) -> StoreError {
         StoreError::new(format!("memcached at {}", self.addresses[server]), problem)
     }
@@ -333,7 +333,7 @@ impl Store for Memcached {
         let settings = &self.settings;
         let mut links = Vec::with_capacity(settings.addresses.len());
         for server in 0..settings.addresses.len() {
-            let opener = Opener { settings: Arc::clone(settings), server };
+            let opener = MemcachedConnector { settings: Arc::clone(settings), server };
             links.push(Reconnecting::connect(opener).await?);
         }
         Ok(MemcachedClient {
@@ -355,12 +355,12 @@ fn server_of(key: &str, servers: usize) -> usize {
 }
 
 /// Opens clients' connections to one server.
-struct Opener {
-    settings: Arc<Settings>,
+struct MemcachedConnector {
+    settings: Arc<MemcachedSettings>,
     server: usize,
 }
 
-impl Connector for Opener {
+impl Connector for MemcachedConnector {
     type Connection = Driver;
     type Error = Error;
 
@@ -388,8 +388,8 @@ impl Connector for Opener {
 
 /// One client with its connections.
 pub struct MemcachedClient {
-    settings: Arc<Settings>,
-    links: Vec<Reconnecting<Opener>>,
+    settings: Arc<MemcachedSettings>,
+    links: Vec<Reconnecting<MemcachedConnector>>,
     /// The server's key for the operation's table and key.
     key: String,
     document: Vec<u8>,

@@ -2,7 +2,7 @@
 
 use super::{
     Columns, KEY,
-    link::{Access, Opener, qualified},
+    link::{Access, CassandraConnector, qualified},
     quote,
 };
 use crate::reconnecting::Reconnecting;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// One client of a cluster.
 #[derive(Debug)]
 pub struct CassandraClient {
-    session: Reconnecting<Opener>,
+    session: Reconnecting<CassandraConnector>,
     table: Arc<Columns>,
     /// Buffer for the statement's text, by which the session finds the prepared
     /// statement.
@@ -75,7 +75,7 @@ impl SerializeRow for Values<'_> {
 }
 
 impl CassandraClient {
-    pub(super) fn new(session: Reconnecting<Opener>, table: Arc<Columns>) -> Self {
+    pub(super) fn new(session: Reconnecting<CassandraConnector>, table: Arc<Columns>) -> Self {
         let mut client = CassandraClient { session, table, cql: String::new(), read_all: String::new() };
         let table = Arc::clone(&client.table);
         client.select_one(&table.table, &FieldSelection::default());

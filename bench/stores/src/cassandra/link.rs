@@ -45,7 +45,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The cluster's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct CassandraServer {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) keyspace: String,
@@ -62,7 +62,7 @@ pub(super) struct Server {
     pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
 }
 
-impl Server {
+impl CassandraServer {
     async fn session(&self) -> Result<Session, StoreError> {
         let mut policy = DefaultPolicy::builder().token_aware(true);
         if let Some(datacenter) = &self.datacenter {
@@ -172,7 +172,7 @@ fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
 /// Runs a future of the set-up on a new thread, because the caller's may belong to a
 /// runtime.
 pub(super) fn blocking<T: Send>(
-    server: &Server,
+    server: &CassandraServer,
     future: impl Future<Output = Result<T, StoreError>> + Send,
 ) -> Result<T, StoreError> {
     let failed = |words: String| StoreError::new(&server.name, words);
@@ -196,12 +196,12 @@ pub(super) struct ColumnFact {
 
 /// Opens a session for the set-up.
 pub(super) struct Setup<'a> {
-    server: &'a Server,
+    server: &'a CassandraServer,
     session: Session,
 }
 
 impl<'a> Setup<'a> {
-    pub(super) async fn connect(server: &'a Server) -> Result<Setup<'a>, StoreError> {
+    pub(super) async fn connect(server: &'a CassandraServer) -> Result<Setup<'a>, StoreError> {
         Ok(Setup { server, session: server.session().await? })
     }
 
@@ -298,8 +298,8 @@ const RECENT: usize = 4;
 
 /// A session and its prepared statements.
 #[derive(Debug)]
-pub(super) struct Link {
-    server: Arc<Server>,
+pub(super) struct CassandraSession {
+    server: Arc<CassandraServer>,
     session: Session,
     statements: RefCell<HashMap<Rc<str>, Rc<PreparedStatement>>>,
     /// Recent statements, found without hashing: a mix of operations uses
@@ -307,7 +307,7 @@ pub(super) struct Link {
     recent: RefCell<Recent>,
 }
 
-impl Link {
+impl CassandraSession {
     async fn prepared(&self, access: Access, cql: &str) -> Result<Rc<PreparedStatement>, ExecutionError> {
         if let Some((_, recent)) =
             self.recent.borrow().statements.iter().flatten().find(|(text, _)| **text == *cql)
@@ -347,10 +347,10 @@ pub(super) enum Access {
 
 /// Opens the sessions of one event loop.
 #[derive(Debug)]
-pub(super) struct Opener(pub(super) Arc<Server>);
+pub(super) struct CassandraConnector(pub(super) Arc<CassandraServer>);
 
-impl Connector for Opener {
-    type Connection = Rc<Link>;
+impl Connector for CassandraConnector {
+    type Connection = Rc<CassandraSession>;
     type Error = ExecutionError;
 
     /// The driver discards late answers.
@@ -360,29 +360,29 @@ impl Connector for Opener {
         Limit { time: self.0.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<Rc<CassandraSession>, StoreError>> + 'static {
         let server = Arc::clone(&self.0);
         async move {
             let session = server.session().await?;
             let (statements, recent) = Default::default();
-            Ok(Rc::new(Link { server, session, statements, recent }))
+            Ok(Rc::new(CassandraSession { server, session, statements, recent }))
         }
     }
 
-    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+    fn share(link: &Rc<CassandraSession>) -> Option<Rc<CassandraSession>> {
         Some(Rc::clone(link))
     }
 
     /// The driver reopens connections to nodes, so a session is lost only when it has none
     /// left.
-    fn failure(&self, _: &Rc<Link>, error: &ExecutionError) -> Failure {
+    fn failure(&self, _: &Rc<CassandraSession>, error: &ExecutionError) -> Failure {
         let fate = if unreachable(error) { Fate::Unsent } else { Fate::Kept };
         Failure { fate, outcome: failure(error) }
     }
 }
 
-impl Reconnecting<Opener> {
-    pub(super) fn server(&self) -> &Server {
+impl Reconnecting<CassandraConnector> {
+    pub(super) fn server(&self) -> &CassandraServer {
         &self.connector().0
     }
 
@@ -476,7 +476,7 @@ fn cut(words: &str) -> String {
 }
 
 /// Returns `KEYSPACE.TABLE` for a statement.
-pub(super) fn qualified(cql: &mut String, server: &Server, table: &str) {
+pub(super) fn qualified(cql: &mut String, server: &CassandraServer, table: &str) {
     super::quote(cql, &server.keyspace);
     cql.push('.');
     super::quote(cql, table);

@@ -27,7 +27,7 @@ use crate::{
     StoreInfo, optional,
     reconnecting::{Pool, Reconnecting, Slot},
 };
-use link::{Opener, Server};
+use link::{CassandraConnector, CassandraServer};
 use scylla::{policies::timestamp_generator::MonotonicTimestampGenerator, statement::Consistency};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -267,10 +267,10 @@ pub const INFO: StoreInfo = StoreInfo {
 /// A cluster.
 #[derive(Debug)]
 pub struct Cassandra {
-    server: Arc<Server>,
+    server: Arc<CassandraServer>,
     /// How a load creates keyspace and table; `None` if it must not.
     create: Option<Create>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
 /// Options of the keyspace and table that a load creates.
@@ -282,7 +282,7 @@ struct Create {
 
 /// Facts from the preparation of the store.
 #[derive(Debug, Default, Clone)]
-struct Prepared {
+struct PreparedStore {
     table: Arc<Columns>,
     /// Effective settings.
     facts: Vec<(String, String)>,
@@ -354,7 +354,7 @@ impl Cassandra {
         let connections = NonZeroUsize::new(reader.count(&CONNECTIONS) as usize).unwrap_or(NonZeroUsize::MIN);
         let tracing = reader.flag(&TRACING);
         reader.finish()?;
-        let server = Server {
+        let server = CassandraServer {
             name: format!("cassandra at {}", addresses(&hosts, port).join(", ")),
             addresses: addresses(&hosts, port),
             keyspace: folded(&keyspace),
@@ -373,12 +373,12 @@ impl Cassandra {
         Ok(Cassandra { server: Arc::new(server), create, prepared: Mutex::default() })
     }
 
-    fn prepared(&self) -> Prepared {
+    fn prepared(&self) -> PreparedStore {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Finds or creates the table.
-    async fn set_up(&self, schema: &Schema, purpose: Purpose) -> Result<Prepared, StoreError> {
+    async fn set_up(&self, schema: &Schema, purpose: Purpose) -> Result<PreparedStore, StoreError> {
         let setup = link::Setup::connect(&self.server).await?;
         let error = |problem| StoreError::new(&self.server.name, problem);
         let Schema { table, fields } = schema;
@@ -472,12 +472,12 @@ impl Cassandra {
             Column { field: field.unwrap_or(&column.name).clone(), name: column.name }
         });
         let table = Columns { table: table.clone(), columns: columns.collect() };
-        Ok(Prepared { table: Arc::new(table), facts })
+        Ok(PreparedStore { table: Arc::new(table), facts })
     }
 }
 
 impl Store for Cassandra {
-    type Local = Local;
+    type Local = CassandraLocal;
     type Client = CassandraClient;
 
     fn execution(&self) -> Execution {
@@ -509,12 +509,12 @@ impl Store for Cassandra {
         all
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local::default())
+    fn local(&self) -> Result<CassandraLocal, StoreError> {
+        Ok(CassandraLocal::default())
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<CassandraClient, StoreError> {
-        let open = async || Slot::connect(Opener(Arc::clone(&self.server))).await;
+    async fn connect(&self, local: &CassandraLocal, _: usize) -> Result<CassandraClient, StoreError> {
+        let open = async || Slot::connect(CassandraConnector(Arc::clone(&self.server))).await;
         let session = Reconnecting::new(local.0.next(1, open).await?);
         Ok(CassandraClient::new(session, self.prepared().table))
     }
@@ -522,7 +522,7 @@ impl Store for Cassandra {
 
 /// What the clients of one event loop share: a session.
 #[derive(Debug, Default)]
-pub struct Local(Pool<Rc<Slot<Opener>>>);
+pub struct CassandraLocal(Pool<Rc<Slot<CassandraConnector>>>);
 
 /// Returns HOST:PORT of each host; a host's own port takes precedence.
 fn addresses(hosts: &[String], port: u16) -> Vec<String> {

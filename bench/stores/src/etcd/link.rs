@@ -1,6 +1,6 @@
 //! Connections to members: opening them, and the meaning of their errors.
 
-use super::settings::{OPERATION_TIMEOUT, Settings};
+use super::settings::{EtcdSettings, OPERATION_TIMEOUT};
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
@@ -26,7 +26,7 @@ const USUAL_TABLE: &str = "usertable";
 /// The members of a cluster and connection options.
 #[derive(Debug)]
 pub(super) struct Members {
-    pub(super) settings: Settings,
+    pub(super) settings: EtcdSettings,
     /// Table of the records, once the store was prepared.
     pub(super) table: OnceLock<String>,
 }
@@ -48,7 +48,7 @@ impl Members {
 
     /// Opens a connection to a member and checks that it answers.
     pub(super) async fn open(&self, member: usize) -> Result<Opened, StoreError> {
-        let Settings { login, timeout, .. } = &self.settings;
+        let EtcdSettings { login, timeout, .. } = &self.settings;
         let connecting = async {
             let channel = self.endpoint(member)?.connect().await?;
             let options = login.as_ref().map(|(username, password)| {
@@ -292,7 +292,7 @@ impl Turns {
         Turns { members: Arc::clone(members), next: Rc::new(Cell::new(member % members.count())) }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &EtcdSettings {
         &self.members.settings
     }
 }

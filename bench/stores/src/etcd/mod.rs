@@ -30,7 +30,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::Settings;
+use settings::EtcdSettings;
 use std::{
     rc::Rc,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -73,14 +73,14 @@ pub struct Etcd {
 impl Etcd {
     /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Etcd, Faults> {
-        let members = Members { settings: Settings::read(properties)?, table: OnceLock::new() };
+        let members = Members { settings: EtcdSettings::read(properties)?, table: OnceLock::new() };
         Ok(Etcd { members: Arc::new(members), facts: Mutex::default() })
     }
 
     /// Returns facts about each member. One that answers suffices, as for
     /// clients.
     async fn ask_all(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let Settings { endpoints, timeout, .. } = &self.members.settings;
+        let EtcdSettings { endpoints, timeout, .. } = &self.members.settings;
         let (mut versions, mut away, mut first) = (Vec::new(), Vec::new(), None);
         for (member, endpoint) in endpoints.iter().enumerate() {
             match self.members.open(member).await {
@@ -112,10 +112,10 @@ impl Etcd {
 /// State that the clients of one event loop share: their connection, if they share
 /// one.
 #[derive(Debug)]
-pub struct Local(Pool<Rc<Slot<Turns>>>);
+pub struct EtcdLocal(Pool<Rc<Slot<Turns>>>);
 
 impl Store for Etcd {
-    type Local = Local;
+    type Local = EtcdLocal;
     type Client = EtcdClient;
 
     fn execution(&self) -> Execution {
@@ -133,7 +133,7 @@ impl Store for Etcd {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { endpoints, serializable, merge, shared, tls, .. } = &self.members.settings;
+        let EtcdSettings { endpoints, serializable, merge, shared, tls, .. } = &self.members.settings;
         let mut facts = vec![
             ("address".to_owned(), endpoints.join(",")),
             ("read".to_owned(), if *serializable { "serializable" } else { "linearizable" }.to_owned()),
@@ -147,11 +147,11 @@ impl Store for Etcd {
         facts
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local(Pool::default()))
+    fn local(&self) -> Result<EtcdLocal, StoreError> {
+        Ok(EtcdLocal(Pool::default()))
     }
 
-    async fn connect(&self, local: &Local, client: usize) -> Result<EtcdClient, StoreError> {
+    async fn connect(&self, local: &EtcdLocal, client: usize) -> Result<EtcdClient, StoreError> {
         let shared = usize::from(self.members.settings.shared);
         let open = async || Slot::connect(Turns::from(&self.members, client)).await;
         let slot = local.0.next(shared, open).await?;

@@ -106,7 +106,7 @@ pub(super) const ALL: &[&Property] = &[
 
 /// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct EtcdSettings {
     /// The members, as host:port.
     pub(super) endpoints: Vec<String>,
     pub(super) serializable: bool,
@@ -127,11 +127,11 @@ pub(super) struct Tls {
     pub(super) verifier: Arc<Verifier>,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl EtcdSettings {
+    pub(super) fn read(properties: &Properties) -> Result<EtcdSettings, Faults> {
         let mut reader = Reader::new(properties);
         let endpoints = endpoints(&mut reader);
-        let settings = Settings {
+        let settings = EtcdSettings {
             endpoints,
             serializable: reader.choice(&READ) == "serializable",
             merge: reader.choice(&UPDATE) == "merge",

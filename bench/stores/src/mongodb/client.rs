@@ -1,6 +1,6 @@
 //! A client and its verbs.
 
-use super::{Shared, limit::Limit};
+use super::{MongodbState, limit::Limit};
 use futures_util::TryStreamExt;
 use mongodb::{
     Collection,
@@ -19,7 +19,7 @@ pub(super) const KEY: &str = "_id";
 /// A client. Takes a connection from the loop's pool for each operation.
 #[derive(Debug)]
 pub struct MongodbClient {
-    shared: Rc<Shared>,
+    shared: Rc<MongodbState>,
     /// Collection of the last operation's table; workloads use one.
     collection: Option<(String, Collection<RawDocumentBuf>)>,
     upsert: bool,
@@ -29,7 +29,7 @@ pub struct MongodbClient {
 }
 
 impl MongodbClient {
-    pub(super) fn new(shared: Rc<Shared>, upsert: bool, timeout: Option<Duration>) -> Self {
+    pub(super) fn new(shared: Rc<MongodbState>, upsert: bool, timeout: Option<Duration>) -> Self {
         MongodbClient { shared, collection: None, upsert, limit: Limit::new(timeout), found: Reply::new() }
     }
 

@@ -33,7 +33,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table, units},
 };
-use settings::Settings;
+use settings::MongodbSettings;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -72,23 +72,23 @@ pub const INFO: StoreInfo = StoreInfo {
 /// A MongoDB server, replica set or sharded cluster.
 #[derive(Debug)]
 pub struct Mongodb {
-    settings: Settings,
+    settings: MongodbSettings,
     /// Facts about the server, from the preparation of the store.
     version: Mutex<Option<String>>,
 }
 
 /// State that the clients of one event loop share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct MongodbState {
     client: RefCell<Option<Client>>,
     database: String,
     clients: Cell<usize>,
 }
 
-impl Shared {
+impl MongodbState {
     fn new(client: Client, database: &str) -> Rc<Self> {
         let (client, database) = (RefCell::new(Some(client)), database.to_owned());
-        Rc::new(Shared { client, database, clients: Cell::new(0) })
+        Rc::new(MongodbState { client, database, clients: Cell::new(0) })
     }
 
     /// The database; `None` once all clients are closed.
@@ -112,7 +112,7 @@ impl Shared {
 impl Mongodb {
     /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Mongodb, Faults> {
-        let settings = Settings::read(properties)?;
+        let settings = MongodbSettings::read(properties)?;
         // The driver uses the process's TLS provider, which may be installed only
         // once. It may be installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -198,7 +198,7 @@ fn fault_of_name(field: &str) -> Option<&'static str> {
 }
 
 impl Store for Mongodb {
-    type Local = Rc<Shared>;
+    type Local = Rc<MongodbState>;
     type Client = MongodbClient;
 
     fn execution(&self) -> Execution {
@@ -229,7 +229,7 @@ impl Store for Mongodb {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { options, database, upsert, timeout, unread } = &self.settings;
+        let MongodbSettings { options, database, upsert, timeout, unread } = &self.settings;
         let timeout = timeout.map(|timeout| units::format_duration(timeout.as_nanos() as u64));
         let connections = match options.max_pool_size {
             None | Some(settings::UNBOUNDED) => "one an operation under way".to_owned(),
@@ -253,11 +253,11 @@ impl Store for Mongodb {
         all
     }
 
-    fn local(&self) -> Result<Rc<Shared>, StoreError> {
-        Ok(Shared::new(self.client()?, &self.settings.database))
+    fn local(&self) -> Result<Rc<MongodbState>, StoreError> {
+        Ok(MongodbState::new(self.client()?, &self.settings.database))
     }
 
-    async fn connect(&self, shared: &Rc<Shared>, _: usize) -> Result<MongodbClient, StoreError> {
+    async fn connect(&self, shared: &Rc<MongodbState>, _: usize) -> Result<MongodbClient, StoreError> {
         let client = shared.client.borrow().clone();
         let client = client.ok_or_else(|| self.error("all clients of this loop are closed"))?;
         let least = self.settings.options.min_pool_size;
@@ -267,7 +267,7 @@ impl Store for Mongodb {
         shared.clients.set(shared.clients.get() + 1);
         let asked = client.database(&self.settings.database).run_command(doc! { "ping": 1 }).await;
         asked.map_err(|error| self.failed(&error))?;
-        let Settings { upsert, timeout, .. } = self.settings;
+        let MongodbSettings { upsert, timeout, .. } = self.settings;
         Ok(MongodbClient::new(Rc::clone(shared), upsert, timeout))
     }
 }

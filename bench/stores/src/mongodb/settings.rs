@@ -109,7 +109,7 @@ const JAVA_ONLY: &[&str] = &["waitqueuemultiple", "j", "safe", "fsync"];
 
 /// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct MongodbSettings {
     pub(super) options: ClientOptions,
     pub(super) database: String,
     pub(super) upsert: bool,
@@ -118,8 +118,8 @@ pub(super) struct Settings {
     pub(super) unread: Vec<String>,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl MongodbSettings {
+    pub(super) fn read(properties: &Properties) -> Result<MongodbSettings, Faults> {
         let mut reader = Reader::new(properties);
         let (url, unread) = without_java_options(&reader.text(&URL));
         let mut options = parse(&mut reader, &url).unwrap_or_default();
@@ -156,7 +156,7 @@ impl Settings {
         let database = options.default_database.clone().filter(|name| name != "admin");
         let database = database.unwrap_or_else(|| DATABASE.to_owned());
         reader.finish()?;
-        Ok(Settings { options, database, upsert, timeout, unread })
+        Ok(MongodbSettings { options, database, upsert, timeout, unread })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A client and its verbs.
 
-use super::link::{Link, Opener, Prepared, Server, refusal};
+use super::link::{MysqlConnection, MysqlConnector, MysqlServer, PreparedStatement, refusal};
 use crate::{columns::Quotes, reconnecting::Reconnecting};
 use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 use serval_model::{
@@ -18,14 +18,14 @@ const PARAMETERS_MAX: usize = u16::MAX as usize;
 #[derive(Debug)]
 pub struct MysqlClient {
     /// Connections in the servers' order.
-    links: Vec<Reconnecting<Opener>>,
+    links: Vec<Reconnecting<MysqlConnector>>,
     /// Buffer for the statement's text.
     sql: String,
 }
 
 impl MysqlClient {
     pub(super) async fn connect(
-        servers: &Arc<[Server]>,
+        servers: &Arc<[MysqlServer]>,
         connect_timeout: Duration,
         timeout: Option<Duration>,
         fields: Arc<[String]>,
@@ -33,7 +33,7 @@ impl MysqlClient {
         let mut links = Vec::with_capacity(servers.len());
         for shard in 0..servers.len() {
             let (servers, fields) = (Arc::clone(servers), Arc::clone(&fields));
-            let opener = Opener { servers, shard, connect_timeout, timeout, fields };
+            let opener = MysqlConnector { servers, shard, connect_timeout, timeout, fields };
             links.push(Reconnecting::connect(opener).await?);
         }
         Ok(MysqlClient { links, sql: String::new() })
@@ -53,7 +53,7 @@ impl MysqlClient {
     async fn with_link<T>(
         &mut self,
         shard: usize,
-        work: impl AsyncFnOnce(&mut Link, &str) -> Result<T, Error>,
+        work: impl AsyncFnOnce(&mut MysqlConnection, &str) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         let sql = &self.sql;
         self.links[shard].run(async |link| work(link, sql).await).await
@@ -135,7 +135,7 @@ impl MysqlClient {
         }
         self.check_size(shard, &parameters)?;
         self.with_link(shard, async |link, sql| {
-            // Prepared for once: last batches and those of shards have any
+            // PreparedStatement for once: last batches and those of shards have any
             // length.
             let statement = link.conn.prep(sql).await?;
             let result = link.conn.exec_drop(&statement, Params::Positional(parameters)).await;
@@ -290,7 +290,7 @@ fn found(rows: Result<u64, Outcome>) -> Outcome {
 
 /// Copies a row into a record; a NULL means that the record lacks the
 /// field.
-fn take_record(row: &Row, prepared: &Prepared, fields: &FieldSelection, record: &mut Record) {
+fn take_record(row: &Row, prepared: &PreparedStatement, fields: &FieldSelection, record: &mut Record) {
     if fields.is_all() {
         for (index, field) in prepared.names.iter().enumerate() {
             if let Some(field) = field {

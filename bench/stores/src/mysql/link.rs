@@ -22,15 +22,15 @@ const TLS_ADVICE: &str = "Does the server offer TLS, and is mysql.sslmode right?
 
 /// A server's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MysqlServer {
     /// Host and port.
     pub(super) address: String,
     options: Opts,
 }
 
-impl Server {
+impl MysqlServer {
     pub(super) fn new(address: String, options: Opts) -> Self {
-        Server { address, options }
+        MysqlServer { address, options }
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
@@ -72,11 +72,15 @@ impl Server {
     }
 
     /// Opens a connection. Columns map to the schema's field names.
-    pub(super) async fn connect(&self, timeout: Duration, fields: Arc<[String]>) -> Result<Link, StoreError> {
+    pub(super) async fn connect(
+        &self,
+        timeout: Duration,
+        fields: Arc<[String]>,
+    ) -> Result<MysqlConnection, StoreError> {
         let connecting = async {
             let mut conn = Conn::new(self.options.clone()).await?;
             let packet_bytes_max = conn.query_first("SELECT @@max_allowed_packet").await?.unwrap_or(1 << 20);
-            Ok(Link { conn, packet_bytes_max, fields, statements: HashMap::new() })
+            Ok(MysqlConnection { conn, packet_bytes_max, fields, statements: HashMap::new() })
         };
         match time::timeout(timeout, connecting).await {
             Ok(result) => result.map_err(|error| self.failed(&error)),
@@ -156,8 +160,8 @@ pub(super) fn refusal(error: &Error) -> Outcome {
 
 /// Opens clients' connections to one server.
 #[derive(Debug)]
-pub(super) struct Opener {
-    pub(super) servers: Arc<[Server]>,
+pub(super) struct MysqlConnector {
+    pub(super) servers: Arc<[MysqlServer]>,
     /// Number of the server.
     pub(super) shard: usize,
     pub(super) connect_timeout: Duration,
@@ -167,25 +171,25 @@ pub(super) struct Opener {
     pub(super) fields: Arc<[String]>,
 }
 
-impl Connector for Opener {
-    type Connection = Link;
+impl Connector for MysqlConnector {
+    type Connection = MysqlConnection;
     type Error = Error;
 
     fn limit(&self) -> Limit {
         Limit { time: self.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Link, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<MysqlConnection, StoreError>> + 'static {
         let (servers, fields) = (Arc::clone(&self.servers), Arc::clone(&self.fields));
         let (shard, timeout) = (self.shard, self.connect_timeout);
         async move { servers[shard].connect(timeout, fields).await }
     }
 
-    fn share(_: &Link) -> Option<Link> {
+    fn share(_: &MysqlConnection) -> Option<MysqlConnection> {
         None
     }
 
-    fn failure(&self, _: &Link, error: &Error) -> Failure {
+    fn failure(&self, _: &MysqlConnection, error: &Error) -> Failure {
         let fate = if is_lost(error) { Fate::Lost } else { Fate::Kept };
         Failure { fate, outcome: refusal(error) }
     }
@@ -193,7 +197,7 @@ impl Connector for Opener {
 
 /// A prepared statement of a connection.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     pub(super) statement: Statement,
     /// For `SELECT *`: the field of each column; `None` for the key's column.
     pub(super) names: Vec<Option<String>>,
@@ -201,23 +205,23 @@ pub(super) struct Prepared {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct MysqlConnection {
     pub(super) conn: Conn,
     /// The server's maximum packet, bytes.
     pub(super) packet_bytes_max: usize,
     fields: Arc<[String]>,
-    statements: HashMap<String, Rc<Prepared>>,
+    statements: HashMap<String, Rc<PreparedStatement>>,
 }
 
-impl Link {
+impl MysqlConnection {
     /// Returns the prepared statement of this text.
-    pub(super) async fn prepared(&mut self, sql: &str) -> Result<Rc<Prepared>, Error> {
+    pub(super) async fn prepared(&mut self, sql: &str) -> Result<Rc<PreparedStatement>, Error> {
         if let Some(found) = self.statements.get(sql) {
             return Ok(Rc::clone(found));
         }
         let statement = self.conn.prep(sql).await?;
         let names = statement.columns().iter().map(|column| self.field(&column.name_str())).collect();
-        let prepared = Rc::new(Prepared { statement, names });
+        let prepared = Rc::new(PreparedStatement { statement, names });
         if self.statements.len() == STATEMENTS_MAX {
             self.statements.clear();
         }

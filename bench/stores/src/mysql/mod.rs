@@ -19,7 +19,7 @@ mod link;
 
 use crate::{StoreInfo, jdbc, optional};
 use client::MysqlClient;
-use link::{Link, Server};
+use link::{MysqlConnection, MysqlServer};
 use mysql_async::{ClientIdentity, OptsBuilder, SslOpts, prelude::Queryable};
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
@@ -150,7 +150,7 @@ pub const INFO: StoreInfo = StoreInfo {
 
 /// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
+struct PreparedStore {
     /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
     /// Effective settings of the first server.
@@ -160,13 +160,13 @@ struct Prepared {
 /// A MySQL or MariaDB server, or several.
 #[derive(Debug)]
 pub struct Mysql {
-    servers: Arc<[Server]>,
+    servers: Arc<[MysqlServer]>,
     value_type: &'static str,
     connect_timeout: Duration,
     timeout: Option<Duration>,
     /// Parameters of the URLs that are ignored.
     unread: Vec<String>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
 /// Reads the servers' URLs. Faults of a URL do not repeat it, because it may contain a
@@ -250,7 +250,7 @@ impl Mysql {
                 .stmt_cache_size(link::DRIVER_STATEMENTS_MAX)
                 .setup(vec!["SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_TRANS_TABLES')"])
                 .ssl_opts(ssl_options(mode, roots.as_ref(), identity.clone()));
-            servers.push(Server::new(format!("{host}:{port}"), options.into()));
+            servers.push(MysqlServer::new(format!("{host}:{port}"), options.into()));
             let others = url.others(&["user", "password", "sslMode"]);
             unread.extend(others.into_iter().map(str::to_owned));
         }
@@ -296,7 +296,7 @@ impl Mysql {
     /// Prepares one server. Returns its settings.
     async fn prepare_server(
         &self,
-        server: &Server,
+        server: &MysqlServer,
         schema: &Schema,
         purpose: Purpose,
     ) -> Result<Vec<(String, String)>, StoreError> {
@@ -319,8 +319,8 @@ impl Mysql {
     /// Creates the table, or checks the existing one.
     async fn check_table(
         &self,
-        server: &Server,
-        link: &mut Link,
+        server: &MysqlServer,
+        link: &mut MysqlConnection,
         schema: &Schema,
         purpose: Purpose,
     ) -> Result<(), StoreError> {
@@ -430,7 +430,7 @@ impl Store for Mysql {
             Ok(first.unwrap_or_default())
         })?;
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Layout,
-    link::{Link, Opener, Prepared, refusal},
+    link::{PostgresConnection, PostgresConnector, PreparedStatement, refusal},
     sql,
 };
 use crate::{json, reconnecting::Reconnecting};
@@ -24,7 +24,7 @@ const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// A client of a PostgreSQL server.
 #[derive(Debug)]
 pub struct PostgresClient {
-    connection: Reconnecting<Opener>,
+    connection: Reconnecting<PostgresConnector>,
     layout: Layout,
     /// Connection to the replica for reads and scans.
     reader: Option<Box<PostgresClient>>,
@@ -38,7 +38,7 @@ pub struct PostgresClient {
 
 impl PostgresClient {
     pub(super) fn new(
-        connection: Reconnecting<Opener>,
+        connection: Reconnecting<PostgresConnector>,
         layout: Layout,
         reader: Option<Box<PostgresClient>>,
     ) -> Self {
@@ -50,7 +50,7 @@ impl PostgresClient {
     /// operation.
     async fn with_statement<T>(
         &mut self,
-        work: impl AsyncFnOnce(&Link, &Prepared) -> Result<T, Error>,
+        work: impl AsyncFnOnce(&PostgresConnection, &PreparedStatement) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         let sql = &self.sql;
         self.connection
@@ -335,7 +335,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
 fn take_record(
     row: &Row,
     layout: Layout,
-    prepared: &Prepared,
+    prepared: &PreparedStatement,
     fields: &FieldSelection,
     record: &mut Record,
 ) -> Result<(), Error> {

@@ -29,7 +29,7 @@ const STATEMENTS_MAX: usize = 256;
 
 /// The server's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct PostgresServer {
     /// Hosts and ports.
     pub(super) address: String,
     pub(super) connect_timeout: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Server {
     tls: Arc<ClientConfig>,
 }
 
-impl Server {
+impl PostgresServer {
     pub(super) fn new(
         address: String,
         config: Config,
@@ -47,7 +47,7 @@ impl Server {
         connect_timeout: Duration,
         timeout: Option<Duration>,
     ) -> Self {
-        Server { address, config, tls: Arc::new(tls), connect_timeout, timeout }
+        PostgresServer { address, config, tls: Arc::new(tls), connect_timeout, timeout }
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
@@ -70,7 +70,7 @@ impl Server {
 
     /// Returns an error of the set-up, with advice.
     fn failed(&self, error: &Error) -> StoreError {
-        let (code, kind) = (error.code().map_or("", SqlState::code), Kind::of(error));
+        let (code, kind) = (error.code().map_or("", SqlState::code), DriverErrorKind::of(error));
         let advice = match code {
             "28P01" => {
                 "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
@@ -84,7 +84,7 @@ impl Server {
             }
             "53300" => "Raise the server's max_connections, or let clients share some (postgres.connections)",
             "57P03" => "The server is starting or stopping: try again",
-            _ if kind == Some(Kind::Tls) => {
+            _ if kind == Some(DriverErrorKind::Tls) => {
                 "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
                  hold the signer of its certificate, and does that name the host?"
             }
@@ -93,7 +93,7 @@ impl Server {
                 "The server does not take the client's certificate: is postgres.sslcert right, and does the server \
                  know its signer?"
             }
-            _ if kind == Some(Kind::Credentials) => {
+            _ if kind == Some(DriverErrorKind::Credentials) => {
                 "The server wants credentials: set postgres.password (db.passwd)"
             }
             _ => "Is the server running, and do postgres.host and postgres.port, or db.url, name it?",
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Opens a connection. Columns map to the schema's field names.
-    pub(super) async fn connect(&self, fields: Arc<[String]>) -> Result<Link, StoreError> {
+    pub(super) async fn connect(&self, fields: Arc<[String]>) -> Result<PostgresConnection, StoreError> {
         let tls = MakeRustlsConnect::new(ClientConfig::clone(&self.tls));
         let connecting = self.config.connect(tls);
         let (client, connection) = match time::timeout(self.connect_timeout, connecting).await {
@@ -124,7 +124,7 @@ impl Server {
                 *end = Some(words(&error));
             }
         });
-        Ok(Link {
+        Ok(PostgresConnection {
             client,
             task: task.abort_handle(),
             end,
@@ -137,22 +137,22 @@ impl Server {
 
 /// Kinds of the driver's errors that have a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DriverErrorKind {
     Tls,
     /// No credentials, or none for the server's method.
     Credentials,
 }
 
-impl Kind {
+impl DriverErrorKind {
     /// Recognises the kind by the start of the error's text: the driver does not expose
     /// it.
-    fn of(error: &Error) -> Option<Kind> {
+    fn of(error: &Error) -> Option<DriverErrorKind> {
         let words = error.to_string();
         if words.starts_with("error performing TLS handshake") {
-            return Some(Kind::Tls);
+            return Some(DriverErrorKind::Tls);
         }
         let credentials = ["authentication error", "invalid configuration"];
-        credentials.iter().any(|start| words.starts_with(start)).then_some(Kind::Credentials)
+        credentials.iter().any(|start| words.starts_with(start)).then_some(DriverErrorKind::Credentials)
     }
 }
 
@@ -194,7 +194,7 @@ pub(super) fn refusal(error: &Error) -> Outcome {
 
 /// A prepared statement of a connection.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     pub(super) statement: Statement,
     /// For `SELECT *`: the field of each column; `None` for the key's column.
     pub(super) names: Vec<Option<String>>,
@@ -202,18 +202,18 @@ pub(super) struct Prepared {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PostgresConnection {
     pub(super) client: Client,
     task: AbortHandle,
     /// Why the connection ended.
     end: Arc<std::sync::Mutex<Option<String>>>,
     fields: Arc<[String]>,
-    statements: RefCell<HashMap<String, Rc<Prepared>>>,
+    statements: RefCell<HashMap<String, Rc<PreparedStatement>>>,
     /// Whether a client has received a fatal error on it.
     is_over: Cell<bool>,
 }
 
-impl Drop for Link {
+impl Drop for PostgresConnection {
     fn drop(&mut self) {
         // A lost connection may wait for an answer for ever. A regular close says
         // goodbye first.
@@ -223,9 +223,9 @@ impl Drop for Link {
     }
 }
 
-impl Link {
+impl PostgresConnection {
     /// Returns the prepared statement of this text.
-    pub(super) async fn prepared(&self, sql: &str) -> Result<Rc<Prepared>, Error> {
+    pub(super) async fn prepared(&self, sql: &str) -> Result<Rc<PreparedStatement>, Error> {
         if let Some(found) = self.statements.borrow().get(sql) {
             return Ok(Rc::clone(found));
         }
@@ -234,7 +234,7 @@ impl Link {
             statement = self.client.prepare(&with_casts(sql, &statement)).await?;
         }
         let names = statement.columns().iter().map(|column| self.field(column.name())).collect();
-        let prepared = Rc::new(Prepared { statement, names });
+        let prepared = Rc::new(PreparedStatement { statement, names });
         let mut statements = self.statements.borrow_mut();
         if statements.len() == STATEMENTS_MAX {
             statements.clear();
@@ -311,40 +311,40 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
 
 /// Opens clients' connections.
 #[derive(Debug)]
-pub(super) struct Opener {
-    server: Arc<Server>,
+pub(super) struct PostgresConnector {
+    server: Arc<PostgresServer>,
     /// Fields of the schema.
     fields: Arc<[String]>,
 }
 
-impl Opener {
-    pub(super) fn new(server: &Arc<Server>, fields: Arc<[String]>) -> Opener {
-        Opener { server: Arc::clone(server), fields }
+impl PostgresConnector {
+    pub(super) fn new(server: &Arc<PostgresServer>, fields: Arc<[String]>) -> PostgresConnector {
+        PostgresConnector { server: Arc::clone(server), fields }
     }
 }
 
-impl Connector for Opener {
-    type Connection = Rc<Link>;
+impl Connector for PostgresConnector {
+    type Connection = Rc<PostgresConnection>;
     type Error = Error;
 
     fn limit(&self) -> Limit {
         Limit { time: self.server.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<Rc<PostgresConnection>, StoreError>> + 'static {
         let (server, fields) = (Arc::clone(&self.server), Arc::clone(&self.fields));
         async move { Ok(Rc::new(server.connect(fields).await?)) }
     }
 
-    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+    fn share(link: &Rc<PostgresConnection>) -> Option<Rc<PostgresConnection>> {
         Some(Rc::clone(link))
     }
 
-    fn is_usable(link: &mut Rc<Link>, _: &mut Context<'_>) -> bool {
+    fn is_usable(link: &mut Rc<PostgresConnection>, _: &mut Context<'_>) -> bool {
         !link.is_over()
     }
 
-    fn failure(&self, link: &Rc<Link>, error: &Error) -> Failure {
+    fn failure(&self, link: &Rc<PostgresConnection>, error: &Error) -> Failure {
         if link.is_lost(error) {
             let words = format!("connection lost: {}", link.why(error));
             return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
@@ -352,7 +352,7 @@ impl Connector for Opener {
         Failure { fate: Fate::Kept, outcome: refusal(error) }
     }
 
-    fn abandon(link: &Rc<Link>) {
+    fn abandon(link: &Rc<PostgresConnection>) {
         link.give_up("another operation of this connection ran into postgres.timeout");
     }
 }

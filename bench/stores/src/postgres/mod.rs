@@ -22,7 +22,7 @@ use crate::{
     reconnecting::{Pool, Reconnecting, Slot},
 };
 use client::PostgresClient;
-use link::{Link, Opener, Server};
+use link::{PostgresConnection, PostgresConnector, PostgresServer};
 use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -218,7 +218,7 @@ enum Layout {
 
 /// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
+struct PreparedStore {
     /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
     /// Effective settings.
@@ -228,15 +228,15 @@ struct Prepared {
 /// A PostgreSQL server.
 #[derive(Debug)]
 pub struct Postgres {
-    server: Arc<Server>,
+    server: Arc<PostgresServer>,
     /// Server for reads and scans, if it is another one.
-    replica: Option<Arc<Server>>,
+    replica: Option<Arc<PostgresServer>>,
     layout: Layout,
     value_type: &'static str,
     connections: usize,
     /// Parameters of the URL that are ignored.
     unread: Vec<String>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
 /// Reads the server's address from the URL or the properties.
@@ -350,7 +350,7 @@ impl Postgres {
                 config.host(host).port(*port);
             }
             let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-            Arc::new(Server::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
+            Arc::new(PostgresServer::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
         };
         let known = ["user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "currentSchema"];
         Ok(Postgres {
@@ -368,16 +368,16 @@ impl Postgres {
     /// one.
     async fn link(
         &self,
-        server: &Arc<Server>,
+        server: &Arc<PostgresServer>,
         pool: &Connections,
-    ) -> Result<Reconnecting<Opener>, StoreError> {
+    ) -> Result<Reconnecting<PostgresConnector>, StoreError> {
         let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
-        let open = async || Slot::connect(Opener::new(server, fields())).await;
+        let open = async || Slot::connect(PostgresConnector::new(server, fields())).await;
         Ok(Reconnecting::new(pool.next(self.connections, open).await?))
     }
 
     /// Waits until a replica has the table, which its primary may just have created.
-    fn wait_for_table(&self, replica: &Server, table: &str) -> Result<(), StoreError> {
+    fn wait_for_table(&self, replica: &PostgresServer, table: &str) -> Result<(), StoreError> {
         let shown = ask(replica, async |link| {
             let until = Instant::now() + replica.connect_timeout / 2;
             loop {
@@ -403,7 +403,12 @@ impl Postgres {
     }
 
     /// Creates the table, or checks the existing one.
-    async fn check_table(&self, link: &Link, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+    async fn check_table(
+        &self,
+        link: &PostgresConnection,
+        schema: &Schema,
+        purpose: Purpose,
+    ) -> Result<(), StoreError> {
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
             let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
@@ -467,7 +472,7 @@ impl Postgres {
 }
 
 impl Store for Postgres {
-    type Local = Local;
+    type Local = PostgresLocal;
     type Client = PostgresClient;
 
     fn execution(&self) -> Execution {
@@ -491,7 +496,7 @@ impl Store for Postgres {
             self.wait_for_table(replica, &schema.table)?;
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 
@@ -524,11 +529,11 @@ impl Store for Postgres {
         all
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local::default())
+    fn local(&self) -> Result<PostgresLocal, StoreError> {
+        Ok(PostgresLocal::default())
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<PostgresClient, StoreError> {
+    async fn connect(&self, local: &PostgresLocal, _: usize) -> Result<PostgresClient, StoreError> {
         let connection = self.link(&self.server, &local.pool).await?;
         let reader = match &self.replica {
             None => None,
@@ -541,18 +546,21 @@ impl Store for Postgres {
     }
 }
 
-type Connections = Pool<Rc<Slot<Opener>>>;
+type Connections = Pool<Rc<Slot<PostgresConnector>>>;
 
 /// State that the clients of one event loop share.
 #[derive(Debug, Default)]
-pub struct Local {
+pub struct PostgresLocal {
     pool: Connections,
     /// Connections to the replica.
     replica_pool: Connections,
 }
 
 /// Runs a function of the set-up on a new connection.
-fn ask<T>(server: &Server, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>) -> Result<T, StoreError> {
+fn ask<T>(
+    server: &PostgresServer,
+    ask: impl AsyncFnOnce(&PostgresConnection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| server.error(format!("no event loop: {error}")))?;
     runtime.block_on(async {

@@ -44,9 +44,9 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use server::Server;
+use server::RedisServer;
 use servers::Servers;
-use settings::Settings;
+use settings::RedisSettings;
 use std::rc::Rc;
 use tokio::sync::Mutex;
 
@@ -79,45 +79,45 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One Redis server or several.
 #[derive(Debug)]
 pub struct Redis {
-    settings: Settings,
+    settings: RedisSettings,
 }
 
 impl Redis {
     /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Redis, Faults> {
-        Ok(Redis { settings: Settings::read(properties)? })
+        Ok(Redis { settings: RedisSettings::read(properties)? })
     }
 
-    fn first(&self) -> &Server {
+    fn first(&self) -> &RedisServer {
         &self.settings.servers[0]
     }
 }
 
 /// State that the clients of one event loop share.
 #[derive(Debug)]
-pub struct Local {
+pub struct RedisLocal {
     /// Map of a cluster's slots, which the first client requests.
     topology: Mutex<Option<Rc<Topology>>>,
     /// Shared connections.
-    pool: Pool<Shared>,
+    pool: Pool<SharedConnections>,
 }
 
 /// Connections to all servers, for clients' routes.
 #[derive(Debug, Clone)]
-enum Shared {
+enum SharedConnections {
     /// Connections for reads, if they differ.
-    Servers(Vec<Rc<Slot<Server>>>, Option<Vec<Rc<Slot<Server>>>>),
+    Servers(Vec<Rc<Slot<RedisServer>>>, Option<Vec<Rc<Slot<RedisServer>>>>),
     Cluster(Rc<Nodes>),
 }
 
-impl Shared {
-    async fn connect(settings: &Settings, local: &Local) -> Result<Shared, StoreError> {
+impl SharedConnections {
+    async fn connect(settings: &RedisSettings, local: &RedisLocal) -> Result<SharedConnections, StoreError> {
         if !settings.cluster {
             let replica = match &settings.replica {
                 Some(replica) => Some(servers::connect(std::slice::from_ref(replica)).await?),
                 None => None,
             };
-            return Ok(Shared::Servers(servers::connect(&settings.servers).await?, replica));
+            return Ok(SharedConnections::Servers(servers::connect(&settings.servers).await?, replica));
         }
         // Locked during the request, so that the loop's clients ask once.
         let mut known = local.topology.lock().await;
@@ -126,22 +126,22 @@ impl Shared {
             None => Rc::clone(known.insert(Topology::learn(&settings.servers).await?)),
         };
         drop(known);
-        Ok(Shared::Cluster(Nodes::connect(&topology).await?))
+        Ok(SharedConnections::Cluster(Nodes::connect(&topology).await?))
     }
 
     fn client(&self) -> RedisClient {
         match self {
-            Shared::Servers(slots, replica) => {
+            SharedConnections::Servers(slots, replica) => {
                 let replica = replica.as_ref().map(|slots| Route::Servers(Servers::new(slots)));
                 RedisClient::new(Route::Servers(Servers::new(slots)), replica)
             }
-            Shared::Cluster(nodes) => RedisClient::new(Route::Cluster(Rc::clone(nodes)), None),
+            SharedConnections::Cluster(nodes) => RedisClient::new(Route::Cluster(Rc::clone(nodes)), None),
         }
     }
 }
 
 impl Store for Redis {
-    type Local = Local;
+    type Local = RedisLocal;
     type Client = RedisClient;
 
     fn execution(&self) -> Execution {
@@ -179,7 +179,7 @@ impl Store for Redis {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { servers, replica, cluster, tls, connections } = &self.settings;
+        let RedisSettings { servers, replica, cluster, tls, connections } = &self.settings;
         let connections = match connections {
             0 => "one a client".to_owned(),
             n => format!("{n} shared by the clients of an event loop"),
@@ -210,12 +210,12 @@ impl Store for Redis {
         facts
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { topology: Mutex::default(), pool: Pool::default() })
+    fn local(&self) -> Result<RedisLocal, StoreError> {
+        Ok(RedisLocal { topology: Mutex::default(), pool: Pool::default() })
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<RedisClient, StoreError> {
-        let open = async || Shared::connect(&self.settings, local).await;
+    async fn connect(&self, local: &RedisLocal, _: usize) -> Result<RedisClient, StoreError> {
+        let open = async || SharedConnections::connect(&self.settings, local).await;
         Ok(local.pool.next(self.settings.connections, open).await?.client())
     }
 }

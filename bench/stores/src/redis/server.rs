@@ -27,7 +27,7 @@ pub(super) struct ConnectOptions {
 
 impl ConnectOptions {
     /// Returns the server at an address.
-    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<Server> {
+    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<RedisServer> {
         let address = match &self.tls {
             None => ConnectionAddr::Tcp(host.to_owned(), port),
             Some((insecure, _)) => {
@@ -48,13 +48,13 @@ impl ConnectOptions {
             }
         };
         let (name, options) = (format!("redis at {host}:{port}"), Arc::clone(self));
-        Ok(Server { name, host: host.to_owned(), port, client, options })
+        Ok(RedisServer { name, host: host.to_owned(), port, client, options })
     }
 }
 
 /// A server's address and connection options.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct RedisServer {
     /// Name in messages.
     pub(super) name: String,
     pub(super) host: String,
@@ -63,7 +63,7 @@ pub(super) struct Server {
     pub(super) options: Arc<ConnectOptions>,
 }
 
-impl Server {
+impl RedisServer {
     /// Sends a command of the set-up on a new blocking connection.
     pub(super) fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
         let timeout = self.options.timeout;
@@ -140,7 +140,7 @@ fn is_no_cluster(error: &RedisError) -> bool {
     error.detail().is_some_and(|words| words.contains("cluster support disabled"))
 }
 
-impl Connector for Server {
+impl Connector for RedisServer {
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 
@@ -176,7 +176,7 @@ impl Connector for Server {
 
 /// Reply of a cluster's node to a command.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum NodeReply {
     Reply(Value),
     /// The slot has moved to the node at the address.
     Moved(String),
@@ -184,7 +184,7 @@ pub(super) enum Answer {
     Ask(String),
 }
 
-impl Reconnecting<Server> {
+impl Reconnecting<RedisServer> {
     /// Sends a command.
     pub(super) async fn command(&mut self, command: &Cmd) -> Result<Value, Outcome> {
         self.run(async |connection| command.query_async(connection).await).await
@@ -201,7 +201,7 @@ impl Reconnecting<Server> {
         &mut self,
         command: &Cmd,
         asking: bool,
-    ) -> Result<Answer, Outcome> {
+    ) -> Result<NodeReply, Outcome> {
         self.run(async |connection| {
             let result: RedisResult<Value> = if asking {
                 let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -211,12 +211,12 @@ impl Reconnecting<Server> {
                 command.query_async(connection).await
             };
             let error = match result {
-                Ok(value) => return Ok(Answer::Reply(value)),
+                Ok(value) => return Ok(NodeReply::Reply(value)),
                 Err(error) => error,
             };
             match (error.code(), error.redirect_node()) {
-                (Some("MOVED"), Some((node, _))) => Ok(Answer::Moved(node.to_owned())),
-                (Some("ASK"), Some((node, _))) => Ok(Answer::Ask(node.to_owned())),
+                (Some("MOVED"), Some((node, _))) => Ok(NodeReply::Moved(node.to_owned())),
+                (Some("ASK"), Some((node, _))) => Ok(NodeReply::Ask(node.to_owned())),
                 _ => Err(error),
             }
         })

@@ -1,6 +1,6 @@
 //! Properties of the redis store.
 
-use super::server::{ConnectOptions, Server};
+use super::server::{ConnectOptions, RedisServer};
 use crate::reconnecting::Limit;
 use redis::{ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
@@ -110,11 +110,11 @@ pub(super) const ALL: &[&Property] = &[
 
 /// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct RedisSettings {
     /// The given servers, in their order.
-    pub(super) servers: Vec<Server>,
+    pub(super) servers: Vec<RedisServer>,
     /// Replica for reads and scans.
-    pub(super) replica: Option<Server>,
+    pub(super) replica: Option<RedisServer>,
     /// Whether they are nodes of a Redis Cluster.
     pub(super) cluster: bool,
     /// Whether to use TLS.
@@ -123,8 +123,8 @@ pub(super) struct Settings {
     pub(super) connections: usize,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl RedisSettings {
+    pub(super) fn read(properties: &Properties) -> Result<RedisSettings, Faults> {
         let mut reader = Reader::new(properties);
         let port = reader.count(&PORT) as u16;
         let hosts = addresses(&mut reader, port);
@@ -144,7 +144,7 @@ impl Settings {
         });
         let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
         let replica = replica.map(|(host, port)| options.server(&host, port)).transpose();
-        let servers: redis::RedisResult<Vec<Server>> =
+        let servers: redis::RedisResult<Vec<RedisServer>> =
             hosts.into_iter().map(|(host, port)| options.server(&host, port)).collect();
         // Only the files of TLS can be invalid here.
         let (servers, replica) = match servers.and_then(|servers| Ok((servers, replica?))) {
@@ -155,7 +155,7 @@ impl Settings {
             }
         };
         reader.finish()?;
-        Ok(Settings { servers, replica, cluster, tls, connections })
+        Ok(RedisSettings { servers, replica, cluster, tls, connections })
     }
 }
 

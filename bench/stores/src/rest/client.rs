@@ -1,8 +1,8 @@
 //! A client and its verbs.
 
 use super::{
-    Layout, Settings, Update,
-    link::{Opener, Payload},
+    Layout, RestSettings, Update,
+    link::{Payload, RestConnector},
     status,
     target::{Origin, Prefix, absolute},
 };
@@ -33,9 +33,9 @@ const MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-pat
 /// A client of a web service.
 #[derive(Debug)]
 pub struct RestClient {
-    settings: Arc<Settings>,
+    settings: Arc<RestSettings>,
     /// One connection; several if keys are whole URLs.
-    links: Vec<Reconnecting<Opener>>,
+    links: Vec<Reconnecting<RestConnector>>,
     /// Buffer for the last response's body.
     body: Vec<u8>,
     /// Buffer for a record that is merged or projected.
@@ -45,7 +45,7 @@ pub struct RestClient {
 /// Returns facts about the server and checks that it grants access. Any response
 /// except a refusal will do: the prefix itself need not be a
 /// resource.
-pub(super) async fn greet(settings: &Arc<Settings>, prefix: &Prefix) -> Result<String, StoreError> {
+pub(super) async fn greet(settings: &Arc<RestSettings>, prefix: &Prefix) -> Result<String, StoreError> {
     let mut client = RestClient::new(Arc::clone(settings));
     client.connect(prefix.origin.clone()).await?;
     let error = |problem: String| StoreError::new(prefix.origin.name.clone(), problem);
@@ -70,13 +70,13 @@ pub(super) async fn greet(settings: &Arc<Settings>, prefix: &Prefix) -> Result<S
 }
 
 impl RestClient {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<RestSettings>) -> Self {
         RestClient { settings, links: Vec::new(), body: Vec::new(), record: Record::new() }
     }
 
     /// Connects to a server.
     pub(super) async fn connect(&mut self, origin: Origin) -> Result<(), StoreError> {
-        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        let opener = RestConnector { settings: Arc::clone(&self.settings), origin };
         self.links.push(Reconnecting::connect(opener).await?);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl RestClient {
         if self.links.len() == ORIGINS_MAX {
             self.links.remove(0);
         }
-        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        let opener = RestConnector { settings: Arc::clone(&self.settings), origin };
         self.links.push(Reconnecting::new(Slot::empty(opener)));
         Ok((self.links.len() - 1, uri))
     }

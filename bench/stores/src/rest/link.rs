@@ -5,7 +5,7 @@
 //! Between operations it is not polled, so a close by the server is noticed at the
 //! start of the next one.
 
-use super::{Settings, TIMEOUT, target::Origin};
+use super::{RestSettings, TIMEOUT, target::Origin};
 use crate::reconnecting::{self, Fate, Limit};
 use bytes::Bytes;
 use hyper::{
@@ -149,30 +149,36 @@ fn words(error: &hyper::Error) -> String {
 
 /// Failure of a request.
 #[derive(Debug, Clone)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// The connection ended.
     Lost(String),
     /// The response is not HTTP.
-    Nonsense(String),
+    NotHttp(String),
     /// The response did not arrive in time.
     Late(&'static str, Duration),
     /// The response exceeds the limit.
     Long(u64),
 }
 
-impl Failure {
-    fn of(error: &hyper::Error) -> Failure {
-        if error.is_parse() { Failure::Nonsense(words(error)) } else { Failure::Lost(words(error)) }
+impl RequestFailure {
+    fn of(error: &hyper::Error) -> RequestFailure {
+        if error.is_parse() {
+            RequestFailure::NotHttp(words(error))
+        } else {
+            RequestFailure::Lost(words(error))
+        }
     }
 
     fn outcome(&self) -> Outcome {
         let words = match self {
-            Failure::Lost(words) => {
+            RequestFailure::Lost(words) => {
                 return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {words}"));
             }
-            Failure::Nonsense(words) => format!("the answer is no HTTP/1.1: {words}"),
-            Failure::Late(property, time) => format!("no answer within {time:?} ({property})"),
-            Failure::Long(max) => format!("the answer's body has more than {max} bytes (rest.response.max)"),
+            RequestFailure::NotHttp(words) => format!("the answer is no HTTP/1.1: {words}"),
+            RequestFailure::Late(property, time) => format!("no answer within {time:?} ({property})"),
+            RequestFailure::Long(max) => {
+                format!("the answer's body has more than {max} bytes (rest.response.max)")
+            }
         };
         Outcome::error(words)
     }
@@ -231,7 +237,7 @@ impl Open {
         request: Request<Payload>,
         connector: &Connector,
         body: &mut Vec<u8>,
-    ) -> Result<Parts, Failure> {
+    ) -> Result<Parts, RequestFailure> {
         let start = Instant::now();
         let whole = connector.timeout.map(|time| (start + time, "rest.operation.timeout", time));
         let until = |now: Instant| {
@@ -243,7 +249,7 @@ impl Open {
         let mut late = |context: &mut Context<'_>, limit: Option<(Instant, &'static str, Duration)>| {
             let Some((end, property, time)) = limit else { return Poll::Pending };
             alarm.set(end);
-            alarm.poll(context).map(|()| Failure::Late(property, time))
+            alarm.poll(context).map(|()| RequestFailure::Late(property, time))
         };
         let mut ended = None;
         // All events come from the connection; once that has ended, there are no
@@ -252,8 +258,8 @@ impl Open {
             if ended.is_none()
                 && let Poll::Ready(result) = connection.as_mut().poll(context)
             {
-                let closed = || Failure::Lost("the server closed it".to_owned());
-                ended = Some(result.map_or_else(|error| Failure::of(&error), |()| closed()));
+                let closed = || RequestFailure::Lost("the server closed it".to_owned());
+                ended = Some(result.map_or_else(|error| RequestFailure::of(&error), |()| closed()));
             }
             ended.clone()
         };
@@ -261,13 +267,13 @@ impl Open {
         let response = poll_fn(|context| {
             let ended = drive(context);
             match (response.as_mut().poll(context), ended) {
-                (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| Failure::of(&error))),
+                (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| RequestFailure::of(&error))),
                 (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
                 (Poll::Pending, None) => late(context, limit).map(Err),
             }
         })
         .await?;
-        let too_long = || Failure::Long(connector.response_max);
+        let too_long = || RequestFailure::Long(connector.response_max);
         let (head, mut incoming) = response.into_parts();
         if incoming.size_hint().lower() > connector.response_max {
             return Err(too_long());
@@ -285,7 +291,7 @@ impl Open {
                 }
                 match (poll, ended) {
                     (Poll::Ready(frame), _) => {
-                        Poll::Ready(frame.transpose().map_err(|error| Failure::of(&error)))
+                        Poll::Ready(frame.transpose().map_err(|error| RequestFailure::of(&error)))
                     }
                     (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
                     (Poll::Pending, None) => late(context, limit).map(Err),
@@ -304,14 +310,14 @@ impl Open {
 }
 
 /// Opens clients' connections to one server.
-pub(super) struct Opener {
-    pub(super) settings: Arc<Settings>,
+pub(super) struct RestConnector {
+    pub(super) settings: Arc<RestSettings>,
     pub(super) origin: Origin,
 }
 
-impl reconnecting::Connector for Opener {
+impl reconnecting::Connector for RestConnector {
     type Connection = Open;
-    type Error = Failure;
+    type Error = RequestFailure;
 
     /// [`Open::exchange`] applies a request's own limits, which start when it is
     /// sent.
@@ -333,7 +339,7 @@ impl reconnecting::Connector for Opener {
     }
 
     /// The connection is lost: a late response may still arrive.
-    fn failure(&self, _: &Open, failure: &Failure) -> reconnecting::Failure {
+    fn failure(&self, _: &Open, failure: &RequestFailure) -> reconnecting::Failure {
         reconnecting::Failure { fate: Fate::Lost, outcome: failure.outcome() }
     }
 }

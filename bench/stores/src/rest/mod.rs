@@ -231,9 +231,9 @@ enum Update {
     Merge,
 }
 
-/// Settings of all clients.
+/// RestSettings of all clients.
 #[derive(Debug)]
-struct Settings {
+struct RestSettings {
     /// Target of requests; `None` if keys are whole URLs.
     prefix: Option<Prefix>,
     layout: Layout,
@@ -246,7 +246,7 @@ struct Settings {
 /// A web service.
 #[derive(Debug)]
 pub struct Rest {
-    settings: Arc<Settings>,
+    settings: Arc<RestSettings>,
     /// Facts about the server.
     server: OnceLock<String>,
 }
@@ -288,7 +288,7 @@ impl Rest {
             tls: tls(&mut reader, secure).map(Arc::new),
         };
         reader.finish()?;
-        let settings = Settings { prefix, layout, insert_puts, update, headers, connector };
+        let settings = RestSettings { prefix, layout, insert_puts, update, headers, connector };
         Ok(Rest { settings: Arc::new(settings), server: OnceLock::new() })
     }
 

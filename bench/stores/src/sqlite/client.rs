@@ -37,7 +37,7 @@ pub struct SqliteClient {
     connection: Option<Connection>,
     /// Buffer for the statement's text.
     sql: String,
-    names: Names,
+    names: ColumnNames,
     upsert: bool,
     under: Under,
     /// Why no operation can succeed any more.
@@ -50,7 +50,7 @@ impl SqliteClient {
         SqliteClient {
             connection: Some(connection),
             sql: String::new(),
-            names: Names { fields, ..Names::default() },
+            names: ColumnNames { fields, ..ColumnNames::default() },
             upsert,
             under,
             lost: None,
@@ -60,7 +60,7 @@ impl SqliteClient {
     /// Runs a verb and converts its result.
     fn run(
         &mut self,
-        verb: impl FnOnce(&Connection, &mut String, &mut Names) -> Result<Outcome, Error>,
+        verb: impl FnOnce(&Connection, &mut String, &mut ColumnNames) -> Result<Outcome, Error>,
     ) -> Outcome {
         let Some(connection) = &self.connection else { return Outcome::error("the client is closed") };
         verb(connection, &mut self.sql, &mut self.names).unwrap_or_else(|error| self.failed(&error))
@@ -250,10 +250,10 @@ fn found(changed: usize) -> Outcome {
     if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
 }
 
-/// Names of a row's columns: the selected fields, or for `SELECT *` the schema's
+/// ColumnNames of a row's columns: the selected fields, or for `SELECT *` the schema's
 /// fields.
 #[derive(Debug, Default)]
-struct Names {
+struct ColumnNames {
     /// Fields of the schema.
     fields: Arc<[String]>,
     /// Table of `columns`.
@@ -262,7 +262,7 @@ struct Names {
     all: Vec<Option<String>>,
 }
 
-impl Names {
+impl ColumnNames {
     /// Reads the columns of a `SELECT *`, unless they are known.
     fn learn(&mut self, table: &str, fields: &FieldSelection, statement: &CachedStatement<'_>) {
         let known = self.table == table && self.all.len() == statement.column_count();

@@ -163,7 +163,7 @@ fn path(reader: &mut Reader<'_>) -> PathBuf {
 
 /// Values of the properties.
 #[derive(Debug, Clone)]
-struct Settings {
+struct SqliteSettings {
     path: PathBuf,
     journal_mode: &'static str,
     synchronous: &'static str,
@@ -175,7 +175,7 @@ struct Settings {
 
 /// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
+struct PreparedStore {
     /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
     /// Effective settings.
@@ -185,15 +185,15 @@ struct Prepared {
 /// The store.
 #[derive(Debug)]
 pub struct Sqlite {
-    settings: Settings,
-    prepared: Mutex<Prepared>,
+    settings: SqliteSettings,
+    prepared: Mutex<PreparedStore>,
 }
 
 impl Sqlite {
     /// Reads the properties. Opens no file.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
-        let settings = Settings {
+        let settings = SqliteSettings {
             path: path(&mut reader),
             journal_mode: reader.choice(&JOURNAL_MODE),
             synchronous: reader.choice(&SYNCHRONOUS),
@@ -338,7 +338,7 @@ impl Store for Sqlite {
             )));
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table, units},
 };
-use settings::Settings;
+use settings::YesquelSqlSettings;
 use std::{
     fs, io,
     path::Path,
@@ -70,7 +70,7 @@ const HOLDER: Holder =
 
 /// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
+struct PreparedStore {
     /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
     /// Keeps an embedded database open between load and run: a database in memory
@@ -81,8 +81,8 @@ struct Prepared {
 /// The store.
 #[derive(Debug)]
 pub struct YesquelSql {
-    settings: Settings,
-    prepared: Mutex<Prepared>,
+    settings: YesquelSqlSettings,
+    prepared: Mutex<PreparedStore>,
 }
 
 /// Returns whether the server has no such database. Recognised by Yesquel's message,
@@ -94,7 +94,7 @@ fn is_no_database(words: &str) -> bool {
 impl YesquelSql {
     /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
-        Ok(YesquelSql { settings: Settings::read(properties)?, prepared: Mutex::default() })
+        Ok(YesquelSql { settings: YesquelSqlSettings::read(properties)?, prepared: Mutex::default() })
     }
 
     fn name(&self) -> String {
@@ -109,13 +109,13 @@ impl YesquelSql {
         !matches!(self.settings.address.place, Place::Server(_))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Prepared> {
+    fn lock(&self) -> MutexGuard<'_, PreparedStore> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Converts the engine's error, with advice for the kinds that have a remedy.
     fn refused(&self, error: &Error) -> StoreError {
-        let Settings { address, opened, .. } = &self.settings;
+        let YesquelSqlSettings { address, opened, .. } = &self.settings;
         let words = words(error);
         // The error contains the address already.
         let words = words.strip_prefix(&format!("{address}: ")).unwrap_or(&words);
@@ -218,7 +218,7 @@ impl Store for YesquelSql {
         };
         let kind = if self.settings.without_rowid { " WITHOUT ROWID" } else { "" };
         let checked = table::check(&keeper, schema, purpose, &Holder { kind, ..HOLDER });
-        *prepared = Prepared { fields: schema.fields.clone().into(), keeper: Some(keeper) };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), keeper: Some(keeper) };
         checked.map_err(|refusal| match refusal {
             Refusal::Sqlite(error) => self.refused(&error),
             Refusal::Table(words) => self.error(words),
@@ -226,7 +226,7 @@ impl Store for YesquelSql {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { address, busy_timeout, upsert, .. } = &self.settings;
+        let YesquelSqlSettings { address, busy_timeout, upsert, .. } = &self.settings;
         let mut all = vec![
             ("version".to_owned(), format!("{}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())),
             ("address".to_owned(), address.to_string()),

@@ -42,7 +42,7 @@ pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOU
 
 /// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct YesquelSqlSettings {
     pub(super) address: Address,
     /// The address to open.
     pub(super) opened: String,
@@ -51,8 +51,8 @@ pub(super) struct Settings {
     pub(super) without_rowid: bool,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl YesquelSqlSettings {
+    pub(super) fn read(properties: &Properties) -> Result<YesquelSqlSettings, Faults> {
         let mut reader = Reader::new(properties);
         let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
         if let Some((_, Address { place: Place::Server(yesquel::Address::Tcp { port: 0, .. }), .. })) = &known
@@ -67,7 +67,7 @@ impl Settings {
         reader.finish()?;
         // An unknown value is a fault above.
         let (opened, address) = known.ok_or_else(Faults::default)?;
-        Ok(Settings { address, opened, busy_timeout, upsert, without_rowid })
+        Ok(YesquelSqlSettings { address, opened, busy_timeout, upsert, without_rowid })
     }
 }
 

@@ -26,7 +26,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::{Place, Settings};
+use settings::{TreeLocation, YesquelTreeSettings};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
@@ -65,7 +65,7 @@ pub const INFO: StoreInfo = StoreInfo {
 /// The store.
 #[derive(Debug)]
 pub struct YesquelTree {
-    settings: Settings,
+    settings: YesquelTreeSettings,
     /// The database's location, for messages.
     place: String,
     /// `None` until first used, and after the last client is closed, unless it is in
@@ -78,11 +78,11 @@ pub struct YesquelTree {
 impl YesquelTree {
     /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
-        let settings = Settings::read(properties)?;
+        let settings = YesquelTreeSettings::read(properties)?;
         let place = match &settings.place {
-            Place::Memory => "in memory".to_owned(),
-            Place::Folder(path, _) => path.display().to_string(),
-            Place::Server(address, _) => address.to_string(),
+            TreeLocation::Memory => "in memory".to_owned(),
+            TreeLocation::Folder(path, _) => path.display().to_string(),
+            TreeLocation::Server(address, _) => address.to_string(),
         };
         Ok(YesquelTree { settings, place, database: Mutex::default(), is_lost: Arc::default() })
     }
@@ -135,19 +135,19 @@ impl YesquelTree {
             return Ok(database.clone());
         }
         let store = match (&self.settings.place, purpose) {
-            (Place::Memory, Purpose::Run) => {
+            (TreeLocation::Memory, Purpose::Run) => {
                 return Err(self.error(
                     "this store forgets everything when Serval ends, so load and run must be one command, unless \
                      yesquel-tree.path or yesquel-tree.address say where records stay",
                 ));
             }
-            (Place::Memory, Purpose::Load) => yesquel::Store::in_memory(),
+            (TreeLocation::Memory, Purpose::Load) => yesquel::Store::in_memory(),
             // A run creates nothing, such as a folder.
-            (Place::Folder(path, _), Purpose::Run) if is_empty(path) => {
+            (TreeLocation::Folder(path, _), Purpose::Run) if is_empty(path) => {
                 return Err(self.error(format!("there is nothing: {}", self.load_first())));
             }
-            (Place::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
-            (Place::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
+            (TreeLocation::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
+            (TreeLocation::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
         };
         let store = store.map_err(|error| self.refused(&error))?;
         let name = &self.settings.database;
@@ -167,7 +167,7 @@ impl YesquelTree {
 
     fn load_first(&self) -> String {
         let property = match self.settings.place {
-            Place::Server(..) => "yesquel-tree.address",
+            TreeLocation::Server(..) => "yesquel-tree.address",
             _ => "yesquel-tree.path",
         };
         format!(
@@ -207,22 +207,22 @@ impl Store for YesquelTree {
     fn describe(&self) -> Vec<(String, String)> {
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let mut facts = match &self.settings.place {
-            Place::Memory => vec![fact("place", "in memory, inside Serval".to_owned())],
-            Place::Folder(path, options) => {
+            TreeLocation::Memory => vec![fact("place", "in memory, inside Serval".to_owned())],
+            TreeLocation::Folder(path, options) => {
                 let path = std::path::absolute(path).unwrap_or(path.clone());
                 vec![
                     fact("path", path.display().to_string()),
                     fact("durability", options.durability.to_string()),
                 ]
             }
-            Place::Server(address, options) => {
+            TreeLocation::Server(address, options) => {
                 vec![fact("address", address.to_string()), fact("tls", options.tls.is_some().to_string())]
             }
         };
         facts.push(fact("database", self.settings.database.clone()));
         let database = self.lock().clone();
         // A server that does not report its status may still serve.
-        if let (Place::Server(..), Some(status)) =
+        if let (TreeLocation::Server(..), Some(status)) =
             (&self.settings.place, database.and_then(|database| database.store().status().ok()))
         {
             facts.push(fact("server version", status.version));
@@ -238,19 +238,19 @@ impl Store for YesquelTree {
     async fn connect(&self, (): &(), _: usize) -> Result<YesquelTreeClient, StoreError> {
         let database = self.database(Purpose::Run)?;
         // A server may restart.
-        let is_embedded = !matches!(self.settings.place, Place::Server(..));
+        let is_embedded = !matches!(self.settings.place, TreeLocation::Server(..));
         let is_lost = is_embedded.then(|| Arc::clone(&self.is_lost));
         Ok(YesquelTreeClient::new(database, is_lost, self.name()))
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        if matches!(self.settings.place, Place::Memory) {
+        if matches!(self.settings.place, TreeLocation::Memory) {
             return Ok(());
         }
         let Some(database) = self.lock().take() else { return Ok(()) };
         // Asynchronous writes may have failed. A failure that a client has reported must
         // not replace the results.
-        if !matches!(self.settings.place, Place::Folder(..)) || self.is_lost.load(Relaxed) {
+        if !matches!(self.settings.place, TreeLocation::Folder(..)) || self.is_lost.load(Relaxed) {
             return Ok(());
         }
         let status = database.store().status().map_err(|error| self.refused(&error))?;

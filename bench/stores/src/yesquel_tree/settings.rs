@@ -78,7 +78,7 @@ pub(super) const ALL: &[&Property] = &[
 
 /// Location of the storage server.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum TreeLocation {
     Memory,
     Folder(PathBuf, Options),
     Server(Address, SocketOptions),
@@ -86,13 +86,13 @@ pub(super) enum Place {
 
 /// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
-    pub(super) place: Place,
+pub(super) struct YesquelTreeSettings {
+    pub(super) place: TreeLocation,
     pub(super) database: String,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl YesquelTreeSettings {
+    pub(super) fn read(properties: &Properties) -> Result<YesquelTreeSettings, Faults> {
         let mut reader = Reader::new(properties);
         let database = reader.text(&DATABASE);
         if database.is_empty() {
@@ -106,16 +106,16 @@ impl Settings {
             reader.fault(&PATH, "must name a folder");
         }
         let place = match (address(&mut reader), path) {
-            (Some(address), None) => Place::Server(address, socket_options),
-            (None, Some(path)) => Place::Folder(path, options),
-            (None, None) => Place::Memory,
+            (Some(address), None) => TreeLocation::Server(address, socket_options),
+            (None, Some(path)) => TreeLocation::Folder(path, options),
+            (None, None) => TreeLocation::Memory,
             (Some(_), Some(_)) => {
                 reader.fault(&PATH, "cannot stand together with yesquel-tree.address");
-                Place::Memory
+                TreeLocation::Memory
             }
         };
         // Properties without effect here are faults.
-        if !matches!(place, Place::Folder(..)) && options.durability != Durability::Sync {
+        if !matches!(place, TreeLocation::Folder(..)) && options.durability != Durability::Sync {
             reader.fault(&DURABILITY, "is of the folder of yesquel-tree.path, which is not set");
         }
         for property in [&TLS_ROOTS, &CREDENTIAL_FILE] {
@@ -123,11 +123,11 @@ impl Settings {
                 reader.fault(property, "needs yesquel-tree.address");
             }
         }
-        if is_encrypted && !matches!(place, Place::Server(Address::Tcp { .. }, _)) {
+        if is_encrypted && !matches!(place, TreeLocation::Server(Address::Tcp { .. }, _)) {
             reader.fault(&TLS, "needs a yesquel-tree.address with a host");
         }
         reader.finish()?;
-        Ok(Settings { place, database })
+        Ok(YesquelTreeSettings { place, database })
     }
 }
 

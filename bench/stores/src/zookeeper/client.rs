@@ -3,7 +3,7 @@
 use super::{
     link,
     node_name::is_node_name,
-    settings::{Settings, TIMEOUT},
+    settings::{TIMEOUT, ZookeeperSettings},
 };
 use crate::{
     json,
@@ -24,7 +24,7 @@ const REQUEST_OVERHEAD: usize = 96;
 
 /// A client with its session.
 pub struct ZookeeperClient {
-    link: Reconnecting<Opener>,
+    link: Reconnecting<ZookeeperConnector>,
     /// Path of the operation's node.
     path: String,
     document: Vec<u8>,
@@ -37,9 +37,9 @@ pub struct ZookeeperClient {
 }
 
 /// Opens sessions.
-pub(super) struct Opener(pub(super) Arc<Settings>);
+pub(super) struct ZookeeperConnector(pub(super) Arc<ZookeeperSettings>);
 
-impl Connector for Opener {
+impl Connector for ZookeeperConnector {
     type Connection = Session;
     type Error = Error;
 
@@ -131,7 +131,7 @@ fn take(document: &[u8], record: &mut Record) -> Result<(), Outcome> {
 }
 
 impl ZookeeperClient {
-    pub(super) fn new(link: Reconnecting<Opener>) -> Self {
+    pub(super) fn new(link: Reconnecting<ZookeeperConnector>) -> Self {
         ZookeeperClient {
             link,
             path: String::new(),
@@ -142,7 +142,7 @@ impl ZookeeperClient {
         }
     }
 
-    fn settings(&self) -> &Settings {
+    fn settings(&self) -> &ZookeeperSettings {
         &self.link.connector().0
     }
 

@@ -1,7 +1,7 @@
 //! Sessions: opening and closing them, checks of the set-up, and advice for
 //! failures.
 
-use super::settings::{Login, Settings};
+use super::settings::{Login, ZookeeperSettings};
 use rustls::{ClientConnection, pki_types::ServerName};
 use serval_model::{Purpose, StoreError};
 use serval_tls::Demand;
@@ -29,7 +29,7 @@ pub(super) fn is_connected(session: &Session) -> bool {
     session.state() == SessionState::SyncConnected
 }
 
-fn connector(settings: &Settings) -> Connector {
+fn connector(settings: &ZookeeperSettings) -> Connector {
     let mut connector =
         Session::connector().with_session_timeout(settings.session_timeout).with_fail_eagerly();
     match &settings.login {
@@ -43,7 +43,7 @@ fn connector(settings: &Settings) -> Connector {
     }
 }
 
-async fn try_open(settings: &Settings, connector: Connector) -> Result<Session, Error> {
+async fn try_open(settings: &ZookeeperSettings, connector: Connector) -> Result<Session, Error> {
     match &settings.tls {
         Some(_) => connector.secure_connect(&settings.connect_string).await,
         None => connector.connect(&settings.connect_string).await,
@@ -51,7 +51,7 @@ async fn try_open(settings: &Settings, connector: Connector) -> Result<Session, 
 }
 
 /// Opens a session with any of the servers; tries each once.
-pub(super) async fn open(settings: &Settings) -> Result<Session, StoreError> {
+pub(super) async fn open(settings: &ZookeeperSettings) -> Result<Session, StoreError> {
     let attempts = if matches!(settings.login, Some(Login::Sasl(_))) { SASL_ATTEMPTS } else { 1 };
     let opening = async {
         for _ in 1..attempts {
@@ -73,7 +73,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, StoreError> {
     }
 }
 
-fn reason(settings: &Settings, error: &Error) -> String {
+fn reason(settings: &ZookeeperSettings, error: &Error) -> String {
     match (error, &settings.login) {
         (Error::AuthFailed, Some(_)) => {
             format!("{error}. Check zookeeper.username, zookeeper.password and zookeeper.auth")
@@ -94,7 +94,7 @@ fn reason(settings: &Settings, error: &Error) -> String {
 
 /// Checks that at least one server accepts connections, with TLS if it is on. Reports the
 /// failure of each server, which the driver does not.
-pub(super) async fn reach(settings: &Settings) -> Result<(), StoreError> {
+pub(super) async fn reach(settings: &ZookeeperSettings) -> Result<(), StoreError> {
     let mut problems = Vec::new();
     for (host, port) in &settings.servers {
         match time::timeout(settings.connect_timeout, greet(settings, host, *port)).await {
@@ -115,7 +115,7 @@ pub(super) async fn reach(settings: &Settings) -> Result<(), StoreError> {
     Err(settings.error(format!("cannot connect: {}. {advice}", problems.join("; "))))
 }
 
-async fn greet(settings: &Settings, host: &str, port: u16) -> Result<(), String> {
+async fn greet(settings: &ZookeeperSettings, host: &str, port: u16) -> Result<(), String> {
     let mut stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     let Some(options) = &settings.tls else { return Ok(()) };
     let config = serval_tls::config(options.roots.clone(), Demand::Full, options.identity.clone())?;
@@ -149,7 +149,7 @@ async fn shake_hands(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::
 /// Checks that the records' root node exists and is readable; creates it for a
 /// load.
 pub(super) async fn look_at_root(
-    settings: &Settings,
+    settings: &ZookeeperSettings,
     session: &Session,
     purpose: Purpose,
 ) -> Result<(), StoreError> {
@@ -184,7 +184,7 @@ pub(super) async fn look_at_root(
 
 /// Closes a session and waits, for a limited time, until the server knows. Returns whether
 /// it does. A session without a connection expires by itself.
-pub(super) async fn close(settings: &Settings, session: Session) -> bool {
+pub(super) async fn close(settings: &ZookeeperSettings, session: Session) -> bool {
     if !is_connected(&session) {
         return true;
     }
@@ -197,7 +197,7 @@ pub(super) async fn close(settings: &Settings, session: Session) -> bool {
 
 /// Returns facts about the first server that answers; none if it disables the
 /// command.
-pub(super) async fn facts(settings: &Settings) -> Vec<(String, String)> {
+pub(super) async fn facts(settings: &ZookeeperSettings) -> Vec<(String, String)> {
     if settings.tls.is_some() {
         return Vec::new();
     }

@@ -18,12 +18,12 @@ mod settings;
 pub use client::ZookeeperClient;
 
 use crate::{StoreInfo, optional, reconnecting::Reconnecting};
-use client::Opener;
+use client::ZookeeperConnector;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::Settings;
+use settings::ZookeeperSettings;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Description of this store.
@@ -58,7 +58,7 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One ZooKeeper or an ensemble.
 #[derive(Debug)]
 pub struct Zookeeper {
-    settings: Arc<Settings>,
+    settings: Arc<ZookeeperSettings>,
     /// Facts about a server, from the preparation of the store.
     facts: Mutex<Vec<(String, String)>>,
 }
@@ -66,7 +66,7 @@ pub struct Zookeeper {
 impl Zookeeper {
     /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Zookeeper, Faults> {
-        Ok(Zookeeper { settings: Arc::new(Settings::from(properties)?), facts: Mutex::default() })
+        Ok(Zookeeper { settings: Arc::new(ZookeeperSettings::from(properties)?), facts: Mutex::default() })
     }
 }
 
@@ -108,7 +108,7 @@ impl Store for Zookeeper {
     }
 
     async fn connect(&self, (): &(), _: usize) -> Result<ZookeeperClient, StoreError> {
-        let opener = Opener(Arc::clone(&self.settings));
+        let opener = ZookeeperConnector(Arc::clone(&self.settings));
         Ok(ZookeeperClient::new(Reconnecting::connect(opener).await?))
     }
 }

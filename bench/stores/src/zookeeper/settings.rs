@@ -117,7 +117,7 @@ pub(super) const PROPERTIES: &[&Property] = &[
 ];
 
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ZookeeperSettings {
     /// The driver's connect string.
     pub(super) connect_string: String,
     /// Host and port of each server.
@@ -164,8 +164,8 @@ pub(super) struct Tls {
     pub(super) identity: Option<ClientIdentity>,
 }
 
-impl Settings {
-    pub(super) fn from(properties: &Properties) -> Result<Settings, Faults> {
+impl ZookeeperSettings {
+    pub(super) fn from(properties: &Properties) -> Result<ZookeeperSettings, Faults> {
         let mut reader = Reader::new(properties);
         let connect_string = reader.text(&CONNECT);
         let (servers, root) = servers(&mut reader, &connect_string);
@@ -184,7 +184,7 @@ impl Settings {
         }
         let tls = tls(&mut reader);
         reader.finish()?;
-        Ok(Settings {
+        Ok(ZookeeperSettings {
             connect_string,
             servers,
             root,
