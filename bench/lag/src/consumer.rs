@@ -126,7 +126,7 @@ impl Workload for Consumer {
     }
 
     fn client(&self, place: Place, _: Rng) -> Box<dyn ClientWorkload> {
-        Box::new(Client {
+        Box::new(ConsumerClient {
             shared: Arc::clone(&self.shared),
             number: place.index as u32,
             rng: Rng::stream(place.seed ^ OWN, place.index as u64),
@@ -139,7 +139,7 @@ impl Workload for Consumer {
 }
 
 /// A key that a consumer is looking for.
-struct Held {
+struct SoughtKey {
     trial: Trial,
     /// Number of further reads after it was found.
     again: u32,
@@ -147,42 +147,42 @@ struct Held {
 
 /// A key that waits for its next read: when that is due, and a number that orders keys of the
 /// same instant.
-struct Back(u64, u64, Box<Held>);
+struct WaitingKey(u64, u64, Box<SoughtKey>);
 
-impl PartialEq for Back {
+impl PartialEq for WaitingKey {
     fn eq(&self, other: &Self) -> bool {
         (self.0, self.1) == (other.0, other.1)
     }
 }
 
-impl Eq for Back {}
+impl Eq for WaitingKey {}
 
-impl PartialOrd for Back {
+impl PartialOrd for WaitingKey {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Back {
+impl Ord for WaitingKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.0, self.1).cmp(&(other.0, other.1))
     }
 }
 
-struct Client {
+struct ConsumerClient {
     shared: Arc<Consuming>,
     number: u32,
     rng: Rng,
-    back: BinaryHeap<Reverse<Back>>,
+    back: BinaryHeap<Reverse<WaitingKey>>,
     count: u64,
     /// Whether the last key was a new one.
     fresh: bool,
     /// The key that is being read, and when the read was sent.
-    reading: Option<(Box<Held>, u64)>,
+    reading: Option<(Box<SoughtKey>, u64)>,
 }
 
-impl Client {
-    fn take_new(&mut self, now: u64) -> Option<Box<Held>> {
+impl ConsumerClient {
+    fn take_new(&mut self, now: u64) -> Option<Box<SoughtKey>> {
         // A key that arrives too late would be censored.
         if now >= self.shared.end_at.load(Relaxed) {
             return None;
@@ -190,17 +190,17 @@ impl Client {
         let item = self.shared.queue.take()?;
         self.shared.last_came.fetch_max(now.max(1), Relaxed);
         let trial = Trial { item, first: 0, last_in_vain: None, found: None, found_by: None, reads: 0 };
-        Some(Box::new(Held { trial, again: 0 }))
+        Some(Box::new(SoughtKey { trial, again: 0 }))
     }
 
-    fn take_back(&mut self, now: u64) -> Option<Box<Held>> {
+    fn take_back(&mut self, now: u64) -> Option<Box<SoughtKey>> {
         let due = self.back.peek().is_some_and(|Reverse(back)| back.0 <= now);
         if due { self.back.pop().map(|Reverse(back)| back.2) } else { None }
     }
 
     /// Returns the next key to read now. Alternates between new keys and waiting ones, so that
     /// neither kind starves.
-    fn next(&mut self, now: u64) -> Option<Box<Held>> {
+    fn next(&mut self, now: u64) -> Option<Box<SoughtKey>> {
         self.fresh = !self.fresh;
         if self.fresh {
             self.take_back(now).or_else(|| self.take_new(now))
@@ -228,12 +228,12 @@ impl Client {
         Step::Wait(Duration::from_nanos(due.min(look).saturating_sub(now).max(1)))
     }
 
-    fn put_back(&mut self, held: Box<Held>, sent: u64) {
+    fn put_back(&mut self, held: Box<SoughtKey>, sent: u64) {
         self.count += 1;
-        self.back.push(Reverse(Back(sent.saturating_add(self.shared.poll), self.count, held)));
+        self.back.push(Reverse(WaitingKey(sent.saturating_add(self.shared.poll), self.count, held)));
     }
 
-    fn judge(&mut self, mut held: Box<Held>, sent: u64, outcome: &Outcome, reply: &Reply) {
+    fn judge(&mut self, mut held: Box<SoughtKey>, sent: u64, outcome: &Outcome, reply: &Reply) {
         let answered = (self.shared.clock)();
         let Item { key, field, stamp, .. } = &held.trial.item;
         let there = outcome.is_ok();
@@ -286,14 +286,14 @@ impl Client {
     }
 
     /// Gives up a key that was not found; it is censored.
-    fn let_go(&self, held: Held) {
+    fn let_go(&self, held: SoughtKey) {
         if held.again == 0 {
             self.shared.journal().trial(held.trial);
         }
     }
 }
 
-impl ClientWorkload for Client {
+impl ClientWorkload for ConsumerClient {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         let Last::Outcome(outcome, reply) = last else { return self.go_on(operation) };
         if let Some((held, sent)) = self.reading.take() {
@@ -305,13 +305,13 @@ impl ClientWorkload for Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for ConsumerClient {
     /// Censors the keys that were not found.
     fn drop(&mut self) {
         if let Some((held, _)) = self.reading.take() {
             self.let_go(*held);
         }
-        while let Some(Reverse(Back(_, _, held))) = self.back.pop() {
+        while let Some(Reverse(WaitingKey(_, _, held))) = self.back.pop() {
             self.let_go(*held);
         }
     }

@@ -125,7 +125,7 @@ impl Workload for Producer {
     }
 
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
-        Box::new(Client {
+        Box::new(ProducerClient {
             inner: self.inner.client(place, rng),
             shared: Arc::clone(&self.shared),
             number: place.index as u32,
@@ -143,31 +143,31 @@ impl Workload for Producer {
 }
 
 /// A sampled write in flight.
-struct Pending {
+struct PendingWrite {
     /// Its index in the journal; `None` if the journal is full.
     place: Option<usize>,
     item: Item,
 }
 
 /// A client's read of its own write.
-struct Reading {
+struct ReadBack {
     version: u64,
     sent: u64,
     /// The unit's end, which the read delays.
     end: End,
 }
 
-struct Client {
+struct ProducerClient {
     inner: Box<dyn ClientWorkload>,
     shared: Arc<Producing>,
     number: u32,
     rng: Rng,
-    pending: Vec<Pending>,
+    pending: Vec<PendingWrite>,
     /// Whether the wrapped workload did not ask for the outcome.
     forced: bool,
     /// Key and version to read back after the unit.
     read_back: Option<(String, u64)>,
-    reading: Option<Reading>,
+    reading: Option<ReadBack>,
 }
 
 /// Stamps all values that are long enough. Returns the stamped fields as bits, and the first one's name.
@@ -185,7 +185,7 @@ fn stamp(record: &mut Record, stamp: Stamp, journal: &mut Journal) -> (u64, Opti
     (bits, first)
 }
 
-impl Client {
+impl ProducerClient {
     /// Records the sampled keys that the next operation writes.
     fn look(&mut self, operation: &mut Operation) {
         let kind = match operation.kind {
@@ -230,7 +230,7 @@ impl Client {
         let place = journal.write(write);
         let key = key.to_owned();
         let item = Item { key, field, stamp: stamped, kind, client, sent, acknowledged: sent };
-        self.pending.push(Pending { place, item });
+        self.pending.push(PendingWrite { place, item });
     }
 
     /// Records the outcome of the sampled writes.
@@ -241,7 +241,7 @@ impl Client {
         let mut journal = self.shared.journal();
         self.read_back = None;
         let single = self.pending.len() == 1;
-        for Pending { place, mut item } in self.pending.drain(..) {
+        for PendingWrite { place, mut item } in self.pending.drain(..) {
             if ok && let Some(write) = place.and_then(|place| journal.writes.get_mut(place)) {
                 write.acknowledged = Some(now);
             }
@@ -279,14 +279,14 @@ impl Client {
         operation.kind = OperationKind::Read;
         operation.key = key;
         operation.fields.all();
-        self.reading = Some(Reading { version, sent: (self.shared.clock)(), end });
+        self.reading = Some(ReadBack { version, sent: (self.shared.clock)(), end });
         Step::Probe
     }
 }
 
-impl ClientWorkload for Client {
+impl ClientWorkload for ProducerClient {
     fn step(&mut self, mut last: Last<'_>, operation: &mut Operation) -> Step {
-        if let Some(Reading { version, sent, end }) = self.reading.take() {
+        if let Some(ReadBack { version, sent, end }) = self.reading.take() {
             if let Last::Outcome(outcome, reply) = &mut last {
                 let answered = (self.shared.clock)();
                 let found = outcome.is_ok();
@@ -381,7 +381,7 @@ mod tests {
         let mut shared = producing(0.5, seed.unwrap());
         shared.read_back = 1.0;
         shared.arm(true);
-        let mut client = Client {
+        let mut client = ProducerClient {
             inner: Box::new(Batch),
             shared: Arc::new(shared),
             number: 0,

@@ -1,8 +1,7 @@
-//! Accumulo by its own Java client, in the driver process of
-//! `drivers/java/accumulo`.
+//! Accumulo by its Java client, in the driver process of `drivers/java/accumulo`.
 //!
-//! Laid out as YCSB does it: the key is the row, a field a qualifier of one
-//! column family.
+//! YCSB's layout: the key is the row, a field is a qualifier of one column
+//! family.
 //!
 //! | verb | Accumulo |
 //! |---|---|
@@ -11,8 +10,8 @@
 //! | scan | Scanner from the row on, rows gathered by the server (WholeRowIterator), fields chosen here |
 //! | delete | flush, Scanner over the row, then a Mutation that deletes each of its columns |
 //!
-//! This module checks the properties and fills in their defaults; what they
-//! do is done in Java.
+//! This module validates the properties and fills in their defaults; the driver applies
+//! them.
 
 use crate::{
     StoreInfo,
@@ -110,7 +109,7 @@ const FOLDER: Property = Property::serval(
      above the program or the working directory.",
 );
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "accumulo",
     aliases: &[
@@ -180,7 +179,7 @@ const JARS: Jars = Jars {
     build: "mvn -f drivers package",
 };
 
-/// What Accumulo's client logs is for its own people; its errors come as
+/// The client's log is for its developers; its errors are in the
 /// messages.
 const QUIET: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
 
@@ -189,10 +188,10 @@ const QUIET: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
 pub struct Accumulo;
 
 impl Accumulo {
-    /// From its properties; starts nothing.
+    /// Reads the properties. Does not start the driver.
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
-        // The driver is given every setting as it holds, in its plainest form.
+        // The driver gets every effective setting in its simplest form.
         let own = settings::OwnBuffer { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
         let properties = &own.of(&mut reader);
         let mut reader = reader.over(properties);
@@ -210,7 +209,7 @@ impl Accumulo {
             }
             settle(property, time.as_millis().to_string());
         }
-        // Accumulo's client looks four times in this time, by a timer of whole
+        // Accumulo's client checks four times in this time, with a timer of whole
         // milliseconds.
         if matches!(reader.duration(&BUFFER_LATENCY).as_millis(), 1..4) {
             reader.fault(&BUFFER_LATENCY, "must be 0, or 4 ms or more");

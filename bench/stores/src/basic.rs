@@ -1,5 +1,5 @@
-//! YCSB's BasicDB: keeps nothing and prints what it is asked, so that one can
-//! see what a workload does.
+//! YCSB's BasicDB: prints each operation and stores nothing, to show what a workload
+//! does.
 
 use crate::StoreInfo;
 use serval_model::{
@@ -41,7 +41,7 @@ const COUNT: Property = Property::ycsb(
 )
 .default("false");
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "basic",
     aliases: &[
@@ -62,7 +62,7 @@ pub const INFO: StoreInfo = StoreInfo {
     properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
 };
 
-/// The verbs that are counted, in the order of YCSB's output.
+/// Verbs that are counted, in the order of YCSB's output.
 const COUNTED: [(OperationKind, &str); 5] = [
     (OperationKind::Read, "READS"),
     (OperationKind::Scan, "SCANS"),
@@ -71,7 +71,7 @@ const COUNTED: [(OperationKind, &str); 5] = [
     (OperationKind::Delete, "DELETES"),
 ];
 
-/// Hashes of the different operations, by verb.
+/// Hashes of the distinct operations, by verb.
 type Seen = Arc<[Mutex<HashSet<u64>>; 5]>;
 
 /// The store.
@@ -84,7 +84,7 @@ pub struct Basic {
 }
 
 impl Basic {
-    /// From its properties.
+    /// Reads the properties.
     pub fn open(properties: &Properties) -> Result<Basic, Faults> {
         let mut reader = Reader::new(properties);
         let (verbose, longest) = (reader.flag(&VERBOSE), reader.duration(&DELAY));
@@ -101,7 +101,7 @@ impl Basic {
     }
 }
 
-/// Prints lines whole, whoever else prints.
+/// Prints whole lines under a lock.
 fn print(lines: &str) -> Outcome {
     match std::io::stdout().lock().write_all(lines.as_bytes()) {
         Ok(()) => Outcome::OK,
@@ -154,19 +154,19 @@ impl Store for Basic {
     }
 }
 
-/// One client's handle.
+/// A client.
 #[derive(Debug)]
 pub struct BasicClient {
     verbose: bool,
     delay: Delay,
     random: SplitMix,
     seen: Option<Seen>,
-    /// The line in the making.
+    /// Buffer of the current line.
     line: String,
 }
 
 impl BasicClient {
-    /// Begins an operation with its line's first words.
+    /// Starts an operation's line.
     fn begin(&mut self, kind: OperationKind, table: &str, key: &str) {
         self.delay.sleep(&mut self.random);
         self.line.clear();
@@ -198,7 +198,7 @@ impl BasicClient {
         self.line.push(']');
     }
 
-    /// Counts the line among the different ones.
+    /// Counts the line if it is a new one.
     fn count(&mut self, kind: OperationKind) {
         if let Some(seen) = &self.seen {
             let mut hasher = DefaultHasher::new();
@@ -250,7 +250,7 @@ impl Client for BasicClient {
         _: &mut Reply,
     ) -> Outcome {
         self.begin(OperationKind::Scan, table, start_key);
-        // Scans of several lengths from one key are one to YCSB.
+        // YCSB counts scans from one key once, whatever their lengths.
         self.count(OperationKind::Scan);
         self.line.push(' ');
         self.line.push_str(&count.to_string());

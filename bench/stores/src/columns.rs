@@ -1,16 +1,15 @@
-//! Statements on YCSB's table of columns, a key and a column a field, as the
-//! stores write them that differ in the quotes around names alone. Texts go
-//! into a buffer that the client keeps.
+//! SQL statements for YCSB's table with a key column and a column per field, for
+//! stores that differ only in the quotes around names. Texts go into the client's
+//! buffer.
 
 use serval_model::{FieldSelection, Record};
 
-/// How names are quoted.
+/// Quote character of identifiers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quotes(pub(crate) char);
 
 impl Quotes {
-    /// Appends a name from outside as SQL takes any name: in quotes, those
-    /// within it doubled.
+    /// Appends a quoted identifier.
     pub(crate) fn name(self, sql: &mut String, name: &str) {
         sql.push(self.0);
         for (index, part) in name.split(self.0).enumerate() {
@@ -22,15 +21,15 @@ impl Quotes {
         sql.push(self.0);
     }
 
-    /// Appends the column of a field: its name in capitals, as YCSB's README
-    /// has it, ASCII's only; both stores take either case for the same.
+    /// Appends the column of a field: its name in ASCII capitals, as in YCSB's
+    /// README. Both stores ignore case.
     pub(crate) fn column(self, sql: &mut String, field: &str) {
         let start = sql.len();
         self.name(sql, field);
         sql[start..].make_ascii_uppercase();
     }
 
-    /// Begins a SELECT of the fields wanted.
+    /// Writes the start of a SELECT of the selected fields.
     ///
     /// All fields are `*`, as in YCSB: the table knows best which it has.
     pub(crate) fn select(self, sql: &mut String, table: &str, fields: &FieldSelection) {
@@ -59,14 +58,14 @@ impl Quotes {
             sql.push_str(" = ?");
         }
         if fields.is_empty() {
-            // SQL must set something; this still tells whether the record is there.
+            // SQL requires an assignment; this one still tells whether the record exists.
             sql.push_str("YCSB_KEY = YCSB_KEY");
         }
         sql.push_str(" WHERE YCSB_KEY = ?");
     }
 
-    /// `INSERT` (or what a store has in its place) of so many rows, the key
-    /// before the fields in each.
+    /// `INSERT`, or a store's variant of it, of several rows, each with the key before
+    /// the fields.
     pub(crate) fn insert<'a>(
         self,
         sql: &mut String,

@@ -1,26 +1,25 @@
-//! fjall, linked in: an embedded key-value engine, a log-structured merge tree
-//! as RocksDB is one, in one folder.
+//! fjall, linked in: an embedded key-value engine in one folder, an LSM tree like
+//! RocksDB.
 //!
 //! | verb | what it is |
 //! |---|---|
 //! | read | `get` |
-//! | update | under the key's lock: `get`, the fields put in, `insert` |
-//! | insert | under the key's lock: `insert`, which replaces what is there |
+//! | update | under the key's lock: `get`, merge of the fields, `insert` |
+//! | insert | under the key's lock: `insert`, which replaces an existing record |
 //! | scan | `range` from the key on: a snapshot, in byte order |
-//! | delete | under the key's lock: `remove`, which does not look |
+//! | delete | under the key's lock: `remove`, which does not check for the record |
 //! | batch of inserts | one write batch under the locks of its keys: all or nothing |
 //!
-//! A table is a keyspace (other engines say column family), a record one value
-//! under its key's bytes, framed as in framed.rs.
+//! A table is a keyspace (a column family in other engines), a record is one value
+//! encoded as in framed.rs.
 //!
-//! fjall itself knows values only, so an update reads and writes the whole
-//! record. Two clients that update different fields of one record must not
-//! lose each other's write: whoever writes a key holds one of 1,024 locks,
-//! chosen by the key's hash, from before the read until the write is in the
-//! engine. Readers take none.
+//! An update reads and writes the whole record. To prevent lost updates of
+//! different fields of a record, a writer holds one of 1,024 locks, chosen by the
+//! key's hash, from before the read until the write is in the engine. Readers take no
+//! lock.
 //!
-//! What an operation costs besides fjall: a lock for writers, and the framing
-//! in a buffer that the client keeps; fjall copies key and value.
+//! Cost besides fjall: a lock for writers, and the encoding into the client's buffer.
+//! fjall copies key and value.
 
 use crate::{StoreInfo, framed, optional};
 use fjall::{
@@ -40,20 +39,20 @@ use std::{
     },
 };
 
-/// Locks for writers: many more than there are clients, so that two who want
-/// different keys seldom wait for each other.
+/// Number of writers' locks: many more than clients, so that writers of different
+/// keys seldom contend.
 const LOCKS: usize = 1024;
 
-/// fjall writes a key's length in 16 bits, and takes no empty one.
+/// fjall stores a key's length in 16 bits, and refuses empty keys.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-/// It writes a value's length in 32 bits.
+/// fjall stores a value's length in 32 bits.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// Of a keyspace's name, whose length is written in 8 bits.
+/// fjall stores the length of a keyspace's name in 8 bits.
 const NAME_BYTES_MAX: usize = u8::MAX as usize;
 
-/// The file by which fjall knows a folder for its own.
+/// File by which fjall recognises its folders.
 const MARKER: &str = "version";
 
 static PATH: Property =
@@ -100,7 +99,7 @@ static WORKERS: Property = Property::serval(
     "Threads that write and merge files. If unset: fjall's own choice, one per processor and at most four.",
 );
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::FJALL.name,
     aliases: optional::FJALL.aliases,
@@ -128,9 +127,9 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// What the properties ask for.
+/// Values of the properties.
 #[derive(Debug)]
-struct Settings {
+struct FjallSettings {
     path: PathBuf,
     durability: &'static str,
     cache_size: u64,
@@ -139,33 +138,33 @@ struct Settings {
     workers: Option<usize>,
 }
 
-/// What all clients share.
-struct Shared {
+/// State that all clients share.
+struct FjallState {
     database: Database,
     locks: Vec<Mutex<()>>,
-    /// A write of the journal has failed: fjall takes no more.
+    /// Whether a write of the journal has failed; fjall then accepts no more writes.
     poisoned: AtomicBool,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for FjallState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("poisoned", &self.poisoned).finish_non_exhaustive()
+        f.debug_struct("FjallState").field("poisoned", &self.poisoned).finish_non_exhaustive()
     }
 }
 
 /// The store.
 #[derive(Debug)]
 pub struct Fjall {
-    settings: Settings,
-    /// `None` until it is first wanted, and again once the clients are gone.
-    shared: Mutex<Option<Arc<Shared>>>,
+    settings: FjallSettings,
+    /// `None` until first used, and again after the last client is closed.
+    shared: Mutex<Option<Arc<FjallState>>>,
 }
 
 impl Fjall {
-    /// A store with these properties. Touches no file.
+    /// Reads the properties. Opens no file.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
-        let settings = Settings {
+        let settings = FjallSettings {
             path: reader.path(&PATH).unwrap_or_default(),
             durability: reader.choice(&DURABILITY),
             cache_size: reader.size(&CACHE_SIZE),
@@ -187,7 +186,7 @@ impl Fjall {
         StoreError::new(format!("{} ({})", INFO.name, self.settings.path.display()), problem)
     }
 
-    /// fjall's refusal, with what to do about the kinds that have a remedy.
+    /// Converts fjall's error, with advice for the kinds that have a remedy.
     fn refused(&self, error: &Error) -> StoreError {
         let remedy = match error {
             Error::Locked => {
@@ -204,12 +203,12 @@ impl Fjall {
         self.error(format!("{}{remedy}", words(error)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<FjallState>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database, opened if it is not open yet.
-    fn shared(&self) -> Result<Arc<Shared>, StoreError> {
+    /// Returns the database; opens it if necessary.
+    fn shared(&self) -> Result<Arc<FjallState>, StoreError> {
         let mut shared = self.lock();
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
@@ -220,11 +219,15 @@ impl Fjall {
         }
         let database = builder.open().map_err(|error| self.refused(&error))?;
         let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Ok(Arc::clone(shared.insert(Arc::new(Shared { database, locks, poisoned: AtomicBool::new(false) }))))
+        Ok(Arc::clone(shared.insert(Arc::new(FjallState {
+            database,
+            locks,
+            poisoned: AtomicBool::new(false),
+        }))))
     }
 
-    /// Refuses folders that are missing or somebody else's, before fjall
-    /// makes its files there.
+    /// Refuses folders that are missing or hold other files, before fjall creates its
+    /// files there.
     fn check_folder(&self, table: &str, purpose: Purpose) -> Result<(), StoreError> {
         let path = &self.settings.path;
         if path.join(MARKER).exists() {
@@ -255,7 +258,7 @@ impl Fjall {
         options
     }
 
-    /// How a write is made durable, beyond what fjall does by itself.
+    /// Durability of writes beyond fjall's own.
     fn persist_mode(&self) -> Option<PersistMode> {
         match self.settings.durability {
             "sync-data" => Some(PersistMode::SyncData),
@@ -291,7 +294,8 @@ impl Store for Fjall {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { path, durability, cache_size, memtable_size, compression, workers } = &self.settings;
+        let FjallSettings { path, durability, cache_size, memtable_size, compression, workers } =
+            &self.settings;
         let path = std::path::absolute(path).unwrap_or(path.clone());
         let workers = workers.map_or_else(|| "fjall's choice".to_owned(), |count| count.to_string());
         [
@@ -327,32 +331,32 @@ impl Store for Fjall {
     }
 }
 
-/// One client's handle.
+/// A client.
 pub struct FjallClient {
-    /// Gone once closed.
-    shared: Option<Arc<Shared>>,
-    /// The table used last; a workload has one.
+    /// `None` once closed.
+    shared: Option<Arc<FjallState>>,
+    /// The table of the last operation; workloads use one.
     table: Option<(String, Keyspace)>,
-    /// What is asked of the journal after a write, if anything.
+    /// How to sync the journal after a write, if at all.
     durability: Option<PersistMode>,
-    /// The value being written.
+    /// Buffer for the value to write.
     frame: Vec<u8>,
-    /// Why no later operation can succeed.
+    /// Why no operation can succeed any more.
     lost: Option<String>,
     name: String,
 }
 
 impl FjallClient {
-    /// Runs a verb with the table's keyspace and says in Serval's words how it
-    /// ended.
+    /// Runs a verb with the table's keyspace and converts its
+    /// result.
     fn run(
         &mut self,
         table: &str,
-        verb: impl FnOnce(&Shared, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
+        verb: impl FnOnce(&FjallState, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
     ) -> Outcome {
         let Some(shared) = &self.shared else { return Outcome::error("the client is closed") };
         if self.table.as_ref().is_none_or(|(name, _)| name != table) {
-            // Asking for one that is not there would make it.
+            // Opening a missing keyspace would create it.
             if !shared.database.keyspace_exists(table) {
                 return Outcome::failed(Status::BadRequest, format!("there is no table '{table}'"));
             }
@@ -370,7 +374,7 @@ impl FjallClient {
         })
     }
 
-    /// Runs a verb that writes one key, under the key's lock, and makes it
+    /// Runs a verb that writes one key under the key's lock, and makes it
     /// durable.
     fn write(
         &mut self,
@@ -382,7 +386,7 @@ impl FjallClient {
         self.run(table, |shared, keyspace, frame| {
             let held = shared.locks[lock_of(key)].lock().unwrap_or_else(PoisonError::into_inner);
             let outcome = verb(keyspace, frame)?;
-            // The disk is waited for by us alone.
+            // The lock is released before waiting for the disk.
             drop(held);
             if outcome.is_ok() {
                 shared.persist(durability)?;
@@ -392,10 +396,10 @@ impl FjallClient {
     }
 }
 
-impl Shared {
+impl FjallState {
     fn persist(&self, durability: Option<PersistMode>) -> Result<(), Error> {
         let Some(mode) = durability else { return Ok(()) };
-        // What has failed once fails for ever.
+        // A failed journal never recovers.
         self.database.persist(mode).inspect_err(|_| self.poisoned.store(true, Ordering::Relaxed))
     }
 }
@@ -478,7 +482,7 @@ impl Client for FjallClient {
                 }
                 batch.insert(keyspace, key.as_str(), frame.as_slice());
             }
-            // Each lock once, in the same order by everybody.
+            // Each lock once, in a global order, to avoid deadlock.
             let mut numbers: Vec<usize> = records.iter().map(|(key, _)| lock_of(key)).collect();
             numbers.sort_unstable();
             numbers.dedup();
@@ -505,12 +509,12 @@ impl Client for FjallClient {
     }
 }
 
-/// Which lock a key's writers hold.
+/// Returns the number of a key's lock.
 fn lock_of(key: &str) -> usize {
     string_hash(key) as u32 as usize % LOCKS
 }
 
-/// Whether there can be a record under the key.
+/// Returns whether a key is valid.
 fn can_be(key: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
@@ -533,7 +537,7 @@ fn put(keyspace: &Keyspace, key: &str, frame: &[u8]) -> Result<Outcome, Error> {
     Ok(Outcome::OK)
 }
 
-/// fjall's failure as an outcome.
+/// Converts fjall's error to an outcome.
 fn failure(error: &Error) -> Outcome {
     let status = match error {
         Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => Status::ServiceUnavailable,

@@ -1,6 +1,6 @@
-//! A record as one value, framed as YCSB's RocksDB binding frames it: for each
-//! field the length of its name (4 bytes, big-endian), the name, the length of
-//! its value (4 bytes, big-endian), the value. Field `a` with value `xy` is
+//! Encoding of a record as one value, as in YCSB's RocksDB binding: for each field, the
+//! length of its name (4 bytes, big-endian), the name, the length of its value (4
+//! bytes, big-endian), the value. Field `a` with value `xy` is
 //! `00 00 00 01 61 00 00 00 02 78 79`.
 
 use serval_model::{FieldSelection, Outcome, Record, Status};
@@ -8,7 +8,7 @@ use serval_model::{FieldSelection, Outcome, Record, Status};
 /// Bytes of a length.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Writes a record over a buffer.
+/// Encodes a record into a buffer, replacing its contents.
 pub(crate) fn encode(frame: &mut Vec<u8>, record: &Record) {
     frame.clear();
     for (name, value) in record.iter() {
@@ -16,29 +16,29 @@ pub(crate) fn encode(frame: &mut Vec<u8>, record: &Record) {
     }
 }
 
-/// Bytes that a record takes.
+/// Returns the encoded length of a record.
 pub(crate) fn size(record: &Record) -> usize {
     record.size() + 2 * LENGTH_BYTES * record.len()
 }
 
-/// Writes the record of a key over a buffer: as it was, with the new fields.
+/// Encodes an updated record into a buffer: the old record with the new fields.
 pub(crate) fn merge(frame: &mut Vec<u8>, key: &[u8], old: &[u8], new: &Record) -> Outcome {
     frame.clear();
-    for field in Fields(old) {
+    for field in FramedFields(old) {
         let Some((name, value)) = field else { return not_ours(key) };
         push(frame, name, new.get(name).unwrap_or(value));
     }
     for (name, value) in new.iter() {
-        if !Fields(old).flatten().any(|(known, _)| known == name) {
+        if !FramedFields(old).flatten().any(|(known, _)| known == name) {
             push(frame, name, value);
         }
     }
     Outcome::OK
 }
 
-/// Copies the fields wanted of a key's value into a record.
+/// Decodes the selected fields of a value into a record.
 pub(crate) fn answer(key: &[u8], value: &[u8], fields: &FieldSelection, record: &mut Record) -> Outcome {
-    for field in Fields(value) {
+    for field in FramedFields(value) {
         match field {
             Some((name, value)) if fields.wants(name) => record.push(name, value),
             Some(_) => {}
@@ -53,8 +53,8 @@ fn not_ours(key: &[u8]) -> Outcome {
     Outcome::failed(Status::UnexpectedState, format!("the value under '{key}' is not framed as a record"))
 }
 
-/// Appends a field. A part whose length does not fit makes the frame longer
-/// than a value of any store may be, so it is refused before it is written.
+/// Appends a field. A length beyond 32 bits exceeds every store's limit on values, so
+/// it never reaches a store.
 fn push(frame: &mut Vec<u8>, name: &str, value: &[u8]) {
     for part in [name.as_bytes(), value] {
         frame.extend_from_slice(&(part.len() as u32).to_be_bytes());
@@ -62,10 +62,10 @@ fn push(frame: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// The fields of a framed value; `None` and then the end where it is not one.
-struct Fields<'a>(&'a [u8]);
+/// Iterator over the fields of an encoded value; yields `None` once if it is invalid.
+struct FramedFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FramedFields<'a> {
     fn part(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.0.split_first_chunk()?;
         let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for FramedFields<'a> {
     type Item = Option<(&'a str, &'a [u8])>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -101,7 +101,7 @@ mod tests {
         encode(&mut frame, &record);
         assert_eq!(size(&record), frame.len());
         assert_eq!(frame, b"\0\0\0\x01a\0\0\0\x02xy\0\0\0\x01b\0\0\0\0");
-        let fields: Vec<_> = Fields(&frame).collect();
+        let fields: Vec<_> = FramedFields(&frame).collect();
         assert_eq!(fields, [Some(("a", &b"xy"[..])), Some(("b", &b""[..]))]);
     }
 
@@ -109,9 +109,9 @@ mod tests {
     fn what_is_no_frame_is_found_out_and_ends() {
         let whole = b"\0\0\0\x01a\0\0\0\x02xy";
         for length in 1..whole.len() {
-            assert_eq!(Fields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
+            assert_eq!(FramedFields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
         }
-        assert_eq!(Fields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
-        assert_eq!(Fields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
+        assert_eq!(FramedFields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
+        assert_eq!(FramedFields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
     }
 }

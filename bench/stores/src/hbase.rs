@@ -1,7 +1,7 @@
-//! HBase by its own Java client, in the driver process of `drivers/java/hbase`.
+//! HBase by its Java client, in the driver process of `drivers/java/hbase`.
 //!
-//! Laid out as YCSB does it: the key is the row, a field a qualifier of one
-//! column family.
+//! YCSB's layout: the key is the row, a field is a qualifier of one column
+//! family.
 //!
 //! | verb | HBase |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | scan | Scan from the row on, a limit and a PageFilter |
 //! | delete | Delete of the row, buffered as puts are |
 //!
-//! This module checks the properties and fills in their defaults; what they
-//! do is done in Java.
+//! This module validates the properties and fills in their defaults; the driver applies
+//! them.
 
 use crate::{
     StoreInfo,
@@ -143,7 +143,7 @@ const FOLDER: Property = Property::serval(
      the program or the working directory.",
 );
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "hbase",
     aliases: &[
@@ -227,7 +227,7 @@ const JARS: Jars = Jars {
     build: "mvn -f drivers package",
 };
 
-/// What HBase's client logs is for its own people; its errors come as
+/// The client's log is for its developers; its errors are in the
 /// messages.
 const QUIET: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
 
@@ -236,10 +236,10 @@ const QUIET: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
 pub struct Hbase;
 
 impl Hbase {
-    /// From its properties; starts nothing.
+    /// Reads the properties. Does not start the driver.
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
-        // The driver is given every setting as it holds, in its plainest form.
+        // The driver gets every effective setting in its simplest form.
         let own = settings::OwnBuffer { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
         let properties = &own.of(&mut reader);
         let mut reader = reader.over(properties);

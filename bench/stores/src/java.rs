@@ -1,5 +1,5 @@
-//! Any binding of YCSB's, hosted by the driver process of `drivers/java`: the
-//! jar and the class are given, and `site.ycsb.DB` is called as YCSB calls it.
+//! Any of YCSB's Java bindings, in the driver process of `drivers/java`, which loads the
+//! given class and calls `site.ycsb.DB` as YCSB does.
 
 use crate::StoreInfo;
 use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
@@ -42,7 +42,7 @@ const FOLDER: Property = Property::serval(
      program or the working directory.",
 );
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "java",
     aliases: &[],
@@ -62,7 +62,7 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// What `drivers/java` is built to.
+/// The driver that `drivers/java` builds.
 const JARS: Jars = Jars {
     property: &FOLDER,
     jar: "serval-java-driver.jar",
@@ -75,7 +75,7 @@ const JARS: Jars = Jars {
 pub struct Java;
 
 impl Java {
-    /// From its properties; starts nothing.
+    /// Reads the properties. Does not start the driver.
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         let class = reader.optional_text(&CLASS).filter(|class| !class.trim().is_empty());
@@ -92,19 +92,19 @@ impl Java {
     }
 }
 
-/// A Java driver's jars, as Maven builds them.
+/// Jars of a Java driver, as Maven builds them.
 pub(crate) struct Jars {
-    /// The property that says where they are.
+    /// Property for their folder.
     pub(crate) property: &'static Property,
-    /// The driver's own; what it needs is in `lib` beside it.
+    /// The driver's jar; its dependencies are in `lib` next to it.
     pub(crate) jar: &'static str,
-    /// Where Maven puts it, from the folder of the sources.
+    /// Maven's output folder, relative to the sources.
     pub(crate) built: &'static str,
     /// The command that builds it.
     pub(crate) build: &'static str,
 }
 
-/// A Java virtual machine to be started with a driver.
+/// Options of the Java virtual machine of a driver.
 #[derive(Debug)]
 pub(crate) struct Machine {
     program: PathBuf,
@@ -113,7 +113,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// From the properties of Java; what is missing is a fault.
+    /// Reads the properties of Java; missing programs are faults.
     pub(crate) fn of(reader: &mut Reader<'_>, jars: &Jars) -> Self {
         let class_path = reader.optional_text(&CLASS_PATH).unwrap_or_default();
         let missing: Vec<&str> = class_path
@@ -138,8 +138,8 @@ impl Machine {
         Machine { program, arguments, class_path: all }
     }
 
-    /// The command that starts a driver. The user's arguments come after ours,
-    /// so that they hold.
+    /// Returns the command that starts a driver. The user's arguments come last, so that
+    /// they take precedence.
     pub(crate) fn command(&self, arguments: &[&str], main: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).args(&self.arguments).arg("-cp").arg(&self.class_path).args(main);
@@ -147,7 +147,7 @@ impl Machine {
     }
 }
 
-/// The java program; a fault if there is none.
+/// Returns the java program; a fault if there is none.
 fn program(reader: &mut Reader<'_>) -> PathBuf {
     let is_there = |path: &PathBuf| path.is_file();
     if let Some(path) = reader.path(&PROGRAM) {
@@ -170,7 +170,7 @@ fn program(reader: &mut Reader<'_>) -> PathBuf {
     })
 }
 
-/// The class path of the driver itself; a fault if it was not built.
+/// Returns the driver's class path; a fault if it was not built.
 fn driver_class_path(reader: &mut Reader<'_>, jars: &Jars) -> OsString {
     let Jars { property, jar, build, .. } = jars;
     let found = match reader.path(property) {
@@ -199,7 +199,7 @@ fn driver_class_path(reader: &mut Reader<'_>, jars: &Jars) -> OsString {
     class_path
 }
 
-/// The driver's folder, beside or above the program or the working directory.
+/// Finds the driver's folder next to or above the program or the working directory.
 fn search(jars: &Jars) -> Option<PathBuf> {
     let starts = [env::current_exe().ok(), env::current_dir().ok()];
     starts.iter().flatten().flat_map(|start| start.ancestors()).find_map(|folder| {

@@ -1,5 +1,5 @@
-//! A record as one JSON object of strings, as YCSB's `postgrenosql` has it.
-//! Shared by the stores that have such a layout.
+//! Encoding of a record as a JSON object of strings, as in YCSB's `postgrenosql`
+//! binding.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serval_model::{Outcome, Record, Status};
@@ -29,17 +29,16 @@ fn string(text: &str, out: &mut Vec<u8>) {
     drop(serde_json::to_writer(out, text));
 }
 
-/// Moves the fields of an object into a record: strings as they are, null as
-/// a field that there is not, anything else as its JSON. Fails on what is no
-/// object.
+/// Parses an object into a record: strings as values, null as a missing field, other
+/// values as their JSON text. Fails if the document is not an object.
 pub(crate) fn read(document: &[u8], record: &mut Record) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(document);
-    reader.deserialize_map(Fields(record))?;
+    reader.deserialize_map(JsonFields(record))?;
     reader.end()
 }
 
-/// What becomes of a record by an update: its fields in their order, changed
-/// or not, then those that it had not.
+/// Applies an update to a record: its fields in their order, then the new
+/// ones.
 #[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
 pub(crate) fn merge(old: &Record, changes: &Record, new: &mut Record) {
     new.clear();
@@ -51,9 +50,9 @@ pub(crate) fn merge(old: &Record, changes: &Record, new: &mut Record) {
     }
 }
 
-struct Fields<'a>(&'a mut Record);
+struct JsonFields<'a>(&'a mut Record);
 
-impl<'de> Visitor<'de> for Fields<'_> {
+impl<'de> Visitor<'de> for JsonFields<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,13 +62,13 @@ impl<'de> Visitor<'de> for Fields<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut name = String::new();
         while map.next_key_seed(Name(&mut name))?.is_some() {
-            map.next_value_seed(Value { name: &name, record: self.0 })?;
+            map.next_value_seed(JsonValue { name: &name, record: self.0 })?;
         }
         Ok(())
     }
 }
 
-/// Puts a name into a buffer, without memory of its own.
+/// Deserializes a name into a buffer, without allocation.
 struct Name<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
@@ -94,19 +93,19 @@ impl Visitor<'_> for Name<'_> {
     }
 }
 
-/// Puts a value into the record.
-struct Value<'a> {
+/// Deserializes a value into the record.
+struct JsonValue<'a> {
     name: &'a str,
     record: &'a mut Record,
 }
 
-impl Value<'_> {
+impl JsonValue<'_> {
     fn other(self, value: &impl fmt::Display) {
         self.record.push(self.name, value.to_string().as_bytes());
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Value<'_> {
+impl<'de> DeserializeSeed<'de> for JsonValue<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -114,7 +113,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_> {
+impl<'de> Visitor<'de> for JsonValue<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

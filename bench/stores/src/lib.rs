@@ -1,8 +1,8 @@
-//! Who is asked: one module a store, behind [`serval_model::Store`].
+//! Bindings of stores: one module per store, each an implementation of
+//! [`serval_model::Store`].
 //!
-//! A store is known by its [`StoreInfo`]; [`open`] hands the store of a name
-//! to a [`Visitor`], which is compiled once a store, so that nothing is
-//! dispatched dynamically on the measured path.
+//! [`StoreInfo`] describes a store. [`open`] passes a store to a [`Visitor`], which is
+//! compiled once per store, so that the measured path has no dynamic dispatch.
 
 pub mod accumulo;
 pub mod basic;
@@ -53,7 +53,7 @@ use serval_model::{
     properties::{Faults, Origin, Properties},
 };
 
-/// Opens the store of this description, as [`open`] does.
+/// Opens the store with this description by [`open`].
 #[derive(Debug, Clone, Copy)]
 pub struct Opener(pub &'static StoreInfo);
 
@@ -67,18 +67,18 @@ impl OpenStore for Opener {
     }
 }
 
-/// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
-/// one and not in the other. A store's module has an `INFO`, and its type an
-/// `open(&Properties) -> Result<Self, Faults>`. A store behind a feature has
-/// its `#[cfg]` here and before its module above, and is among [`OPTIONAL`].
+/// Defines [`STORES`] and [`open`] from one list. A store's module has an `INFO`, and
+/// its type a function `open(&Properties) -> Result<Self, Faults>`. A store behind a
+/// feature has its `#[cfg]` here and at its module above, and an entry in
+/// [`OPTIONAL`].
 macro_rules! stores {
     ($($(#[$condition:meta])* $module:ident :: $store:ident),+ $(,)?) => {
-        /// Every store of this build, in the order in which help lists them.
+        /// All stores of this build, in the order of the help.
         pub const STORES: &[StoreInfo] = &[$($(#[$condition])* $module::INFO),+];
 
-        /// Opens the store of a name or alias with its properties and hands it
-        /// to the visitor. Faults are those of the properties; whether a server
-        /// answers shows when the store is prepared or a client connects.
+        /// Opens the store with a name or alias and passes it to the visitor.
+        /// Reports faults of the properties only: an unreachable server is an
+        /// error of `prepare` or `connect`.
         pub fn open<V: Visitor>(
             name: &str,
             properties: &Properties,
@@ -128,24 +128,23 @@ stores! {
     zookeeper::Zookeeper,
 }
 
-/// The stores that this build could have and has not.
+/// Returns the stores that are not in this build.
 pub fn absent() -> impl Iterator<Item = &'static Optional> {
     OPTIONAL.iter().filter(|optional| !STORES.iter().any(|info| info.name == optional.name))
 }
 
-/// The command that builds a store in.
+/// Returns the command that builds Serval with a store.
 pub fn build_command(optional: &Optional) -> String {
     format!("cargo build --release --features {}", optional.name)
 }
 
-/// The store of a name or alias.
+/// Returns the store with a name or alias.
 pub fn find(name: &str) -> Option<&'static StoreInfo> {
     STORES.iter().find(|info| info.name == name || info.aliases.contains(&name))
 }
 
-/// The store that a command asks for by this name and these properties:
-/// `jdbc` is whichever `db.url` names, and a name of YCSB's that stands for a
-/// way to use a store sets the property that asks for it.
+/// Returns the store for a command's name and properties. `jdbc` is the store of
+/// `db.url`. A name of YCSB's that implies a setting sets it.
 pub fn resolve(name: &str, properties: &mut Properties) -> Result<&'static StoreInfo, Faults> {
     let meant = if jdbc::NAMES.contains(&name) { jdbc::store(properties)? } else { name };
     let info = find(meant).ok_or_else(|| Faults::one(unknown(meant)))?;
@@ -157,17 +156,17 @@ pub fn resolve(name: &str, properties: &mut Properties) -> Result<&'static Store
     Ok(info)
 }
 
-/// Aliases that say more than which store it is: a property and its value.
+/// Aliases that imply a setting: property and value.
 const MEANING: &[(&str, &str, &str)] = &[
     ("postgrenosql", "postgres.layout", "json"),
     ("site.ycsb.postgrenosql.PostgreNoSQLDBClient", "postgres.layout", "json"),
 ];
 
-/// YCSB's names of RocksDB, which Serval does not have.
+/// YCSB's names of RocksDB, for which Serval has no binding.
 const KIN_OF_FJALL: &[&str] = &["rocksdb", "site.ycsb.db.rocksdb.RocksDBClient"];
 
-/// YCSB's bindings of stores that Serval has none for: its name and class.
-/// They run under the store `java`.
+/// YCSB's bindings that Serval lacks, by name and class. They run under the store
+/// `java`.
 const JAVA_ONLY: &[(&str, &str)] = &[
     ("aerospike", "site.ycsb.db.AerospikeClient"),
     ("arangodb", "site.ycsb.db.arangodb.ArangoDBClient"),
@@ -203,9 +202,8 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("voltdb", "site.ycsb.db.voltdb.VoltClient4"),
 ];
 
-/// What to tell someone who named a store that there is not: how to build it
-/// in, or the names that there are, and the nearest one or alias if it is near
-/// enough to be meant.
+/// Returns the message for an unknown store: how to build it in, or the known names
+/// with a suggestion.
 pub fn unknown(name: &str) -> String {
     if jdbc::NAMES.contains(&name) {
         return "the store 'jdbc' is the one that db.url names: postgres, mysql or sqlite".to_owned();
@@ -235,7 +233,7 @@ pub fn unknown(name: &str) -> String {
     }
     let lower = name.to_lowercase();
     let names = STORES.iter().flat_map(|info| std::iter::once(&info.name).chain(info.aliases));
-    // A third of the letters may be wrong; more would suggest any word.
+    // A third of the letters may differ; more would match any word.
     let nearest = names
         .map(|known| (strsim::damerau_levenshtein(&lower, &known.to_lowercase()), known))
         .filter(|(edits, known)| *edits <= (known.chars().count() / 3).max(1))
@@ -266,7 +264,7 @@ mod tests {
     static JAVA_DRIVER: std::sync::LazyLock<tempfile::TempDir> =
         std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
 
-    /// What a store cannot do without.
+    /// Returns a store's required properties.
     fn wanted(info: &StoreInfo) -> Properties {
         let mut properties = Properties::new();
         let settings: &[(&str, &str)] = match info.name {
@@ -319,7 +317,7 @@ mod tests {
     fn a_store_s_properties_carry_its_name_or_ycsbs_and_their_defaults_are_valid() {
         for info in STORES {
             let mut properties = wanted(info);
-            // Those of a write buffer are the same everywhere.
+            // Properties of the write buffer are common to all stores.
             let general =
                 |property: &&&Property| serval_wrappers::settings::PROPERTIES.properties.contains(*property);
             for property in info.properties.properties.iter().filter(|property| !general(property)) {
@@ -353,7 +351,7 @@ mod tests {
                 }
             }
         }
-        // Any other name is what it is, whatever the URL.
+        // The URL does not affect other names.
         assert_eq!(resolved("noop", "jdbc:oracle:thin:@h").as_deref(), Ok("noop"));
         assert!(unknown("jdbc").contains("db.url"));
     }
@@ -384,7 +382,7 @@ mod tests {
         let java = "under the store 'java': --class site.ycsb.db.AerospikeClient --classpath";
         assert!(words("aerospike").contains(java));
         assert!(words("site.ycsb.db.AerospikeClient").contains(java));
-        // No name says two things.
+        // No name has two meanings.
         for (name, class) in JAVA_ONLY {
             assert!(find(name).is_none() && find(class).is_none(), "{name}");
         }

@@ -1,19 +1,18 @@
-//! memcached, with records laid out as YCSB lays them out: a JSON object of
-//! strings under the key `TABLE-KEY`.
+//! memcached, in YCSB's layout: a JSON object of strings under the key
+//! `TABLE-KEY`.
 //!
 //! | verb | meta commands of the text protocol |
 //! |---|---|
-//! | read | mg; the fields wanted are picked here |
-//! | update, `merge` | mg with the item's version, then ms that holds for this version only; again if somebody came between |
-//! | update, `replace` | ms of the fields given, if the item is there |
-//! | insert | ms, if the item is not there |
-//! | scan | cannot: memcached has no order and no list of keys |
+//! | read | mg; the client selects the fields |
+//! | update, `merge` | mg with the item's version, then ms for this version only; repeated if another client wrote in between |
+//! | update, `replace` | ms of the given fields, if the item exists |
+//! | insert | ms, if the item does not exist |
+//! | scan | not implemented: memcached has no order and no list of keys |
 //! | delete | md |
 //!
-//! Of several servers the one of a key is that which the Java client of
-//! YCSB's binding (spymemcached) takes: Java's hash code of `TABLE-KEY`, as an
-//! unsigned number, modulo their number. Nothing goes to another server when
-//! one is down.
+//! With several servers, a key's server is that of the Java client of YCSB's binding
+//! (spymemcached): Java's hash code of `TABLE-KEY`, as an unsigned number, modulo the
+//! number of servers. There is no failover.
 
 use crate::{
     StoreInfo, json, optional,
@@ -36,12 +35,12 @@ use std::{
 };
 use tokio::time;
 
-/// The port of a server whose address has none.
+/// Default port.
 const PORT: u16 = 11211;
 
-/// How often an update is tried whose record another client changes in
-/// between. Each time somebody else has made progress; so many in a row mean
-/// that too many clients write one record.
+/// Maximum attempts of an update whose record another client changes in
+/// between. Each failed attempt is another client's progress; this many in a row
+/// mean that too many clients write one record.
 const UPDATE_ATTEMPTS_MAX: usize = 1000;
 
 const HOSTS: Property = Property::ycsb(
@@ -101,7 +100,7 @@ const READ_BUFFER: Property = Property::ignored("memcached.readBufferSize", "buf
 const SHUTDOWN: Property =
     Property::ignored("memcached.shutdownTimeoutMillis", "a client has no operation in flight when it ends.");
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::MEMCACHED.name,
     aliases: optional::MEMCACHED.aliases,
@@ -145,25 +144,25 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One memcached or several.
 #[derive(Debug)]
 pub struct Memcached {
-    settings: Arc<Settings>,
-    /// What the first server said of itself when the store was prepared.
+    settings: Arc<MemcachedSettings>,
+    /// Facts about the first server, from the preparation of the store.
     facts: Mutex<Vec<(String, String)>>,
 }
 
 #[derive(Debug)]
-struct Settings {
+struct MemcachedSettings {
     addresses: Vec<String>,
     merge: bool,
-    /// The flag of a write that says when the item goes; empty for never.
+    /// Flag of writes for the item TTL; empty for none.
     expiration: String,
-    /// What a server that asks for it is told: user name and password.
+    /// User name and password.
     login: Option<String>,
     timeout: Duration,
     operation_timeout: Option<Duration>,
 }
 
 impl Memcached {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Memcached, Faults> {
         let mut reader = Reader::new(properties);
         let addresses = addresses(&mut reader);
@@ -177,7 +176,7 @@ impl Memcached {
         let operation_timeout =
             reader.given(&OPERATION_TIMEOUT).then(|| above_zero(&mut reader, &OPERATION_TIMEOUT));
         reader.finish()?;
-        let settings = Settings { addresses, merge, expiration, login, timeout, operation_timeout };
+        let settings = MemcachedSettings { addresses, merge, expiration, login, timeout, operation_timeout };
         Ok(Memcached { settings: Arc::new(settings), facts: Mutex::default() })
     }
 }
@@ -227,17 +226,17 @@ fn login(reader: &mut Reader<'_>) -> Option<String> {
     Some(format!("{username} {password}"))
 }
 
-impl Settings {
+impl MemcachedSettings {
     fn error(&self, server: usize, problem: impl Into<String>) -> StoreError {
         StoreError::new(format!("memcached at {}", self.addresses[server]), problem)
     }
 
-    /// Opens a connection and sees that the server answers on it.
+    /// Opens a connection and checks that the server answers.
     async fn connect(&self, server: usize) -> Result<Driver, StoreError> {
         let connecting = async {
             let mut driver = Driver::new(format!("tcp://{}", self.addresses[server])).await?;
             if let Some(login) = &self.login {
-                // An item that is gone at once, for servers that do not ask.
+                // An item that expires at once, for servers without authentication.
                 driver.set("serval", login, Some(-1), None).await?;
             }
             driver.meta_get("serval", false, None, Some(&["v"])).await?;
@@ -255,7 +254,7 @@ impl Settings {
         }
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     fn failed(&self, server: usize, error: &Error) -> StoreError {
         let words = words(error);
         let advice = match (Cause::of(error), error) {
@@ -270,7 +269,7 @@ impl Settings {
     }
 }
 
-/// The server's own words, or the cause that the driver knows.
+/// Returns the server's message, or the driver's cause.
 fn words(error: &Error) -> String {
     match error {
         Error::Protocol(Said::Error(ErrorKind::Client(said) | ErrorKind::Server(said))) => said.clone(),
@@ -302,7 +301,7 @@ impl Store for Memcached {
                 let mut driver = settings.connect(server).await?;
                 if server == 0 {
                     let stats = time::timeout(settings.timeout, driver.stats()).await;
-                    // A proxy may have none; nothing depends on them.
+                    // A proxy may have none; they are optional.
                     let stats = stats.ok().and_then(Result::ok).unwrap_or_default();
                     for name in ["version", "threads", "limit_maxbytes"] {
                         facts.extend(stats.get(name).map(|value| (name.to_owned(), value.trim().to_owned())));
@@ -334,7 +333,7 @@ impl Store for Memcached {
         let settings = &self.settings;
         let mut links = Vec::with_capacity(settings.addresses.len());
         for server in 0..settings.addresses.len() {
-            let opener = Opener { settings: Arc::clone(settings), server };
+            let opener = MemcachedConnector { settings: Arc::clone(settings), server };
             links.push(Reconnecting::connect(opener).await?);
         }
         Ok(MemcachedClient {
@@ -348,20 +347,20 @@ impl Store for Memcached {
     }
 }
 
-/// Which of so many servers has a key: what spymemcached's ArrayModNodeLocator
-/// says with its native hash.
+/// Returns the number of a key's server, as spymemcached's ArrayModNodeLocator with its
+/// native hash.
 fn server_of(key: &str, servers: usize) -> usize {
-    // Without a hash and a division for the one server that most have.
+    // A single server, the usual case, needs no hash.
     if servers == 1 { 0 } else { string_hash(key) as u32 as usize % servers }
 }
 
-/// Opens connections of clients to one server.
-struct Opener {
-    settings: Arc<Settings>,
+/// Opens clients' connections to one server.
+struct MemcachedConnector {
+    settings: Arc<MemcachedSettings>,
     server: usize,
 }
 
-impl Connector for Opener {
+impl Connector for MemcachedConnector {
     type Connection = Driver;
     type Error = Error;
 
@@ -389,17 +388,17 @@ impl Connector for Opener {
 
 /// One client with its connections.
 pub struct MemcachedClient {
-    settings: Arc<Settings>,
-    links: Vec<Reconnecting<Opener>>,
-    /// The table and key of the operation, as the server knows them.
+    settings: Arc<MemcachedSettings>,
+    links: Vec<Reconnecting<MemcachedConnector>>,
+    /// The server's key for the operation's table and key.
     key: String,
     document: Vec<u8>,
-    /// A record as it is, and as it is to be.
+    /// The old and the new record.
     old: Record,
     new: Record,
 }
 
-/// Tells an answer that an operation may expect from an error.
+/// Separates expected refusals from errors.
 fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Said>, Error> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -408,7 +407,7 @@ fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Said>, Error> {
     }
 }
 
-/// What the server says in its `CLIENT_ERROR` and `SERVER_ERROR`.
+/// The server's message of a `CLIENT_ERROR` or `SERVER_ERROR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     NoLogin,
@@ -418,7 +417,7 @@ enum Cause {
 }
 
 impl Cause {
-    /// The text protocol has no codes below these two, only words for people.
+    /// Classifies it by its text: the protocol has no codes besides these two.
     fn of(error: &Error) -> Option<Cause> {
         let Error::Protocol(Said::Error(kind)) = error else { return None };
         match kind {
@@ -439,7 +438,7 @@ impl Cause {
     }
 }
 
-/// The outcome of an error, and what becomes of its connection.
+/// Converts an error to an outcome and the fate of its connection.
 fn failure(error: &Error) -> Failure {
     let cause = Cause::of(error);
     let status = match error {
@@ -464,7 +463,7 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-/// Moves a record's document into a record.
+/// Parses a document into a record.
 fn take(item: MetaValue, record: &mut Record) -> Result<(), Outcome> {
     let document = item.data.unwrap_or_default();
     json::read(&document, record).map_err(|error| {
@@ -478,7 +477,7 @@ fn take(item: MetaValue, record: &mut Record) -> Result<(), Outcome> {
 }
 
 impl MemcachedClient {
-    /// Does something with a key on its server's connection.
+    /// Runs a function with a key on its server's connection.
     async fn with_key<T>(
         &mut self,
         table: &str,
@@ -499,7 +498,7 @@ impl MemcachedClient {
         self.with_key(table, key, work).await?.ok().flatten().ok_or(Outcome::NOT_FOUND)
     }
 
-    /// Writes the document under a key, in a mode or for a version.
+    /// Writes the document under a key, with a mode or for a version.
     async fn set(&mut self, table: &str, key: &str, how: &str) -> Result<Result<(), Said>, Outcome> {
         let settings = Arc::clone(&self.settings);
         let document = std::mem::take(&mut self.document);
@@ -524,7 +523,7 @@ impl MemcachedClient {
             json::write(&self.new, &mut self.document)?;
             match self.set(table, key, &format!("C{version}")).await? {
                 Ok(()) => return Ok(Outcome::OK),
-                // Somebody else has changed it.
+                // Another client has changed it.
                 Err(Said::Exists) => {}
                 Err(_) => return Ok(Outcome::NOT_FOUND),
             }
@@ -625,8 +624,8 @@ mod tests {
 
     #[test]
     fn a_key_is_on_the_server_where_spymemcached_has_it() {
-        // As version 2.11.4 says, which YCSB uses; the first and the last hash
-        // to negative numbers.
+        // From version 2.11.4, which YCSB uses; the first and the last hash are
+        // negative.
         for (key, of_3, of_4) in [
             ("dustin", 0, 3),
             ("x", 0, 0),

@@ -1,17 +1,13 @@
-//! An ordered map in this process, shared by all clients: a store that
-//! answers truly and needs no server. It is the model that other stores are
-//! compared with, and with a delay a stand-in for a server of known speed.
+//! An ordered map in this process, shared by all clients. It is the reference for other
+//! stores, and with a delay a substitute for a server of known speed.
 //!
-//! A table is a lock-free skip list (crossbeam's) from key to record, each
-//! record behind a lock of its own. A `RwLock<BTreeMap>` would be less code
-//! to depend on, but every insert would stop every reader, and every read
-//! would write the one lock word that all cores share; here two clients meet
-//! only on the same record. Sharding by hash would lose the key order that
-//! scans need.
+//! A table is a lock-free skip list (crossbeam's) from key to record, with a lock per
+//! record, so clients contend only for the same record. With a `RwLock<BTreeMap>`,
+//! inserts would block all readers, and each read would write the lock word that all
+//! cores share. Shards by hash would lose the key order that scans need.
 //!
-//! Every verb is atomic for one record. A scan is not a snapshot: it sees
-//! each record whole, but inserts and deletes during the scan may or may not
-//! show.
+//! Every verb is atomic for one record. A scan is not a snapshot: it sees each record
+//! whole, but may or may not see concurrent inserts and deletes.
 
 use crate::StoreInfo;
 use crossbeam_skiplist::SkipMap;
@@ -45,7 +41,7 @@ static DISTRIBUTION: Property = Property::serval(
 )
 .default("constant");
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "memory",
     aliases: &[],
@@ -68,8 +64,8 @@ type Rows = SkipMap<Box<str>, Row>;
 #[derive(Debug)]
 struct Row {
     record: RwLock<Record>,
-    /// Somebody has deleted it. Of two who remove it at the same time the skip list
-    /// (0.1.3) gives it to both.
+    /// Whether it was deleted. The skip list (0.1.3) reports success to two concurrent
+    /// removers.
     is_deleted: AtomicBool,
 }
 
@@ -81,7 +77,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty store with the delay that the properties ask for.
+    /// Returns an empty store with the delay of the properties.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
         let mean = reader.duration(&DELAY);
@@ -142,24 +138,24 @@ impl Store for Memory {
     }
 }
 
-/// One client's handle.
+/// A client.
 #[derive(Debug)]
 pub struct MemoryClient {
     tables: Arc<Mutex<HashMap<String, Arc<Rows>>>>,
-    /// The table used last, so that an operation need not take the lock on
-    /// the list of tables.
+    /// The table of the last operation, to avoid the lock on the list of
+    /// tables.
     name: String,
     rows: Option<Arc<Rows>>,
-    /// Where an update builds the record that replaces the old one; the old
-    /// one's memory serves the next update.
+    /// Buffer in which an update builds the new record; it is swapped with the old
+    /// one.
     merged: Record,
     delay: Delay,
     random: SplitMix,
 }
 
 impl MemoryClient {
-    /// Begins an operation: sleeps its delay and finds its table, made if it
-    /// is not there.
+    /// Starts an operation: sleeps for its delay, and finds or creates its
+    /// table.
     fn begin(&mut self, table: &str) -> &Rows {
         self.delay.sleep(&mut self.random);
         if self.name != table {
@@ -234,7 +230,7 @@ impl Client for MemoryClient {
     }
 }
 
-/// Writes over `to`; unlike `clone_from`, in the memory that it has.
+/// Copies into `to`; unlike `clone_from`, reuses its memory.
 fn copy(from: &Record, to: &mut Record) {
     to.clear();
     for (name, value) in from.iter() {
@@ -242,7 +238,7 @@ fn copy(from: &Record, to: &mut Record) {
     }
 }
 
-/// Writes the old record with the new fields over `merged`.
+/// Merges the old record and the new fields into `merged`.
 fn merge(old: &Record, new: &Record, merged: &mut Record) {
     merged.clear();
     for (name, value) in old.iter() {
@@ -255,7 +251,7 @@ fn merge(old: &Record, new: &Record, merged: &mut Record) {
     }
 }
 
-/// Adds a record to the reply, the fields wanted of it.
+/// Adds a record's selected fields to the reply.
 fn answer(record: &RwLock<Record>, fields: &FieldSelection, reply: &mut Reply) {
     let record = record.read().unwrap_or_else(PoisonError::into_inner);
     let answer = reply.begin_record();
@@ -270,17 +266,17 @@ fn answer(record: &RwLock<Record>, fields: &FieldSelection, reply: &mut Reply) {
     }
 }
 
-/// Writes a record, new or in place of the one that is there.
+/// Inserts or replaces a record.
 ///
-/// In place, rather than by the skip list's own insert: that removes the old
-/// row before it adds the new one, and a reader in between would miss a
-/// record that was never deleted.
+/// Replaces in place: the skip list's own insert removes the old row before it adds
+/// the new one, so a concurrent reader would miss a record that was never
+/// deleted.
 fn put(rows: &Rows, key: &str, record: &Record) {
     if let Some(row) = rows.get(key) {
         copy(record, &mut row.value().record.write().unwrap_or_else(PoisonError::into_inner));
     } else {
-        // Another insert of this key may come first and win; the two are
-        // simultaneous, so that is as good an order as the other.
+        // A concurrent insert of this key may win; either order is
+        // valid.
         let row = Row { record: RwLock::new(record.clone()), is_deleted: AtomicBool::new(false) };
         rows.get_or_insert(key.into(), row);
     }

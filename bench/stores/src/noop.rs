@@ -1,6 +1,5 @@
-//! The store that does nothing, at once: what is left in the results is the
-//! client itself. `serval run noop` gives the ceiling that no store's
-//! throughput can pass on this machine.
+//! A store that does nothing, to measure the client itself: `serval run noop` gives the
+//! highest throughput that this machine's client can generate.
 
 use crate::StoreInfo;
 use serval_model::{
@@ -8,7 +7,7 @@ use serval_model::{
     properties::{Faults, Properties, Table},
 };
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "noop",
     aliases: &[],
@@ -28,7 +27,7 @@ pub const INFO: StoreInfo = StoreInfo {
 pub struct Noop;
 
 impl Noop {
-    /// There is nothing to open and no property to be wrong.
+    /// Opens the store; it has no properties.
     pub fn open(_: &Properties) -> Result<Self, Faults> {
         Ok(Noop)
     }
@@ -55,7 +54,7 @@ impl Store for Noop {
     }
 }
 
-/// One client's handle.
+/// A client.
 #[derive(Debug)]
 pub struct NoopClient;
 

@@ -1,22 +1,21 @@
-//! The stores behind features: what people are told of one that is not in
-//! their build. A store's own `INFO` takes its name, aliases and summary from
-//! here, so that both say the same.
+//! Stores behind features, with what messages need if the store is not in the
+//! build. A store's own `INFO` takes its name, aliases and summary from here.
 
-/// A store that is in a build only if asked for.
+/// A store behind a feature.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional {
-    /// The name on the command line, and of the feature that brings it; the
-    /// feature `full` brings all.
+    /// Name on the command line, and of its feature; the feature `full` enables
+    /// all.
     pub name: &'static str,
     /// Other names.
     pub aliases: &'static [&'static str],
     /// One line.
     pub summary: &'static str,
-    /// What its build wants besides Rust and a C compiler; empty for nothing.
+    /// Build requirements besides Rust and a C compiler; empty for none.
     pub wants: &'static str,
 }
 
-/// All of them, whether in this build or not.
+/// All stores behind features, in this build or not.
 pub const OPTIONAL: &[Optional] =
     &[CASSANDRA, ETCD, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST, ZOOKEEPER];
 

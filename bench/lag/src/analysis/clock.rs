@@ -51,7 +51,7 @@ pub(crate) struct Moment {
 
 /// Three-valued truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum Certainty {
     Yes,
     No,
     Open,
@@ -91,14 +91,14 @@ impl Moment {
     }
 
     /// Returns whether this was before the other, or at the same time.
-    pub(crate) fn before(self, other: Moment) -> Known {
+    pub(crate) fn before(self, other: Moment) -> Certainty {
         let (error, span) = (self.error_to(other), self.span_to(other) as f64);
         if span >= error {
-            Known::Yes
+            Certainty::Yes
         } else if span < -error {
-            Known::No
+            Certainty::No
         } else {
-            Known::Open
+            Certainty::Open
         }
     }
 
@@ -121,15 +121,15 @@ mod tests {
         let offsets = vec![Offset { at: 1000, ahead: 500.0, error: 10.0, drift: 0.0 }];
         let (a, b) = (PartClock::Common, PartClock::Known(offsets));
         let (x, y) = (a.moment(0, 500), b.moment(1, 1005));
-        assert_eq!((x.span_to(y), x.before(y), y.before(x)), (5, Known::Open, Known::Open));
+        assert_eq!((x.span_to(y), x.before(y), y.before(x)), (5, Certainty::Open, Certainty::Open));
         let z = b.moment(1, 1010);
         assert_eq!(
             (x.before(z), z.before(x), y.before(z), z.before(y)),
-            (Known::Yes, Known::Open, Known::Yes, Known::No)
+            (Certainty::Yes, Certainty::Open, Certainty::Yes, Certainty::No)
         );
         let nothing = PartClock::Unknown.moment(2, 1);
-        assert_eq!((nothing.before(x), x.before(nothing)), (Known::Open, Known::Open));
-        assert_eq!(nothing.before(PartClock::Unknown.moment(2, 2)), Known::Yes);
+        assert_eq!((nothing.before(x), x.before(nothing)), (Certainty::Open, Certainty::Open));
+        assert_eq!(nothing.before(PartClock::Unknown.moment(2, 2)), Certainty::Yes);
     }
 
     #[test]

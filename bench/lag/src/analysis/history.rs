@@ -2,7 +2,7 @@
 
 use super::{
     Part,
-    clock::{Known, Moment, PartClock},
+    clock::{Certainty, Moment, PartClock},
 };
 use crate::{
     journal::{FIELDS_MAX, Names, WriteKind},
@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 /// A write.
 #[derive(Debug)]
-pub(super) struct Version {
+pub(super) struct WrittenVersion {
     pub(super) kind: WriteKind,
     /// Bits of the written fields, by their numbers in the history.
     pub(super) fields: u64,
@@ -26,7 +26,7 @@ pub(super) struct Version {
 
 /// What a read saw in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FieldState {
     /// The value before all versions.
     Initial,
     /// This version.
@@ -37,7 +37,7 @@ pub(super) enum State {
 
 /// The versions of one key.
 #[derive(Debug, Default)]
-pub(super) struct Key {
+pub(super) struct KeyHistory {
     /// Versions by field, in order of sending. Deletes are in all lists.
     pub(super) by_field: Vec<(u8, Vec<usize>)>,
     /// The overlaps of each version, in the same order.
@@ -61,8 +61,8 @@ struct Overlap {
 /// All versions of all keys.
 #[derive(Debug)]
 pub(super) struct History<'a> {
-    pub(super) versions: Vec<Version>,
-    pub(super) keys: HashMap<&'a str, Key>,
+    pub(super) versions: Vec<WrittenVersion>,
+    pub(super) keys: HashMap<&'a str, KeyHistory>,
     by_stamp: HashMap<Stamp, usize>,
     fields: Names,
     /// Writers with a complete journal.
@@ -80,7 +80,7 @@ pub(super) struct History<'a> {
 
 /// Returns the overlaps of each of a field's versions; an empty list if their clocks cannot be
 /// compared, for they have no order then.
-fn overlaps(versions: &[Version], of_field: &[usize]) -> Vec<Overlap> {
+fn overlaps(versions: &[WrittenVersion], of_field: &[usize]) -> Vec<Overlap> {
     let processes: HashSet<usize> = of_field.iter().map(|place| versions[*place].session.0).collect();
     if processes.len() > 1 && of_field.iter().any(|place| versions[*place].sent.error.is_infinite()) {
         return Vec::new();
@@ -96,7 +96,7 @@ fn overlaps(versions: &[Version], of_field: &[usize]) -> Vec<Overlap> {
         }
     }
     let mut after = false;
-    let mut next: Option<&Version> = None;
+    let mut next: Option<&WrittenVersion> = None;
     for (place, overlap) in of_field.iter().zip(&mut all).rev() {
         let version = &versions[*place];
         after |=
@@ -138,7 +138,7 @@ impl<'a> History<'a> {
                 let fields = (0..FIELDS_MAX as u32).filter(|field| write.fields >> field & 1 == 1);
                 let names = fields.filter_map(|field| journal.fields.name(field));
                 let fields = names.fold(0, |bits, name| bits | history.bit(name));
-                let version = Version {
+                let version = WrittenVersion {
                     kind: write.kind,
                     fields,
                     session: (number, write.client),
@@ -161,7 +161,7 @@ impl<'a> History<'a> {
                 (*clocks.entry(item.stamp.writer).or_insert(next), &PartClock::Unknown)
             });
             let fields = history.bit(&item.field);
-            let version = Version {
+            let version = WrittenVersion {
                 kind: item.kind,
                 fields,
                 session: (number, item.client),
@@ -194,7 +194,7 @@ impl<'a> History<'a> {
         1 << self.fields.number(name)
     }
 
-    fn add(&mut self, key: &'a str, stamp: Stamp, version: Version) {
+    fn add(&mut self, key: &'a str, stamp: Stamp, version: WrittenVersion) {
         let place = self.versions.len();
         for moment in [Some(version.sent), version.acknowledged].into_iter().flatten() {
             if moment.error.is_finite() {
@@ -233,10 +233,11 @@ impl<'a> History<'a> {
         let Some(key) = self.keys.get(key) else { return false };
         let of_field = key.by_field.iter().zip(&key.overlaps).find(|((number, _), _)| *number == field);
         let Some(((_, of_field), overlaps)) = of_field else { return false };
-        let may_come_after = |other: usize| self.precedes(State::Version(other), place) != Known::Yes;
+        let may_come_after =
+            |other: usize| self.precedes(FieldState::Version(other), place) != Certainty::Yes;
         if overlaps.is_empty() {
             let written = &self.versions[place];
-            let recognised = |version: &Version| {
+            let recognised = |version: &WrittenVersion| {
                 version.session.0 == written.session.0
                     && version.number > written.number
                     && version.kind != WriteKind::Delete
@@ -281,26 +282,26 @@ impl<'a> History<'a> {
     }
 
     /// What a stamp that was read is.
-    pub(super) fn state(&self, stamp: Stamp) -> State {
+    pub(super) fn state(&self, stamp: Stamp) -> FieldState {
         match self.version(stamp) {
-            Some(place) => State::Version(place),
+            Some(place) => FieldState::Version(place),
             // Of an earlier run, whose records these were.
-            None if stamp.writer < self.first_writer => State::Initial,
+            None if stamp.writer < self.first_writer => FieldState::Initial,
             // A value may look like a stamp by chance: there is no such version.
-            None if self.complete && self.writers.contains(&stamp.writer) => State::Initial,
-            None => State::Unknown,
+            None if self.complete && self.writers.contains(&stamp.writer) => FieldState::Initial,
+            None => FieldState::Unknown,
         }
     }
 
     /// Whether a state was over before a version was written.
-    pub(super) fn precedes(&self, state: State, version: usize) -> Known {
+    pub(super) fn precedes(&self, state: FieldState, version: usize) -> Certainty {
         match state {
-            State::Initial => Known::Yes,
-            State::Unknown => Known::Open,
-            State::Version(place) if place == version => Known::No,
+            FieldState::Initial => Certainty::Yes,
+            FieldState::Unknown => Certainty::Open,
+            FieldState::Version(place) if place == version => Certainty::No,
             // What was never acknowledged may come at any time.
-            State::Version(place) => match self.versions[place].acknowledged {
-                None => Known::No,
+            FieldState::Version(place) => match self.versions[place].acknowledged {
+                None => Certainty::No,
                 Some(acknowledged) => acknowledged.before(self.versions[version].sent),
             },
         }
@@ -321,7 +322,7 @@ mod tests {
             let recognised = version.session.0 == written.session.0
                 && version.number > written.number
                 && version.kind != WriteKind::Delete;
-            !recognised && history.precedes(State::Version(other), place) != Known::Yes
+            !recognised && history.precedes(FieldState::Version(other), place) != Certainty::Yes
         })
     }
 

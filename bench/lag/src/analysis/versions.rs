@@ -4,8 +4,8 @@
 
 use super::{
     PERCENTILES, Part,
-    clock::{Known, Moment},
-    history::{History, Key, State},
+    clock::{Certainty, Moment},
+    history::{FieldState, History, KeyHistory},
 };
 use crate::journal::{Journal, Read, WriteKind};
 use serval_measure::histogram::Histogram;
@@ -20,8 +20,8 @@ pub const BEHIND_MAX: u64 = 1000;
 
 /// A read compared with its key's history.
 struct Sight {
-    /// State of each field that has versions.
-    states: Vec<(u8, State)>,
+    /// FieldState of each field that has versions.
+    states: Vec<(u8, FieldState)>,
     /// Versions that it should have seen.
     missing: Vec<usize>,
     /// Whether there may be more missing versions.
@@ -31,25 +31,25 @@ struct Sight {
 /// Returns what a read saw in the fields that have versions.
 fn states(
     history: &History<'_>,
-    key: &Key,
+    key: &KeyHistory,
     journal: &Journal,
     read: &Read,
     answered: Moment,
-) -> Vec<(u8, State)> {
+) -> Vec<(u8, FieldState)> {
     // A missing record never existed or was deleted. In the store's favour, assume the last
     // delete that had been sent.
     let nothing = match read.there {
-        true if history.stamped => State::Initial,
+        true if history.stamped => FieldState::Initial,
         // The value may have been too short for a stamp.
-        true => State::Unknown,
+        true => FieldState::Unknown,
         false => {
             let begun = key.deletes.iter().copied();
-            let begun = begun.filter(|place| history.versions[*place].sent.before(answered) != Known::No);
+            let begun = begun.filter(|place| history.versions[*place].sent.before(answered) != Certainty::No);
             let last = begun.max_by_key(|place| history.versions[*place].sent.at);
-            last.map_or(State::Initial, State::Version)
+            last.map_or(FieldState::Initial, FieldState::Version)
         }
     };
-    let mut states: Vec<(u8, State)> = key.by_field.iter().map(|(field, _)| (*field, nothing)).collect();
+    let mut states: Vec<(u8, FieldState)> = key.by_field.iter().map(|(field, _)| (*field, nothing)).collect();
     for (field, stamp) in &read.seen {
         let number = journal.fields.name(u32::from(*field)).and_then(|name| history.field(name));
         if let Some((_, state)) = states.iter_mut().find(|(field, _)| Some(*field) == number) {
@@ -60,17 +60,17 @@ fn states(
 }
 
 /// Compares a read with the versions that it should have seen.
-fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment) -> Sight {
+fn look(history: &History<'_>, key: &KeyHistory, states: Vec<(u8, FieldState)>, sent: Moment) -> Sight {
     let mut sight = Sight { states, missing: Vec::new(), open: !history.whole };
     let slack = (2.0 * history.error + if sent.error.is_finite() { sent.error } else { 0.0 }) as i64;
     for ((_, state), (_, versions)) in sight.states.iter().zip(&key.by_field) {
         let from = match state {
-            State::Initial => 0,
-            State::Unknown => {
+            FieldState::Initial => 0,
+            FieldState::Unknown => {
                 sight.open = true;
                 continue;
             }
-            State::Version(place) => match history.versions[*place].acknowledged {
+            FieldState::Version(place) => match history.versions[*place].acknowledged {
                 None => continue,
                 Some(acknowledged) => versions.partition_point(|place| {
                     history.versions[*place].sent.at < acknowledged.at.saturating_sub(slack)
@@ -89,8 +89,8 @@ fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment
             }
             let Some(acknowledged) = version.acknowledged else { continue };
             match (history.precedes(*state, *place), acknowledged.before(sent)) {
-                (Known::Yes, Known::Yes) => sight.missing.push(*place),
-                (Known::No, _) | (_, Known::No) => {}
+                (Certainty::Yes, Certainty::Yes) => sight.missing.push(*place),
+                (Certainty::No, _) | (_, Certainty::No) => {}
                 _ => sight.open = true,
             }
         }
@@ -101,23 +101,23 @@ fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment
     sight
 }
 
-fn count(violations: &mut Violations, verdict: Known) {
+fn count(violations: &mut Violations, verdict: Certainty) {
     match verdict {
-        Known::Yes => {
+        Certainty::Yes => {
             violations.checked += 1;
             violations.violations += 1;
         }
-        Known::No => violations.checked += 1,
-        Known::Open => violations.undecided += 1,
+        Certainty::No => violations.checked += 1,
+        Certainty::Open => violations.undecided += 1,
     }
 }
 
 /// Returns yes if any is, otherwise open if any is.
-fn any(verdicts: impl Iterator<Item = Known>) -> Known {
-    verdicts.fold(Known::No, |sum, verdict| match (sum, verdict) {
-        (Known::Yes, _) | (_, Known::Yes) => Known::Yes,
-        (Known::Open, _) | (_, Known::Open) => Known::Open,
-        _ => Known::No,
+fn any(verdicts: impl Iterator<Item = Certainty>) -> Certainty {
+    verdicts.fold(Certainty::No, |sum, verdict| match (sum, verdict) {
+        (Certainty::Yes, _) | (_, Certainty::Yes) => Certainty::Yes,
+        (Certainty::Open, _) | (_, Certainty::Open) => Certainty::Open,
+        _ => Certainty::No,
     })
 }
 
@@ -144,7 +144,7 @@ impl<'a> Judge<'a> {
         let mut keys: HashMap<&str, ()> = HashMap::new();
         for (number, part) in parts.iter().enumerate() {
             // The state of each field that each consumer saw last, by key.
-            let mut seen: HashMap<(u32, u32), Vec<(u8, State)>> = HashMap::new();
+            let mut seen: HashMap<(u32, u32), Vec<(u8, FieldState)>> = HashMap::new();
             for read in &part.journal.reads {
                 let Some(name) = part.journal.keys.name(read.key) else { continue };
                 let Some(key) = history.keys.get(name) else { continue };
@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Checks a client's read of its own write.
-    fn own(&mut self, writer: u64, version: u64, states: &[(u8, State)]) {
+    fn own(&mut self, writer: u64, version: u64, states: &[(u8, FieldState)]) {
         let Some(place) = self.history.version(crate::stamp::Stamp { writer, version }) else { return };
         let fields = self.history.versions[place].fields;
         let of_it = states.iter().filter(|(field, _)| fields >> field & 1 == 1);
@@ -202,23 +202,23 @@ impl<'a> Judge<'a> {
     /// of the same client.
     fn against_earlier(
         &mut self,
-        earlier: &mut Vec<(u8, State)>,
-        states: &[(u8, State)],
+        earlier: &mut Vec<(u8, FieldState)>,
+        states: &[(u8, FieldState)],
         there: bool,
     ) -> bool {
         let history = self.history;
         let mut went_back = false;
-        if earlier.iter().any(|(_, state)| *state != State::Initial) {
+        if earlier.iter().any(|(_, state)| *state != FieldState::Initial) {
             let mut verdicts = Vec::new();
             for (field, before) in &*earlier {
                 let now = states.iter().find(|(other, _)| other == field).map(|(_, state)| *state);
-                if *before == State::Unknown {
-                    verdicts.push(Known::Open);
+                if *before == FieldState::Unknown {
+                    verdicts.push(Certainty::Open);
                 }
-                let (Some(now), State::Version(before)) = (now, *before) else { continue };
+                let (Some(now), FieldState::Version(before)) = (now, *before) else { continue };
                 let verdict = history.precedes(now, before);
                 verdicts.push(verdict);
-                went_back |= verdict == Known::Yes
+                went_back |= verdict == Certainty::Yes
                     && seen_version(history, now)
                         .is_some_and(|now| history.versions[now].session == history.versions[before].session);
             }
@@ -226,12 +226,12 @@ impl<'a> Judge<'a> {
         }
         // Which delete it was that was seen is a guess: nothing is held against it later.
         if there {
-            let newest = |(field, now): &(u8, State)| {
+            let newest = |(field, now): &(u8, FieldState)| {
                 let before = earlier.iter().find(|(other, _)| other == field).map(|(_, state)| *state);
                 match before {
                     // What it has gone back from it has seen all the same.
-                    Some(State::Version(before)) if history.precedes(*now, before) == Known::Yes => {
-                        (*field, State::Version(before))
+                    Some(FieldState::Version(before)) if history.precedes(*now, before) == Certainty::Yes => {
+                        (*field, FieldState::Version(before))
                     }
                     _ => (*field, *now),
                 }
@@ -255,17 +255,17 @@ impl<'a> Judge<'a> {
             || sight.missing.iter().any(|missing| {
                 versions.iter().any(|seen| {
                     session(*seen) == session(*missing)
-                        && history.precedes(State::Version(*missing), *seen) == Known::Yes
+                        && history.precedes(FieldState::Version(*missing), *seen) == Certainty::Yes
                 })
             });
-        let kept = if sight.open { Known::Open } else { Known::No };
-        count(&mut self.result.monotonic_writes, if out_of_order { Known::Yes } else { kept });
+        let kept = if sight.open { Certainty::Open } else { Certainty::No };
+        count(&mut self.result.monotonic_writes, if out_of_order { Certainty::Yes } else { kept });
     }
 }
 
-fn seen_version(history: &History<'_>, state: State) -> Option<usize> {
+fn seen_version(history: &History<'_>, state: FieldState) -> Option<usize> {
     match state {
-        State::Version(place) if history.versions[place].kind != WriteKind::Delete => Some(place),
+        FieldState::Version(place) if history.versions[place].kind != WriteKind::Delete => Some(place),
         _ => None,
     }
 }

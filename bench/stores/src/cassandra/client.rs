@@ -1,8 +1,8 @@
-//! One client's verbs.
+//! A client and its verbs.
 
 use super::{
     Columns, KEY,
-    link::{Access, Opener, qualified},
+    link::{Access, CassandraConnector, qualified},
     quote,
 };
 use crate::reconnecting::Reconnecting;
@@ -21,17 +21,17 @@ use std::sync::Arc;
 /// One client of a cluster.
 #[derive(Debug)]
 pub struct CassandraClient {
-    session: Reconnecting<Opener>,
+    session: Reconnecting<CassandraConnector>,
     table: Arc<Columns>,
-    /// The text of the statement being run, kept for its memory; by it the
-    /// session finds what it has prepared.
+    /// Buffer for the statement's text, by which the session finds the prepared
+    /// statement.
     cql: String,
-    /// The read of all fields of the run's table, which most reads are.
+    /// The prepared read of all fields, the most frequent one.
     read_all: String,
 }
 
-/// The values of a statement, written into the request as they are: text and
-/// blob have the same bytes, and the node checks which bytes are text.
+/// Parameters of a statement as raw bytes: text and blob have the same encoding, and
+/// the node validates text.
 enum Values<'a> {
     Key(&'a str),
     Scan(&'a str, i32),
@@ -75,7 +75,7 @@ impl SerializeRow for Values<'_> {
 }
 
 impl CassandraClient {
-    pub(super) fn new(session: Reconnecting<Opener>, table: Arc<Columns>) -> Self {
+    pub(super) fn new(session: Reconnecting<CassandraConnector>, table: Arc<Columns>) -> Self {
         let mut client = CassandraClient { session, table, cql: String::new(), read_all: String::new() };
         let table = Arc::clone(&client.table);
         client.select_one(&table.table, &FieldSelection::default());
@@ -83,7 +83,7 @@ impl CassandraClient {
         client
     }
 
-    /// Begins a SELECT of the fields wanted.
+    /// Writes the start of a SELECT of the selected fields.
     fn select(&mut self, table: &str, fields: &FieldSelection) {
         let cql = &mut self.cql;
         cql.clear();
@@ -95,8 +95,8 @@ impl CassandraClient {
             quote(cql, field);
         }
         if fields.is_all() {
-            // Named rather than *: a column added in mid-run would shift the
-            // others under the prepared statement.
+            // Named instead of *: a column that is added during the run would shift the
+            // others of the prepared statement.
             for column in self.table.of(table) {
                 comma(cql);
                 quote(cql, &column.name);
@@ -115,7 +115,7 @@ impl CassandraClient {
         self.cql.push_str(" WHERE y_id = ? LIMIT 1");
     }
 
-    /// Runs the statement in the buffer, which brings nothing.
+    /// Runs the statement in the buffer, which returns no rows.
     async fn write(&mut self, values: Values<'_>) -> Outcome {
         match self.session.execute(Access::Write, &self.cql, &values).await {
             Ok(_) => Outcome::OK,
@@ -125,13 +125,13 @@ impl CassandraClient {
 }
 
 impl Columns {
-    /// The columns of a table; none of one that was not prepared for.
+    /// Returns the columns of a table; empty if the store was not prepared for it.
     fn of(&self, table: &str) -> &[super::Column] {
         if self.table == table { &self.columns } else { &[] }
     }
 }
 
-/// The outcome of a query, whose rows become records.
+/// Runs a query and moves its rows into the reply.
 fn answer(
     result: Result<QueryResult, Outcome>,
     fields: &FieldSelection,
@@ -146,7 +146,7 @@ fn answer(
     }
 }
 
-/// Copies rows into records; a null is a field that the record does not have.
+/// Copies rows into records; a null means that the record lacks the field.
 fn take_rows(
     result: QueryResult,
     fields: &FieldSelection,
@@ -179,7 +179,7 @@ fn take_rows(
 
 impl Client for CassandraClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        // No record can have it, and Cassandra refuses to look.
+        // No record can have this key, and Cassandra refuses it.
         if key.is_empty() {
             return Outcome::NOT_FOUND;
         }
@@ -198,7 +198,7 @@ impl Client for CassandraClient {
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        // CQL must set something; this makes the record, as an update does.
+        // CQL requires an assignment; this one inserts a missing record, as updates do.
         if fields.is_empty() {
             return self.insert(table, key, fields).await;
         }

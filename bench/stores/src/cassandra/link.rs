@@ -1,4 +1,4 @@
-//! Sessions: how they are opened, and what their errors mean.
+//! Sessions: opening them, and the meaning of their errors.
 
 use super::{SETUP_TIMEOUT, TIMEOUT};
 use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
@@ -31,26 +31,26 @@ use std::{
 };
 use tokio::time;
 
-/// Statements that a session keeps prepared. A workload uses a handful of
-/// shapes and one more for each field that it may read or update alone; one
-/// of more than that prepares some again.
+/// Maximum number of prepared statements of a session. A workload uses a few, plus one
+/// for each field that it reads or updates alone; beyond the limit some are prepared
+/// again.
 const STATEMENTS_MAX: usize = 256;
 
-/// Most characters of a node's words; its refusal of a value may repeat it.
+/// Maximum characters of a node's message, which may repeat a refused value.
 const WORDS_MAX: usize = 500;
 
-/// Time between the kernel's probes of a silent connection, so that a node
-/// that is gone without a word is found out.
+/// Interval of TCP keep-alive probes, to detect a node that
+/// vanished.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// Where the cluster is and how to connect to it.
+/// The cluster's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct CassandraServer {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) keyspace: String,
     pub(super) credentials: Option<(String, String)>,
-    /// Consistency levels, with their names.
+    /// Consistency levels with their names.
     pub(super) read: (&'static str, Consistency),
     pub(super) write: (&'static str, Consistency),
     pub(super) connections: NonZeroUsize,
@@ -62,14 +62,14 @@ pub(super) struct Server {
     pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
 }
 
-impl Server {
+impl CassandraServer {
     async fn session(&self) -> Result<Session, StoreError> {
         let mut policy = DefaultPolicy::builder().token_aware(true);
         if let Some(datacenter) = &self.datacenter {
             policy = policy.prefer_datacenter(datacenter.clone());
         }
         let profile = ExecutionProfile::builder()
-            // Operations have their time limit from `Reconnecting`.
+            // `Reconnecting` applies the time limit of operations.
             .request_timeout(None)
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .speculative_execution_policy(None)
@@ -87,8 +87,8 @@ impl Server {
         if let Some((username, password)) = &self.credentials {
             builder = builder.user(username, password);
         }
-        // The driver's own probes give up connections whose node is slow to
-        // answer; that is for the timeout of operations to decide.
+        // The driver's own probes would close connections to slow nodes; the timeout
+        // of operations decides that instead.
         builder.config.keepalive_interval = None;
         match time::timeout(self.connect_timeout, builder.build()).await {
             Ok(result) => result.map_err(|error| self.failed(&error)),
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     fn failed(&self, error: &NewSessionError) -> StoreError {
         let (words, advice) = match error {
             NewSessionError::FailedToResolveAnyHostname(_) => {
@@ -123,7 +123,7 @@ impl Server {
     }
 }
 
-/// Whether the driver found no node that it may ask, in whatever it was about.
+/// Returns whether the driver found no usable node.
 fn is_empty_plan(error: &NewSessionError) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -169,10 +169,10 @@ fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
     (error.to_string(), advice)
 }
 
-/// Runs a future of the set-up on a thread of its own, for the caller's may
-/// belong to a runtime already.
+/// Runs a future of the set-up on a new thread, because the caller's may belong to a
+/// runtime.
 pub(super) fn blocking<T: Send>(
-    server: &Server,
+    server: &CassandraServer,
     future: impl Future<Output = Result<T, StoreError>> + Send,
 ) -> Result<T, StoreError> {
     let failed = |words: String| StoreError::new(&server.name, words);
@@ -187,21 +187,21 @@ pub(super) fn blocking<T: Send>(
     })
 }
 
-/// A column as the node describes it.
+/// A column of a table's schema.
 pub(super) struct ColumnFact {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) kind_of_value: String,
 }
 
-/// A session for the set-up.
+/// Opens a session for the set-up.
 pub(super) struct Setup<'a> {
-    server: &'a Server,
+    server: &'a CassandraServer,
     session: Session,
 }
 
 impl<'a> Setup<'a> {
-    pub(super) async fn connect(server: &'a Server) -> Result<Setup<'a>, StoreError> {
+    pub(super) async fn connect(server: &'a CassandraServer) -> Result<Setup<'a>, StoreError> {
         Ok(Setup { server, session: server.session().await? })
     }
 
@@ -223,7 +223,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// The rows of an answer, each made of one row of columns.
+    /// Converts the rows of an answer.
     async fn rows<R>(&self, cql: &str, values: impl SerializeRow) -> Result<Vec<R>, StoreError>
     where
         R: for<'f> scylla::deserialize::row::DeserializeRow<'f, 'f>,
@@ -240,7 +240,7 @@ impl<'a> Setup<'a> {
         self.ask(cql, ()).await.map(drop)
     }
 
-    /// The keyspace's replication; `None` if there is no such keyspace.
+    /// Returns the keyspace's replication; `None` if it does not exist.
     pub(super) async fn replication(&self) -> Result<Option<String>, StoreError> {
         let cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let rows: Vec<(BTreeMap<String, String>,)> = self.rows(cql, (&self.server.keyspace,)).await?;
@@ -252,7 +252,7 @@ impl<'a> Setup<'a> {
         }))
     }
 
-    /// The columns of a table; none if there is no such table.
+    /// Returns the columns of a table; empty if it does not exist.
     pub(super) async fn columns(&self, table: &str) -> Result<Vec<ColumnFact>, StoreError> {
         let cql = "SELECT column_name, kind, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?";
         let rows: Vec<(String, String, String)> = self.rows(cql, (&self.server.keyspace, table)).await?;
@@ -261,7 +261,7 @@ impl<'a> Setup<'a> {
         Ok(facts.collect())
     }
 
-    /// What the node says of itself and the cluster.
+    /// Returns facts about the node and the cluster.
     pub(super) async fn facts(&self) -> Result<Vec<(String, String)>, StoreError> {
         let cql = "SELECT release_version, cluster_name, partitioner FROM system.local";
         let rows: Vec<(String, String, String)> = self.rows(cql, ()).await?;
@@ -279,7 +279,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Statements run last; the oldest is replaced by the next.
+/// Number of recent statements.
 #[derive(Debug, Default)]
 struct Recent {
     statements: [Option<(Rc<str>, Rc<PreparedStatement>)>; RECENT],
@@ -293,21 +293,21 @@ impl Recent {
     }
 }
 
-/// Statements that are found by comparing texts.
+/// Recent statements, found by comparing texts.
 const RECENT: usize = 4;
 
-/// A session and what is prepared on it.
+/// A session and its prepared statements.
 #[derive(Debug)]
-pub(super) struct Link {
-    server: Arc<Server>,
+pub(super) struct CassandraSession {
+    server: Arc<CassandraServer>,
     session: Session,
     statements: RefCell<HashMap<Rc<str>, Rc<PreparedStatement>>>,
-    /// Those run last, found without hashing their texts: a mix of operations
-    /// has few.
+    /// Recent statements, found without hashing: a mix of operations uses
+    /// few.
     recent: RefCell<Recent>,
 }
 
-impl Link {
+impl CassandraSession {
     async fn prepared(&self, access: Access, cql: &str) -> Result<Rc<PreparedStatement>, ExecutionError> {
         if let Some((_, recent)) =
             self.recent.borrow().statements.iter().flatten().find(|(text, _)| **text == *cql)
@@ -324,7 +324,7 @@ impl Link {
             Access::Write => self.server.write.1,
         });
         statement.set_tracing(self.server.tracing);
-        // All columns are named by the statement, so they stay what they are.
+        // The statement names all columns, so the metadata cannot change.
         statement.set_use_cached_result_metadata(true);
         let statement = Rc::new(statement);
         let mut statements = self.statements.borrow_mut();
@@ -338,7 +338,7 @@ impl Link {
     }
 }
 
-/// Which consistency level a statement has.
+/// Consistency level of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Access {
     Read,
@@ -347,47 +347,47 @@ pub(super) enum Access {
 
 /// Opens the sessions of one event loop.
 #[derive(Debug)]
-pub(super) struct Opener(pub(super) Arc<Server>);
+pub(super) struct CassandraConnector(pub(super) Arc<CassandraServer>);
 
-impl Connector for Opener {
-    type Connection = Rc<Link>;
+impl Connector for CassandraConnector {
+    type Connection = Rc<CassandraSession>;
     type Error = ExecutionError;
 
-    /// The driver knows late answers for what they are.
+    /// The driver discards late answers.
     const LATE: Fate = Fate::Kept;
 
     fn limit(&self) -> Limit {
         Limit { time: self.0.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<Rc<CassandraSession>, StoreError>> + 'static {
         let server = Arc::clone(&self.0);
         async move {
             let session = server.session().await?;
             let (statements, recent) = Default::default();
-            Ok(Rc::new(Link { server, session, statements, recent }))
+            Ok(Rc::new(CassandraSession { server, session, statements, recent }))
         }
     }
 
-    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+    fn share(link: &Rc<CassandraSession>) -> Option<Rc<CassandraSession>> {
         Some(Rc::clone(link))
     }
 
-    /// The driver opens connections to nodes again by itself, so a session is
-    /// lost only when it has none left.
-    fn failure(&self, _: &Rc<Link>, error: &ExecutionError) -> Failure {
+    /// The driver reopens connections to nodes, so a session is lost only when it has none
+    /// left.
+    fn failure(&self, _: &Rc<CassandraSession>, error: &ExecutionError) -> Failure {
         let fate = if unreachable(error) { Fate::Unsent } else { Fate::Kept };
         Failure { fate, outcome: failure(error) }
     }
 }
 
-impl Reconnecting<Opener> {
-    pub(super) fn server(&self) -> &Server {
+impl Reconnecting<CassandraConnector> {
+    pub(super) fn server(&self) -> &CassandraServer {
         &self.connector().0
     }
 
-    /// Runs a statement once. A session that has no connection left is
-    /// replaced first: nothing was sent on it.
+    /// Runs a statement once. Replaces a session without connections first: nothing was
+    /// sent on it.
     pub(super) async fn execute(
         &mut self,
         access: Access,
@@ -409,7 +409,7 @@ impl Reconnecting<Opener> {
     }
 }
 
-/// Whether nothing was sent, because no node has a connection.
+/// Returns whether nothing was sent, because there is no connection to any node.
 fn unreachable(error: &ExecutionError) -> bool {
     matches!(
         error,
@@ -419,7 +419,7 @@ fn unreachable(error: &ExecutionError) -> bool {
     )
 }
 
-/// The driver's failure as an outcome.
+/// Converts the driver's error to an outcome.
 pub(super) fn failure(error: &ExecutionError) -> Outcome {
     let attempt = match error {
         ExecutionError::LastAttemptError(attempt) => attempt,
@@ -475,8 +475,8 @@ fn cut(words: &str) -> String {
     }
 }
 
-/// `KEYSPACE.TABLE`, as a statement has it.
-pub(super) fn qualified(cql: &mut String, server: &Server, table: &str) {
+/// Returns `KEYSPACE.TABLE` for a statement.
+pub(super) fn qualified(cql: &mut String, server: &CassandraServer, table: &str) {
     super::quote(cql, &server.keyspace);
     cql.push('.');
     super::quote(cql, table);

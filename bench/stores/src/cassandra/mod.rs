@@ -1,21 +1,21 @@
 //! Cassandra and what speaks its protocol (ScyllaDB), over CQL.
 //!
-//! The layout is that of YCSB's CQL client, so that either tool reads what the
-//! other loaded: keyspace `ycsb`, a table named by the workload, the primary
-//! key `y_id`, and a text column a field.
+//! The layout of YCSB's CQL client, so that either tool reads the other's data: keyspace
+//! `ycsb`, the workload's table, primary key `y_id`, and a text column per
+//! field.
 //!
 //! | verb | statement, prepared |
 //! |---|---|
 //! | read | SELECT ... WHERE y_id = ? LIMIT 1 |
-//! | update | UPDATE ... SET ... WHERE y_id = ? (makes the record if there is none) |
-//! | insert | INSERT (writes over what is there) |
+//! | update | UPDATE ... SET ... WHERE y_id = ? (inserts a missing record) |
+//! | insert | INSERT (replaces an existing record) |
 //! | scan | SELECT ... WHERE token(y_id) >= token(?) LIMIT ?: in the order of tokens |
-//! | delete | DELETE (also of what is not there) |
+//! | delete | DELETE (succeeds for a missing record) |
 //!
-//! The clients of one event loop share a session of the driver, that is, a few
-//! connections to every node; the driver knows which node has a key and asks
-//! it. The driver's own tasks run on the loop of the session. Nothing is tried
-//! twice: the driver's retries and speculative executions are off.
+//! The clients of one event loop share a session of the driver, which has a few
+//! connections to every node and sends a request to a node with the key. The driver's
+//! tasks run on the session's loop. The driver's retries and speculative executions are
+//! off.
 
 mod client;
 mod link;
@@ -27,7 +27,7 @@ use crate::{
     StoreInfo, optional,
     reconnecting::{Pool, Reconnecting, Slot},
 };
-use link::{Opener, Server};
+use link::{CassandraConnector, CassandraServer};
 use scylla::{policies::timestamp_generator::MonotonicTimestampGenerator, statement::Consistency};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -40,11 +40,11 @@ use std::{
     time::Duration,
 };
 
-/// The primary key's column, as YCSB names it.
+/// Column of the primary key, named as in YCSB.
 const KEY: &str = "y_id";
 
-/// Longest wait for a statement of the set-up. Making a keyspace waits until
-/// all nodes agree on it.
+/// Time limit for a statement of the set-up. Creating a keyspace waits for schema
+/// agreement.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const LEVELS: [(&str, Consistency); 11] = [
@@ -210,7 +210,7 @@ const VERIFY: Property = Property::serval(
 )
 .default("signer");
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::CASSANDRA.name,
     aliases: optional::CASSANDRA.aliases,
@@ -267,31 +267,31 @@ pub const INFO: StoreInfo = StoreInfo {
 /// A cluster.
 #[derive(Debug)]
 pub struct Cassandra {
-    server: Arc<Server>,
-    /// How a load makes what is missing; `None` if it must not.
+    server: Arc<CassandraServer>,
+    /// How a load creates keyspace and table; `None` if it must not.
     create: Option<Create>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
-/// What a load makes.
+/// Options of the keyspace and table that a load creates.
 #[derive(Debug, Clone, Copy)]
 struct Create {
     replication: u64,
     value_type: &'static str,
 }
 
-/// What preparing found out.
+/// Facts from the preparation of the store.
 #[derive(Debug, Default, Clone)]
-struct Prepared {
+struct PreparedStore {
     table: Arc<Columns>,
-    /// Settings in force.
+    /// Effective settings.
     facts: Vec<(String, String)>,
 }
 
-/// The columns of a table but its key, in their order, with their fields.
+/// Columns of a table without its key, in their order, with their fields.
 #[derive(Debug, Default)]
 struct Columns {
-    /// The table's name as the workload has it.
+    /// The workload's name of the table.
     table: String,
     columns: Vec<Column>,
 }
@@ -303,7 +303,7 @@ struct Column {
 }
 
 impl Cassandra {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Cassandra, Faults> {
         let mut reader = Reader::new(properties);
         let (hosts, port) = (reader.names(&HOSTS), reader.count(&PORT) as u16);
@@ -314,7 +314,7 @@ impl Cassandra {
         if keyspace.is_empty() {
             reader.fault(&KEYSPACE, "must not be empty");
         }
-        // YCSB takes an empty user name for none.
+        // As in YCSB, an empty user name is none.
         let username = reader.optional_text(&USERNAME).filter(|name| !name.is_empty());
         let credentials = match (username, reader.optional_text(&PASSWORD)) {
             (Some(username), Some(password)) => Some((username, password)),
@@ -354,7 +354,7 @@ impl Cassandra {
         let connections = NonZeroUsize::new(reader.count(&CONNECTIONS) as usize).unwrap_or(NonZeroUsize::MIN);
         let tracing = reader.flag(&TRACING);
         reader.finish()?;
-        let server = Server {
+        let server = CassandraServer {
             name: format!("cassandra at {}", addresses(&hosts, port).join(", ")),
             addresses: addresses(&hosts, port),
             keyspace: folded(&keyspace),
@@ -367,18 +367,18 @@ impl Cassandra {
             datacenter,
             tracing,
             tls,
-            // One for all loops: writes of one process are in their order.
+            // One generator for all loops, so that a process's writes are ordered.
             timestamps: Arc::new(MonotonicTimestampGenerator::new().without_warnings()),
         };
         Ok(Cassandra { server: Arc::new(server), create, prepared: Mutex::default() })
     }
 
-    fn prepared(&self) -> Prepared {
+    fn prepared(&self) -> PreparedStore {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Finds the table, or makes it.
-    async fn set_up(&self, schema: &Schema, purpose: Purpose) -> Result<Prepared, StoreError> {
+    /// Finds or creates the table.
+    async fn set_up(&self, schema: &Schema, purpose: Purpose) -> Result<PreparedStore, StoreError> {
         let setup = link::Setup::connect(&self.server).await?;
         let error = |problem| StoreError::new(&self.server.name, problem);
         let Schema { table, fields } = schema;
@@ -472,12 +472,12 @@ impl Cassandra {
             Column { field: field.unwrap_or(&column.name).clone(), name: column.name }
         });
         let table = Columns { table: table.clone(), columns: columns.collect() };
-        Ok(Prepared { table: Arc::new(table), facts })
+        Ok(PreparedStore { table: Arc::new(table), facts })
     }
 }
 
 impl Store for Cassandra {
-    type Local = Local;
+    type Local = CassandraLocal;
     type Client = CassandraClient;
 
     fn execution(&self) -> Execution {
@@ -509,12 +509,12 @@ impl Store for Cassandra {
         all
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local::default())
+    fn local(&self) -> Result<CassandraLocal, StoreError> {
+        Ok(CassandraLocal::default())
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<CassandraClient, StoreError> {
-        let open = async || Slot::connect(Opener(Arc::clone(&self.server))).await;
+    async fn connect(&self, local: &CassandraLocal, _: usize) -> Result<CassandraClient, StoreError> {
+        let open = async || Slot::connect(CassandraConnector(Arc::clone(&self.server))).await;
         let session = Reconnecting::new(local.0.next(1, open).await?);
         Ok(CassandraClient::new(session, self.prepared().table))
     }
@@ -522,9 +522,9 @@ impl Store for Cassandra {
 
 /// What the clients of one event loop share: a session.
 #[derive(Debug, Default)]
-pub struct Local(Pool<Rc<Slot<Opener>>>);
+pub struct CassandraLocal(Pool<Rc<Slot<CassandraConnector>>>);
 
-/// HOST:PORT of each host; one that has a port of its own keeps it.
+/// Returns HOST:PORT of each host; a host's own port takes precedence.
 fn addresses(hosts: &[String], port: u16) -> Vec<String> {
     let address = |host: &String| match (host.matches(':').count(), host.starts_with('[')) {
         (0, _) => format!("{host}:{port}"),
@@ -536,21 +536,21 @@ fn addresses(hosts: &[String], port: u16) -> Vec<String> {
     hosts.iter().map(address).collect()
 }
 
-/// A name as the database has it. YCSB writes names of letters, digits and _
-/// without quotes, and CQL then takes them in small letters.
+/// Returns a name as in the database. YCSB writes names of letters, digits and _
+/// without quotes, which CQL converts to lower case.
 fn folded(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain { name.to_ascii_lowercase() } else { name.to_owned() }
 }
 
-/// A name as a statement has it.
+/// Returns a name for a statement.
 fn quoted(name: &str) -> String {
     let mut text = String::new();
     quote(&mut text, name);
     text
 }
 
-/// Appends a name in double quotes, those within it doubled.
+/// Appends a quoted identifier.
 fn quote(cql: &mut String, name: &str) {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     cql.push('"');

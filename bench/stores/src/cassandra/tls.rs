@@ -1,4 +1,4 @@
-//! Encrypted connections.
+//! TLS settings.
 
 use super::{CA, CERTIFICATE, SSL, TLS_KEY, VERIFY};
 use rustls::ClientConfig;
@@ -6,7 +6,7 @@ use serval_model::properties::Reader;
 use serval_tls::Demand;
 use std::sync::Arc;
 
-/// The settings, if connections are to be encrypted; faults go to the reader.
+/// Reads the TLS settings, if TLS is on; reports faults to the reader.
 pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfig>> {
     let wanted = reader.flag(&SSL);
     let demand = match reader.choice(&VERIFY) {

@@ -1,36 +1,36 @@
-//! The verbs of one client.
+//! A client and its verbs.
 
 use super::link::Turns;
 use crate::{json, reconnecting::Reconnecting};
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
 
-/// How often an update is tried whose record another client changes in
-/// between. Each time somebody else has made progress; so many in a row mean
-/// that too many clients write one record.
+/// Maximum attempts of an update whose record another client changes in
+/// between. Each failed attempt is another client's progress; this many in a row
+/// mean that too many clients write one record.
 const UPDATE_ATTEMPTS_MAX: usize = 1000;
 
-/// Records of a transaction: what a server takes unless it was started with
-/// another `--max-txn-ops`.
+/// Maximum records of a transaction: the server's default of
+/// `--max-txn-ops`.
 const BATCH_RECORDS_MAX: usize = 128;
 
-/// Bytes of a transaction's keys and values, each key counted twice. A server
-/// takes requests of 1.5 MiB unless it was started with another
-/// `--max-request-bytes`; what is around the records has room in the rest.
+/// Maximum bytes of a transaction's keys and values, with each key counted twice. The
+/// server's default of `--max-request-bytes` is 1.5 MiB, which leaves room for the
+/// rest of the request.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 const THERE_IS_ONE: &str = "there is a record under this key already";
 
-/// One client with its hold on a connection.
+/// A client with its handle to a connection.
 pub struct EtcdClient {
     link: Reconnecting<Turns>,
-    /// A record as it is, and as it is to be.
+    /// The old and the new record.
     old: Record,
     new: Record,
 }
 
-/// A key as the server knows it. The driver keeps what it is given, so it is
-/// made anew for each request, once.
+/// Returns the server's key. The driver takes ownership of it, so each request allocates
+/// one.
 fn key_of(table: &str, key: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(table.len() + 1 + key.len());
     bytes.extend_from_slice(table.as_bytes());
@@ -39,7 +39,7 @@ fn key_of(table: &str, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// The first key behind all of a table's.
+/// Returns the first key after all of a table's.
 fn end_of(table: &str) -> Vec<u8> {
     let mut bytes = key_of(table, "");
     if let Some(last) = bytes.last_mut() {
@@ -49,20 +49,20 @@ fn end_of(table: &str) -> Vec<u8> {
 }
 
 fn document(record: &Record) -> Result<Vec<u8>, Outcome> {
-    // Quotes, colons and commas come to less than that a field.
+    // An upper bound on the quotes, colons and commas of a field.
     let mut bytes = Vec::with_capacity(record.size() + 6 * record.len() + 2);
     json::write(record, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a value's document into a record.
+/// Parses a value into a record.
 fn take(item: &KeyValue, record: &mut Record) -> Result<(), Outcome> {
     json::read(item.value(), record).map_err(|error| {
         Outcome::failed(Status::UnexpectedState, format!("the value is no JSON object: {error}"))
     })
 }
 
-/// Reads those fields of a value that are wanted.
+/// Parses the selected fields of a value.
 fn pick(
     item: &KeyValue,
     fields: &FieldSelection,
@@ -80,7 +80,7 @@ fn pick(
     Ok(())
 }
 
-/// Writes a value if its key is as expected.
+/// Writes a value if a condition on its key holds.
 fn put_if(condition: Compare, key: Vec<u8>, value: Vec<u8>) -> Txn {
     Txn::new().when([condition]).and_then([TxnOp::put(key, value, None)])
 }
@@ -94,7 +94,7 @@ impl EtcdClient {
         self.link.connector().settings().serializable.then(|| GetOptions::new().with_serializable())
     }
 
-    /// Whether the transaction's condition held.
+    /// Returns whether the transaction's condition held.
     async fn commit(&mut self, transaction: Txn) -> Result<bool, Outcome> {
         let answer = self.link.run(async |records| records.txn(transaction).await).await?;
         Ok(answer.succeeded())
@@ -123,7 +123,7 @@ impl EtcdClient {
         reply: &mut Reply,
     ) -> Result<Outcome, Outcome> {
         let options = self.read_options().unwrap_or_default();
-        // The order is that of keys' bytes if none is asked for.
+        // The default order is by the keys' bytes.
         let options = options.with_range(end_of(table)).with_limit(limit);
         let start = key_of(table, start_key);
         let answer = self.link.run(async |records| records.get(start, Some(options)).await).await?;
@@ -153,7 +153,7 @@ impl EtcdClient {
             if self.commit(transaction).await? {
                 return Ok(Outcome::OK);
             }
-            // Somebody else has changed or deleted it.
+            // Another client has changed or deleted it.
         }
         let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row somebody else has changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
@@ -166,11 +166,11 @@ impl EtcdClient {
         Ok(if done { Outcome::OK } else { Outcome::error(THERE_IS_ONE) })
     }
 
-    /// Writes records in as few transactions as the server's limits allow,
-    /// each of them whole or not at all, and stops at the first that fails.
+    /// Writes records in as few atomic transactions as the server's limits
+    /// allow. Stops at the first that fails.
     async fn try_batch(&mut self, table: &str, records: &[(String, Record)]) -> Result<Outcome, Outcome> {
-        // All of them before any is written: of a value that cannot be, all
-        // transactions hear in time.
+        // Encodes all values first, so that an invalid one fails the batch before
+        // any write.
         let documents: Vec<Vec<u8>> =
             records.iter().map(|(_, record)| document(record)).collect::<Result<_, _>>()?;
         let (mut conditions, mut writes, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -204,7 +204,7 @@ impl EtcdClient {
     }
 }
 
-/// The outcome of either side. A reply of a failure has no records.
+/// Merges both variants of a result; clears the reply of a failure.
 fn either(result: Result<Outcome, Outcome>, reply: Option<&mut Reply>) -> Outcome {
     result.unwrap_or_else(|outcome| {
         if let Some(reply) = reply {
@@ -241,7 +241,7 @@ impl Client for EtcdClient {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        // A limit of 0 is none.
+        // A limit of 0 means none.
         if count == 0 {
             return Outcome::OK;
         }

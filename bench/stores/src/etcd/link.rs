@@ -1,6 +1,6 @@
-//! Connections to members: how one is opened, and what its errors mean.
+//! Connections to members: opening them, and the meaning of their errors.
 
-use super::settings::{OPERATION_TIMEOUT, Settings};
+use super::settings::{EtcdSettings, OPERATION_TIMEOUT};
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
@@ -15,23 +15,23 @@ use std::{
 use tokio::time;
 use tonic::{Code, transport::Endpoint};
 
-/// Bytes of the longest answer: what gRPC can count. The driver's own limit of
-/// 4 MiB would refuse scans that the server answers.
+/// Maximum bytes of an answer: gRPC's own limit. The driver's default of 4 MiB would
+/// refuse answers to large scans.
 const ANSWER_MAX: usize = i32::MAX as usize;
 
-/// The table whose readability a new connection is tried on until the store
-/// is prepared for another: YCSB's.
+/// Table that a new connection reads from as a check before the store is
+/// prepared: YCSB's.
 const USUAL_TABLE: &str = "usertable";
 
-/// The members of a cluster, and how they are connected to.
+/// The members of a cluster and connection options.
 #[derive(Debug)]
 pub(super) struct Members {
-    pub(super) settings: Settings,
-    /// The table of the records, once the store was prepared for it.
+    pub(super) settings: EtcdSettings,
+    /// Table of the records, once the store was prepared.
     pub(super) table: OnceLock<String>,
 }
 
-/// A new connection.
+/// An open connection.
 pub(super) struct Opened {
     pub(super) records: KvClient,
     pub(super) maintenance: MaintenanceClient,
@@ -46,19 +46,19 @@ impl Members {
         StoreError::new(format!("etcd at {}", self.settings.endpoints[member]), problem)
     }
 
-    /// Opens a connection to a member and sees that it answers on it.
+    /// Opens a connection to a member and checks that it answers.
     pub(super) async fn open(&self, member: usize) -> Result<Opened, StoreError> {
-        let Settings { login, timeout, .. } = &self.settings;
+        let EtcdSettings { login, timeout, .. } = &self.settings;
         let connecting = async {
             let channel = self.endpoint(member)?.connect().await?;
             let options = login.as_ref().map(|(username, password)| {
-                // Tokens end after some minutes without use.
+                // Tokens expire after some minutes without use.
                 ConnectOptions::new().with_user(username, password).with_auto_token_refresh(true)
             });
             let driver = Driver::from_channel(Channel::Tonic(channel), options).await?;
             let mut records = driver.kv_client().max_decoding_message_size(ANSWER_MAX);
-            // A key that no record has; refused without credentials, and
-            // answered only by a member of a cluster that works.
+            // Reads a key without a record, which requires credentials and a
+            // cluster with a quorum.
             let table = self.table.get().map_or(USUAL_TABLE, String::as_str);
             records.get(format!("{table}/"), None).await?;
             Ok::<Opened, Error>(Opened { records, maintenance: driver.maintenance_client() })
@@ -88,8 +88,8 @@ impl Members {
         })
     }
 
-    /// Opens a connection to this member or, failing that, to the next one
-    /// that answers; the failure is the first.
+    /// Opens a connection to this member, or to the next one that answers. Returns the
+    /// first failure if all fail.
     async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
         let mut first = None;
         for member in (0..self.count()).map(|after| (member + after) % self.count()) {
@@ -101,7 +101,7 @@ impl Members {
         Err(first.unwrap_or_else(|| StoreError::new("etcd", "etcd.endpoints names no server")))
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     fn failed(&self, member: usize, error: &Error) -> StoreError {
         let words = words(error);
         let (tls, cause, status) = (self.settings.tls.is_some(), Cause::of(error), status_of(error));
@@ -126,8 +126,8 @@ impl Members {
                 "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does \
                  the server want one of the client (etcd.tls.certificate)?"
             }
-            // With TLS 1.3 a server that misses the client's certificate
-            // closes the connection when the client deems it open.
+            // With TLS 1.3, a server that requires a client certificate closes the
+            // connection after the client's side of the handshake.
             _ if tls => {
                 "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
                  (etcd.tls.certificate)?"
@@ -138,7 +138,7 @@ impl Members {
     }
 }
 
-/// The cause of an error, which the crate does not hand on.
+/// Returns the cause of an error, which the crate does not expose.
 fn cause(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
     match error {
         Error::GRpcStatus(status) => status.source(),
@@ -147,7 +147,7 @@ fn cause(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
     }
 }
 
-/// The server's own words, or the causes that the driver knows, each once.
+/// Returns the server's message, or the driver's distinct causes.
 fn words(error: &Error) -> String {
     let mut text = match error {
         Error::GRpcStatus(status) => status.message().to_owned(),
@@ -168,14 +168,14 @@ fn words(error: &Error) -> String {
     text
 }
 
-/// The outcome of an error, and what becomes of its connection.
+/// Converts an error to an outcome and the fate of its connection.
 fn failure(error: &Error) -> Failure {
     let lost = || {
         let words = format!("connection lost: {}", words(error));
         Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
     };
     let Error::GRpcStatus(status) = error else { return lost() };
-    // What arrived as an answer has no cause here.
+    // An error from the server has no local cause.
     if status.source().is_some() && !is_of_etcd(status) {
         return lost();
     }
@@ -187,7 +187,7 @@ fn failure(error: &Error) -> Failure {
         (Code::PermissionDenied | Code::Unauthenticated, _) | (_, Some(Cause::NoUser)) => {
             kept(Status::Forbidden, said)
         }
-        // Users were changed; a new connection asks for a new token.
+        // Users were changed; a new connection gets a new token.
         (_, Some(Cause::OldToken)) => failed(Fate::Lost, Status::ServiceUnavailable, said),
         (_, Some(Cause::ManyOperations)) => {
             let words = format!("{said} (the server's --max-txn-ops): make batchsize smaller");
@@ -204,7 +204,7 @@ fn failure(error: &Error) -> Failure {
             );
             kept(Status::ServiceUnavailable, &words)
         }
-        // It may be this member alone that has lost the others.
+        // This member may be partitioned from the others.
         (Code::Unavailable, _) => failed(Fate::Lost, Status::ServiceUnavailable, said),
         (Code::ResourceExhausted | Code::DeadlineExceeded, _) => kept(Status::ServiceUnavailable, said),
         (Code::Cancelled | Code::Internal | Code::Unknown, _) if !is_of_etcd(status) => lost(),
@@ -216,20 +216,20 @@ fn status_of(error: &Error) -> Option<&tonic::Status> {
     if let Error::GRpcStatus(status) = error { Some(status) } else { None }
 }
 
-/// Whether etcd itself says so, and not gRPC or the network: its messages
-/// begin with its name.
+/// Returns whether the error comes from etcd instead of gRPC or the network: etcd's
+/// messages start with its name.
 fn is_of_etcd(status: &tonic::Status) -> bool {
     status.message().starts_with("etcdserver:")
 }
 
-/// Whether there is no server to connect to.
+/// Returns whether no server listens at the address.
 fn is_unreachable(error: &Error) -> bool {
     let mut next = cause(error);
     while let Some(error) = next {
         let refused = error.downcast_ref().is_some_and(|error: &io::Error| {
             matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable)
         });
-        // The failure to look a name up has no type that one can name.
+        // The error type of a failed name lookup is private.
         if refused || error.to_string().contains("dns error") {
             return true;
         }
@@ -238,10 +238,10 @@ fn is_unreachable(error: &Error) -> bool {
     false
 }
 
-/// Errors of etcd that share gRPC's code with others.
+/// Errors of etcd that share their gRPC code with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The request names no user.
+    /// The request has no user.
     NoUser,
     /// The server has no users.
     NoUsers,
@@ -253,8 +253,8 @@ enum Cause {
 }
 
 impl Cause {
-    /// etcd gives an error no number beside gRPC's code, which several have in
-    /// common; its clients tell them apart by these constants of its API
+    /// Text of the error. etcd has no error numbers besides gRPC's codes, which several
+    /// errors share; its clients distinguish them by these constants of its API
     /// (`rpctypes`).
     fn of(error: &Error) -> Option<Cause> {
         let status = status_of(error)?;
@@ -277,22 +277,22 @@ impl Cause {
     }
 }
 
-/// Opens a connection to one member after the other.
+/// Connects to the members in turn.
 #[derive(Debug)]
 pub(super) struct Turns {
     members: Arc<Members>,
-    /// The member that the next attempt begins with: the one after that to
-    /// which the last connection was.
+    /// Member of the next attempt: the one after the last connection's
+    /// member.
     next: Rc<Cell<usize>>,
 }
 
 impl Turns {
-    /// Begins with this member.
+    /// Starts with this member.
     pub(super) fn from(members: &Arc<Members>, member: usize) -> Turns {
         Turns { members: Arc::clone(members), next: Rc::new(Cell::new(member % members.count())) }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &EtcdSettings {
         &self.members.settings
     }
 }
@@ -354,7 +354,7 @@ mod tests {
             (Code::Unavailable, "etcdserver: no leader", (Fate::Lost, Status::ServiceUnavailable)),
             (Code::Unknown, "etcdserver: odd", (Fate::Kept, Status::Error)),
             (Code::Unknown, "transport", (Fate::Lost, Status::ServiceUnavailable)),
-            // The words alone are of no code of etcd's that has them.
+            // The text must come with its gRPC code.
             (Code::Unknown, "etcdserver: request is too large", (Fate::Kept, Status::Error)),
         ] {
             assert_eq!(of(code, words), expected, "{code:?} {words}");

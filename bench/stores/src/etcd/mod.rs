@@ -1,19 +1,19 @@
-//! etcd, with a record as a JSON object of strings under the key `TABLE/KEY`.
-//! YCSB has no binding for it, so there is no layout to be compatible with.
+//! etcd. A record is a JSON object of strings under the key `TABLE/KEY`; YCSB has no
+//! binding for etcd and hence no layout.
 //!
 //! | verb | requests |
 //! |---|---|
-//! | read | a range of one key; the fields wanted are picked here |
-//! | update, `merge` | the same, then a transaction that puts if the key's revision is still the one read; again if somebody came between |
-//! | update, `replace` | a transaction that puts if there is the key |
-//! | insert | a transaction that puts if there is no such key |
+//! | read | a range of one key; the client selects the fields |
+//! | update, `merge` | the same, then a transaction that puts if the key's revision is unchanged; repeated if another client wrote in between |
+//! | update, `replace` | a transaction that puts if the key exists |
+//! | insert | a transaction that puts if the key does not exist |
 //! | batch | one transaction of that kind for up to 128 records and 1 MiB |
 //! | scan | a range from the start key to the end of the table, with a limit |
 //! | delete | a delete of one key |
 //!
-//! A connection is to one member of the cluster, whichever that asks in turn.
-//! A connection that is lost fails the operations under way and is opened
-//! again, to the next member, by the next one (link.rs).
+//! A connection goes to one member of the cluster, in round-robin order. A lost
+//! connection fails the operations in flight; the next operation connects to the next
+//! member (link.rs).
 
 mod client;
 mod link;
@@ -30,14 +30,14 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::Settings;
+use settings::EtcdSettings;
 use std::{
     rc::Rc,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use tokio::time;
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::ETCD.name,
     aliases: optional::ETCD.aliases,
@@ -66,27 +66,27 @@ pub const INFO: StoreInfo = StoreInfo {
 #[derive(Debug)]
 pub struct Etcd {
     members: Arc<Members>,
-    /// What was found when the store was prepared.
+    /// Facts from the preparation of the store.
     facts: Mutex<Vec<(String, String)>>,
 }
 
 impl Etcd {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Etcd, Faults> {
-        let members = Members { settings: Settings::read(properties)?, table: OnceLock::new() };
+        let members = Members { settings: EtcdSettings::read(properties)?, table: OnceLock::new() };
         Ok(Etcd { members: Arc::new(members), facts: Mutex::default() })
     }
 
-    /// What each member says of itself. One that answers is enough to begin
-    /// with, as it is enough for a client.
+    /// Returns facts about each member. One that answers suffices, as for
+    /// clients.
     async fn ask_all(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let Settings { endpoints, timeout, .. } = &self.members.settings;
+        let EtcdSettings { endpoints, timeout, .. } = &self.members.settings;
         let (mut versions, mut away, mut first) = (Vec::new(), Vec::new(), None);
         for (member, endpoint) in endpoints.iter().enumerate() {
             match self.members.open(member).await {
                 Ok(mut opened) => {
                     let status = time::timeout(*timeout, opened.maintenance.status()).await;
-                    // A user who may not ask is not refused for it.
+                    // The user may lack the right to ask, which is not a failure.
                     if let Ok(Ok(status)) = status {
                         let version = status.version().to_owned();
                         versions.extend((!versions.contains(&version)).then_some(version));
@@ -109,13 +109,13 @@ impl Etcd {
     }
 }
 
-/// What the clients of one event loop share: their connection, if they share
+/// State that the clients of one event loop share: their connection, if they share
 /// one.
 #[derive(Debug)]
-pub struct Local(Pool<Rc<Slot<Turns>>>);
+pub struct EtcdLocal(Pool<Rc<Slot<Turns>>>);
 
 impl Store for Etcd {
-    type Local = Local;
+    type Local = EtcdLocal;
     type Client = EtcdClient;
 
     fn execution(&self) -> Execution {
@@ -123,7 +123,7 @@ impl Store for Etcd {
     }
 
     fn prepare(&self, schema: &Schema, _: Purpose) -> Result<(), StoreError> {
-        // The same in every phase of a run.
+        // The table is the same in every phase of a run.
         let _ = self.members.table.set(schema.table.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::new("etcd", format!("no event loop: {error}")))?;
@@ -133,7 +133,7 @@ impl Store for Etcd {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { endpoints, serializable, merge, shared, tls, .. } = &self.members.settings;
+        let EtcdSettings { endpoints, serializable, merge, shared, tls, .. } = &self.members.settings;
         let mut facts = vec![
             ("address".to_owned(), endpoints.join(",")),
             ("read".to_owned(), if *serializable { "serializable" } else { "linearizable" }.to_owned()),
@@ -147,11 +147,11 @@ impl Store for Etcd {
         facts
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local(Pool::default()))
+    fn local(&self) -> Result<EtcdLocal, StoreError> {
+        Ok(EtcdLocal(Pool::default()))
     }
 
-    async fn connect(&self, local: &Local, client: usize) -> Result<EtcdClient, StoreError> {
+    async fn connect(&self, local: &EtcdLocal, client: usize) -> Result<EtcdClient, StoreError> {
         let shared = usize::from(self.members.settings.shared);
         let open = async || Slot::connect(Turns::from(&self.members, client)).await;
         let slot = local.0.next(shared, open).await?;

@@ -1,11 +1,11 @@
-//! The properties of the etcd store.
+//! Properties of the etcd store.
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use serval_tls::{Demand, Verifier};
 use std::{fs, net::Ipv6Addr, sync::Arc, time::Duration};
 use tonic::transport::{ClientTlsConfig, Identity};
 
-/// The port of a server whose address has none.
+/// Default port.
 const PORT: u16 = 2379;
 
 pub(super) const ENDPOINTS: Property = Property::serval(
@@ -104,10 +104,10 @@ pub(super) const ALL: &[&Property] = &[
     &TLS_ACCEPT_ANY,
 ];
 
-/// What the properties say.
+/// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
-    /// The members, host:port, as a URL has them.
+pub(super) struct EtcdSettings {
+    /// The members, as host:port.
     pub(super) endpoints: Vec<String>,
     pub(super) serializable: bool,
     pub(super) merge: bool,
@@ -120,18 +120,18 @@ pub(super) struct Settings {
     pub(super) tls: Option<Tls>,
 }
 
-/// How connections are encrypted.
+/// TLS settings.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) config: ClientTlsConfig,
     pub(super) verifier: Arc<Verifier>,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl EtcdSettings {
+    pub(super) fn read(properties: &Properties) -> Result<EtcdSettings, Faults> {
         let mut reader = Reader::new(properties);
         let endpoints = endpoints(&mut reader);
-        let settings = Settings {
+        let settings = EtcdSettings {
             endpoints,
             serializable: reader.choice(&READ) == "serializable",
             merge: reader.choice(&UPDATE) == "merge",
@@ -179,7 +179,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<String> {
     found
 }
 
-/// A host with a port or without, as host:port; IPv6 addresses in brackets.
+/// Parses a host with an optional port into host:port; IPv6 addresses have brackets.
 fn endpoint(text: &str) -> Option<String> {
     let text = text.trim();
     let address = |text: &str| text.parse::<Ipv6Addr>().ok();
@@ -236,7 +236,7 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
         config = config.domain_name(name);
     }
     if let Some(identity) = identity {
-        // They could be read just now.
+        // The files were read above.
         let certificate = fs::read(identity.certificate_file).ok()?;
         let key = fs::read(identity.key_file).ok()?;
         config = config.identity(Identity::from_pem(certificate, key));

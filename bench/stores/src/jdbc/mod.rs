@@ -1,5 +1,5 @@
-//! JDBC's URLs and names, which YCSB's files carry: `db.url` says which store
-//! `jdbc` is, and where its server.
+//! JDBC's URLs and names in YCSB's files: `db.url` determines the store for `jdbc`, and
+//! its server.
 //!
 //! ```text
 //! jdbc:postgresql://one:5432,two:5432/ycsb?user=u&password=p&sslmode=require
@@ -14,10 +14,10 @@ use serval_model::properties::{Fault, Faults, Kind, Properties, Property};
 #[cfg(feature = "url")]
 pub(crate) use url::Url;
 
-/// Names of the store that is whichever `db.url` says.
+/// Names for the store that `db.url` determines.
 pub(crate) const NAMES: [&str; 3] = ["jdbc", "site.ycsb.db.JdbcDBClient", "com.yahoo.ycsb.db.JdbcDBClient"];
 
-/// Where the database is, for stores that have a simpler setting of their own.
+/// The database's URL, for stores that also have a simpler property.
 pub(crate) static URL: Property = Property::ycsb(
     "db.url",
     Kind::Text,
@@ -38,11 +38,11 @@ pub(crate) static BATCH_API: Property = Property::ignored(
     "a batch always goes to the server in one piece; db.batchsize alone asks for batches.",
 );
 
-/// JDBC's schemes and the names of the stores that speak them.
+/// JDBC's schemes and the stores for them.
 const SCHEMES: [(&str, &str); 4] =
     [("postgresql", "postgres"), ("mysql", "mysql"), ("mariadb", "mysql"), ("sqlite", "sqlite")];
 
-/// The store that `jdbc` is, by these properties.
+/// Returns the store for `jdbc`.
 pub(crate) fn store(properties: &Properties) -> Result<&'static str, Faults> {
     let known = SCHEMES.map(|(scheme, _)| format!("jdbc:{scheme}:")).join(", ");
     let fault = |name: &str, problem: String| {

@@ -1,20 +1,20 @@
-//! URLs of servers, as JDBC spells them.
+//! Parser of JDBC URLs.
 
-/// A URL of a server, taken apart.
+/// A parsed URL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Url {
-    /// Servers with the port if it is given. None: the driver's default.
+    /// Servers, with their port if given. Empty: the driver's default.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
     /// The database.
     pub(crate) database: Option<String>,
-    /// What stands behind the question mark, and the user and password if they
-    /// stand before the host.
+    /// Parameters of the query, and user and password if they precede the
+    /// host.
     pub(crate) parameters: Vec<(String, String)>,
 }
 
 impl Url {
-    /// Takes a URL of one of these schemes apart. What is wrong with it never
-    /// repeats the URL, which may hold a password.
+    /// Parses a URL with one of these schemes. Errors never repeat the URL, which may
+    /// contain a password.
     pub(crate) fn parse(text: &str, schemes: &[&str]) -> Result<Url, String> {
         let form = format!("write jdbc:{}://HOST:PORT/DATABASE?NAME=VALUE", schemes[0]);
         let rest = schemes
@@ -57,14 +57,14 @@ impl Url {
         Ok(url)
     }
 
-    /// The value of a parameter, whose name is taken in any case; the last
-    /// wins.
+    /// Returns the value of a parameter, by its name without regard to case; the
+    /// last wins.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let mut found = self.parameters.iter().rev().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         found.next().map(|(_, value)| value.as_str())
     }
 
-    /// Names of parameters beside these.
+    /// Returns the names of other parameters.
     pub(crate) fn others(&self, known: &[&str]) -> Vec<&str> {
         let names = self.parameters.iter().map(|(name, _)| name.as_str());
         names.filter(|name| !known.iter().any(|known| known.eq_ignore_ascii_case(name))).collect()
@@ -89,7 +89,7 @@ fn host_and_port(server: &str) -> Result<(String, Option<u16>), String> {
     if host.is_empty() { Err("names a port without a host".into()) } else { Ok((decoded(host)?, port)) }
 }
 
-/// Without percent signs and what they stand for.
+/// Decodes percent escapes.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,6 +1,6 @@
-//! The verbs, and the commands that they are.
+//! A client and its verbs.
 
-use super::{Shared, limit::Limit};
+use super::{MongodbState, limit::Limit};
 use futures_util::TryStreamExt;
 use mongodb::{
     Collection,
@@ -13,23 +13,23 @@ use mongodb::{
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
 use std::{rc::Rc, time::Duration};
 
-/// The key's field, which MongoDB gives every document.
+/// Field of the key.
 pub(super) const KEY: &str = "_id";
 
-/// One client: it takes a connection from the loop's pool for each operation.
+/// A client. Takes a connection from the loop's pool for each operation.
 #[derive(Debug)]
 pub struct MongodbClient {
-    shared: Rc<Shared>,
-    /// Of the table used last; a workload has one.
+    shared: Rc<MongodbState>,
+    /// Collection of the last operation's table; workloads use one.
     collection: Option<(String, Collection<RawDocumentBuf>)>,
     upsert: bool,
     limit: Limit,
-    /// What a query fills, which must not borrow from anybody.
+    /// Result of a query; owns its data.
     found: Reply,
 }
 
 impl MongodbClient {
-    pub(super) fn new(shared: Rc<Shared>, upsert: bool, timeout: Option<Duration>) -> Self {
+    pub(super) fn new(shared: Rc<MongodbState>, upsert: bool, timeout: Option<Duration>) -> Self {
         MongodbClient { shared, collection: None, upsert, limit: Limit::new(timeout), found: Reply::new() }
     }
 
@@ -47,7 +47,7 @@ impl MongodbClient {
         }
     }
 
-    /// Moves the documents of a query into the reply; returns how many.
+    /// Moves the documents of a query into the reply. Returns their number.
     async fn query(
         &mut self,
         collection: Collection<RawDocumentBuf>,
@@ -78,7 +78,7 @@ impl MongodbClient {
     async fn try_update(&mut self, table: &str, key: &str, fields: &Record) -> Result<u64, Outcome> {
         let collection = self.collection(table)?;
         if fields.is_empty() {
-            // There is nothing to set; whether the record is there is still told.
+            // Nothing to set; check only that the record exists.
             let mut options = one(&FieldSelection::default());
             options.projection = Some(doc! { KEY: 1 });
             return self.query(collection, doc! { KEY: key }, options, &mut Reply::new()).await;
@@ -144,7 +144,7 @@ impl Client for MongodbClient {
         reply: &mut Reply,
     ) -> Outcome {
         if count == 0 {
-            // MongoDB would take it for no limit.
+            // For MongoDB, 0 means no limit.
             return Outcome::OK;
         }
         let collection = match self.collection(table) {
@@ -154,7 +154,7 @@ impl Client for MongodbClient {
         let mut options = one(fields);
         options.sort = Some(doc! { KEY: 1 });
         options.limit = Some(i64::try_from(count).unwrap_or(i64::MAX));
-        // One answer, as far as its size allows.
+        // One batch, as far as its size allows.
         options.batch_size = Some(count.min(i32::MAX as u64 - 1) as u32);
         let filter = doc! { KEY: { "$gte": start_key } };
         self.query(collection, filter, options, reply).await.err().unwrap_or(Outcome::OK)
@@ -184,7 +184,7 @@ impl Client for MongodbClient {
     }
 }
 
-/// The outcome of an operation that must have met its record.
+/// Returns the outcome of an operation that must have matched its record.
 fn found(documents: Result<u64, Outcome>) -> Outcome {
     match documents {
         Ok(0) => Outcome::NOT_FOUND,
@@ -193,16 +193,16 @@ fn found(documents: Result<u64, Outcome>) -> Outcome {
     }
 }
 
-/// Options of a query for one document.
+/// Returns the options of a query for one document.
 fn one(fields: &FieldSelection) -> FindOptions {
     let mut options = FindOptions::default();
-    // A negative limit: one answer, and no cursor left open.
+    // A negative limit returns one batch and leaves no cursor open.
     options.limit = Some(-1);
     options.projection = (!fields.is_all()).then(|| projection(fields));
     options
 }
 
-/// The fields wanted, and not the key, which comes along unless refused.
+/// Returns the projection of the selected fields, without the key.
 fn projection(fields: &FieldSelection) -> Document {
     let mut projection = doc! { KEY: 0 };
     projection.extend(fields.iter().map(|name| (name.to_owned(), Bson::Int32(1))));
@@ -213,7 +213,7 @@ fn binary(value: &[u8]) -> Bson {
     Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: value.to_vec() })
 }
 
-/// The document of a record, as YCSB writes it.
+/// Converts a record to YCSB's document.
 fn document(key: &str, record: &Record) -> Result<RawDocumentBuf, Outcome> {
     let mut document = RawDocumentBuf::new();
     document.append(mongodb::bson::cstr!("_id"), key);
@@ -227,8 +227,8 @@ fn document(key: &str, record: &Record) -> Result<RawDocumentBuf, Outcome> {
     Ok(document)
 }
 
-/// Copies a document's fields: bytes, as YCSB writes them, and texts of other
-/// tools. What is neither is left out, as in YCSB.
+/// Copies a document's fields: bytes, as YCSB writes them, and text of other
+/// tools. Ignores other types, as YCSB does.
 fn take_record(document: &RawDocument, record: &mut Record) -> Result<(), Error> {
     for element in document.iter() {
         match element? {

@@ -1,9 +1,9 @@
-//! The driver's errors, in our words.
+//! Conversion of the driver's errors.
 
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 use serval_model::{Outcome, Status};
 
-/// The outcome of a failure.
+/// Converts a failure to an outcome.
 pub(super) fn failure(error: &Error) -> Outcome {
     let said = words(error);
     match &*error.kind {
@@ -14,7 +14,7 @@ pub(super) fn failure(error: &Error) -> Outcome {
             Outcome::failed(Status::ServiceUnavailable, said)
         }
         ErrorKind::Authentication { .. } => Outcome::failed(Status::Forbidden, said),
-        // The driver looks at sizes and names before it sends them.
+        // The driver validates sizes and names itself.
         ErrorKind::InvalidArgument { .. } | ErrorKind::BsonSerialization(_) => {
             Outcome::failed(Status::BadRequest, said)
         }
@@ -22,17 +22,17 @@ pub(super) fn failure(error: &Error) -> Outcome {
     }
 }
 
-/// What a number of the server's means.
+/// Converts a server's error number to a status.
 fn status(code: i32) -> Status {
     match code {
-        // Unauthorized, AuthenticationFailed, Atlas's own.
+        // Unauthorized, AuthenticationFailed, Atlas's code.
         13 | 18 | 8000 => Status::Forbidden,
-        // Not reachable, not the primary (any more), shutting down, too slow,
-        // too few servers for the write concern.
+        // Unreachable, not primary, shutting down, too slow, too few servers for
+        // the write concern.
         6 | 7 | 50 | 64 | 89 | 91 | 100 | 134 | 189 | 202 | 262 | 9001 | 10058 | 10107 | 11600 | 11602
         | 13435 | 13436 => Status::ServiceUnavailable,
-        // Values, types, names, sizes, documents that a rule of the
-        // collection refuses.
+        // Invalid values, types, names, sizes, or documents that fail the
+        // collection's validation.
         2 | 9 | 14 | 15 | 40 | 52 | 55 | 57 | 66 | 73 | 121 | 10334 | 17280 | 17419 | 17420 | 17421 => {
             Status::BadRequest
         }
@@ -40,7 +40,7 @@ fn status(code: i32) -> Status {
     }
 }
 
-/// The server's number of an error.
+/// Returns the server's number of an error.
 pub(super) fn code(error: &Error) -> Option<i32> {
     match &*error.kind {
         ErrorKind::Command(error) => Some(error.code),
@@ -54,13 +54,13 @@ pub(super) fn code(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether the server does not take the user and password. An error that has
-/// cleared the pool of connections is told of in words alone.
+/// Returns whether the server rejects user and password. An error that has cleared the
+/// connection pool has this in its text only.
 pub(super) fn is_of_login(error: &Error) -> bool {
     matches!(*error.kind, ErrorKind::Authentication { .. }) || words(error).contains("SCRAM")
 }
 
-/// The server's own words, or the cause that the driver knows.
+/// Returns the server's message, or the driver's cause.
 pub(super) fn words(error: &Error) -> String {
     match &*error.kind {
         ErrorKind::Command(error) => error.message.clone(),
@@ -80,8 +80,8 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// The driver tells all it knows of all servers, with times; the cause of the
-/// last failure is what is of use, and the same each time.
+/// Extracts the cause of the last failure from the driver's description of all servers,
+/// which contains times.
 fn selection(message: &str) -> String {
     let cause = message.split("Error: Kind: ").nth(1).and_then(|rest| rest.split(", labels:").next());
     let cause = cause.or_else(|| {

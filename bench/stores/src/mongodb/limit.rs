@@ -1,13 +1,12 @@
-//! How long an operation may take, where there is a limit.
+//! Time limit of operations.
 //!
-//! The driver has no such limit: an operation is given up by dropping its
-//! future. One that has a connection loses it, and another is opened. One that
-//! still waits for a connection must not be dropped: its place in the pool's
-//! queue would stay, and the driver, which serves one place whenever something
-//! happens, would serve nobody but the dead for as long as operations go on
-//! being given up. So such an operation goes on as a task of the loop, and its
-//! client's next one waits behind it, as long as that may take itself. It may
-//! yet be done, after it was counted as failed; of a client one at most is.
+//! The driver has no such limit, so an operation is cancelled by dropping its future.
+//! An operation with a connection loses it, and the driver opens another. An operation
+//! that waits for a connection must not be dropped: its entry would stay in the pool's
+//! queue, and as the driver serves one entry per event, it would serve only dead
+//! entries while operations keep timing out. Such an operation continues as a task of
+//! the loop, and its client's next operation waits for it, within its own limit. It may
+//! still be executed after it was counted as failed; at most one per client.
 
 use mongodb::{
     error::Error,
@@ -28,12 +27,12 @@ use tokio::{
 };
 
 thread_local! {
-    /// Whether the operation that is being polled has been given a connection.
+    /// Whether the operation that is being polled has a connection.
     static CONNECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What tells of connections as operations are given them, which happens
-/// while they are polled.
+/// Event handler for connections; operations get connections while they are
+/// polled.
 pub(super) fn connections() -> EventHandler<CmapEvent> {
     EventHandler::callback(|event| {
         if matches!(event, CmapEvent::ConnectionCheckedOut(_)) {
@@ -42,7 +41,7 @@ pub(super) fn connections() -> EventHandler<CmapEvent> {
     })
 }
 
-/// Polls an operation, and notes whether it has been given a connection.
+/// Polls an operation and records whether it has a connection.
 async fn noting<T>(
     mut future: Pin<Box<dyn Future<Output = Result<T, Error>>>>,
     is_connected: Rc<Cell<bool>>,
@@ -56,7 +55,7 @@ async fn noting<T>(
     .await
 }
 
-/// An operation that goes on by itself.
+/// An operation that continues as a task.
 struct Kept {
     task: JoinHandle<()>,
     is_connected: Rc<Cell<bool>>,
@@ -68,7 +67,7 @@ impl Drop for Kept {
     }
 }
 
-/// One client's limit, and the operation that its next one waits behind.
+/// A client's time limit, and the operation that its next one waits for.
 #[derive(Default)]
 pub(super) struct Limit {
     timeout: Option<Duration>,
@@ -86,7 +85,7 @@ impl Limit {
         Limit { timeout, kept: None }
     }
 
-    /// Waits for the driver as long as an operation may take.
+    /// Waits for the driver within the time limit of operations.
     pub(super) async fn wait<T: 'static>(
         &mut self,
         work: impl Future<Output = Result<T, Error>> + 'static,
@@ -118,7 +117,7 @@ impl Limit {
         }
     }
 
-    /// Gives up what is kept: the driver's client is about to go.
+    /// Aborts the continued operation before the driver is shut down.
     pub(super) fn close(&mut self) {
         self.kept = None;
     }

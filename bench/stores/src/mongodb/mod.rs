@@ -1,4 +1,4 @@
-//! MongoDB, with records laid out as YCSB's two MongoDB bindings lay them out.
+//! MongoDB, in the layout of YCSB's two MongoDB bindings.
 //!
 //! | verb | command |
 //! |---|---|
@@ -9,13 +9,11 @@
 //! | delete | `delete` of one document |
 //! | batch of inserts | `insert` of several documents, in order |
 //!
-//! The driver has a pool of connections, and tasks that watch the servers, of
-//! its own. They live on the event loop: every loop has a driver's client of
-//! its own, made in [`Store::local`], so that a connection's answer wakes
-//! nobody on another processor. A client takes a connection for the time of
-//! an operation; unless their number is bounded there is one for each
-//! operation under way. What is lost the driver opens again, after its
-//! watcher has met the server again; the operation under way fails.
+//! Each event loop has a driver client of its own, created in [`Store::local`], with a
+//! pool of connections and tasks that monitor the servers, so that answers wake no
+//! other thread. A client takes a connection for one operation; without a limit there
+//! is one for each operation in flight. A lost connection fails its operation; the
+//! driver reopens connections once its monitor sees the server again.
 
 mod client;
 mod failure;
@@ -35,14 +33,14 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table, units},
 };
-use settings::Settings;
+use settings::MongodbSettings;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::{Mutex, PoisonError},
 };
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::MONGODB.name,
     aliases: optional::MONGODB.aliases,
@@ -74,23 +72,23 @@ pub const INFO: StoreInfo = StoreInfo {
 /// A MongoDB server, replica set or sharded cluster.
 #[derive(Debug)]
 pub struct Mongodb {
-    settings: Settings,
-    /// What the server told when it was prepared.
+    settings: MongodbSettings,
+    /// Facts about the server, from the preparation of the store.
     version: Mutex<Option<String>>,
 }
 
-/// What the clients of an event loop share.
+/// State that the clients of one event loop share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct MongodbState {
     client: RefCell<Option<Client>>,
     database: String,
     clients: Cell<usize>,
 }
 
-impl Shared {
+impl MongodbState {
     fn new(client: Client, database: &str) -> Rc<Self> {
         let (client, database) = (RefCell::new(Some(client)), database.to_owned());
-        Rc::new(Shared { client, database, clients: Cell::new(0) })
+        Rc::new(MongodbState { client, database, clients: Cell::new(0) })
     }
 
     /// The database; `None` once all clients are closed.
@@ -98,8 +96,8 @@ impl Shared {
         self.client.borrow().as_ref().map(|client| client.database(&self.database))
     }
 
-    /// A client is closed; with the last the driver's tasks end, which would
-    /// otherwise be cut off with their loop.
+    /// Closes a client. The last one shuts the driver down, whose tasks would
+    /// otherwise be aborted with their loop.
     async fn leave(&self) {
         self.clients.set(self.clients.get().saturating_sub(1));
         if self.clients.get() == 0 {
@@ -112,11 +110,11 @@ impl Shared {
 }
 
 impl Mongodb {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Mongodb, Faults> {
-        let settings = Settings::read(properties)?;
-        // The driver takes the process's provider, which must be one only; if
-        // there is one already, that is as good.
+        let settings = MongodbSettings::read(properties)?;
+        // The driver uses the process's TLS provider, which may be installed only
+        // once. It may be installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
         Ok(Mongodb { settings, version: Mutex::default() })
     }
@@ -130,7 +128,7 @@ impl Mongodb {
         StoreError::new(format!("{} ({})", INFO.name, self.address()), problem)
     }
 
-    /// Why the server cannot be used, with what to do about it.
+    /// Converts an error of the set-up, with advice.
     fn failed(&self, error: &Error) -> StoreError {
         let advice = match code(error) {
             _ if failure::is_of_login(error) => {
@@ -150,7 +148,7 @@ impl Mongodb {
         Client::with_options(self.settings.options.clone()).map_err(|error| self.failed(&error))
     }
 
-    /// The write concern as the URL would say it.
+    /// Returns the write concern in the URL's notation.
     fn write_concern(&self) -> String {
         let Some(concern) = &self.settings.options.write_concern else { return "the server's".to_owned() };
         let mut parts = Vec::new();
@@ -187,7 +185,7 @@ impl Mongodb {
     }
 }
 
-/// What MongoDB would take for something else than a field's name.
+/// Returns the faults of field names that have a special meaning in MongoDB.
 fn fault_of_name(field: &str) -> Option<&'static str> {
     match field {
         "" => Some("is empty"),
@@ -200,7 +198,7 @@ fn fault_of_name(field: &str) -> Option<&'static str> {
 }
 
 impl Store for Mongodb {
-    type Local = Rc<Shared>;
+    type Local = Rc<MongodbState>;
     type Client = MongodbClient;
 
     fn execution(&self) -> Execution {
@@ -219,7 +217,7 @@ impl Store for Mongodb {
         runtime.block_on(async {
             let client = self.client()?;
             let checking = self.check(&client, schema, purpose);
-            // A server that stops answering in mid-way is no reason to wait for ever.
+            // The server may stop answering at any time.
             let limit = self.settings.options.server_selection_timeout.unwrap_or_default() * 2;
             let checked = match tokio::time::timeout(limit, checking).await {
                 Ok(checked) => checked,
@@ -231,7 +229,7 @@ impl Store for Mongodb {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { options, database, upsert, timeout, unread } = &self.settings;
+        let MongodbSettings { options, database, upsert, timeout, unread } = &self.settings;
         let timeout = timeout.map(|timeout| units::format_duration(timeout.as_nanos() as u64));
         let connections = match options.max_pool_size {
             None | Some(settings::UNBOUNDED) => "one an operation under way".to_owned(),
@@ -255,11 +253,11 @@ impl Store for Mongodb {
         all
     }
 
-    fn local(&self) -> Result<Rc<Shared>, StoreError> {
-        Ok(Shared::new(self.client()?, &self.settings.database))
+    fn local(&self) -> Result<Rc<MongodbState>, StoreError> {
+        Ok(MongodbState::new(self.client()?, &self.settings.database))
     }
 
-    async fn connect(&self, shared: &Rc<Shared>, _: usize) -> Result<MongodbClient, StoreError> {
+    async fn connect(&self, shared: &Rc<MongodbState>, _: usize) -> Result<MongodbClient, StoreError> {
         let client = shared.client.borrow().clone();
         let client = client.ok_or_else(|| self.error("all clients of this loop are closed"))?;
         let least = self.settings.options.min_pool_size;
@@ -269,7 +267,7 @@ impl Store for Mongodb {
         shared.clients.set(shared.clients.get() + 1);
         let asked = client.database(&self.settings.database).run_command(doc! { "ping": 1 }).await;
         asked.map_err(|error| self.failed(&error))?;
-        let Settings { upsert, timeout, .. } = self.settings;
+        let MongodbSettings { upsert, timeout, .. } = self.settings;
         Ok(MongodbClient::new(Rc::clone(shared), upsert, timeout))
     }
 }

@@ -1,4 +1,4 @@
-//! The properties of the mongodb store, and what they make of its URL.
+//! Properties of the mongodb store and of its URL.
 
 use futures_util::FutureExt;
 use mongodb::options::{
@@ -95,35 +95,35 @@ pub(super) static ALL: &[&Property] = &[
     &TIMEOUT,
 ];
 
-/// The driver's default is 10, and it takes no 0.
+/// Maximum number of connections for "unlimited": the driver's default is 10, and it refuses 0.
 pub(super) const UNBOUNDED: u32 = u32::MAX;
 
-/// The database where the URL names none, as in YCSB.
+/// Default database, as in YCSB.
 const DATABASE: &str = "ycsb";
 
 const UNACKNOWLEDGED: &str =
     "the driver waits for the server's answer to every write; choose acknowledged (w=1) or more";
 
-/// Options that only YCSB's Java drivers know.
+/// Options of YCSB's Java drivers only.
 const JAVA_ONLY: &[&str] = &["waitqueuemultiple", "j", "safe", "fsync"];
 
-/// What the properties ask for.
+/// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct MongodbSettings {
     pub(super) options: ClientOptions,
     pub(super) database: String,
     pub(super) upsert: bool,
     pub(super) timeout: Option<Duration>,
-    /// Options of the URL that nothing here reads.
+    /// Options of the URL that are ignored.
     pub(super) unread: Vec<String>,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl MongodbSettings {
+    pub(super) fn read(properties: &Properties) -> Result<MongodbSettings, Faults> {
         let mut reader = Reader::new(properties);
         let (url, unread) = without_java_options(&reader.text(&URL));
         let mut options = parse(&mut reader, &url).unwrap_or_default();
-        // The default URL's w is no choice of the user's.
+        // The default URL's w is not the user's choice.
         let chosen = if reader.given(&URL) { options.write_concern.take() } else { None };
         options.write_concern = Some(write_concern(&mut reader, chosen));
         let preference = reader.given(&READ_PREFERENCE).then(|| reader.choice(&READ_PREFERENCE));
@@ -143,7 +143,7 @@ impl Settings {
         }
         log_in(&mut reader, &mut options);
         check_files(&mut reader, &options);
-        // No operation is done twice, whatever the URL says: a failure is to be seen.
+        // No retries, whatever the URL says: failures must be visible.
         options.retry_reads = Some(false);
         options.retry_writes = Some(false);
         options.max_adaptive_retries = Some(0);
@@ -156,11 +156,11 @@ impl Settings {
         let database = options.default_database.clone().filter(|name| name != "admin");
         let database = database.unwrap_or_else(|| DATABASE.to_owned());
         reader.finish()?;
-        Ok(Settings { options, database, upsert, timeout, unread })
+        Ok(MongodbSettings { options, database, upsert, timeout, unread })
     }
 }
 
-/// The URL, and the names of the options that are taken out of it.
+/// Returns the URL, and the names of the options that were removed from it.
 fn without_java_options(url: &str) -> (String, Vec<String>) {
     let Some((before, options)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
     let (mut kept, mut unread) = (Vec::new(), Vec::new());
@@ -175,8 +175,8 @@ fn without_java_options(url: &str) -> (String, Vec<String>) {
     (format!("{before}?{}", kept.join("&")), unread)
 }
 
-/// What the driver makes of the URL. Its faults do not repeat it, for it may
-/// have a password.
+/// Parses the URL by the driver. Faults do not repeat it, because it may contain a
+/// password.
 fn parse(reader: &mut Reader<'_>, url: &str) -> Option<ClientOptions> {
     if url.starts_with("mongodb+srv:") {
         reader.fault_overall(format!(
@@ -186,7 +186,7 @@ fn parse(reader: &mut Reader<'_>, url: &str) -> Option<ClientOptions> {
         ));
         return None;
     }
-    // Without the DNS there is nothing to wait for.
+    // Only DNS lookups would wait.
     match ClientOptions::parse(url).into_future().now_or_never() {
         Some(Ok(options)) => Some(options),
         Some(Err(error)) => {
@@ -204,7 +204,7 @@ fn parse(reader: &mut Reader<'_>, url: &str) -> Option<ClientOptions> {
     }
 }
 
-/// What the URL says, and the property where it says nothing.
+/// Returns the URL's value, or else the property's.
 fn write_concern(reader: &mut Reader<'_>, chosen: Option<WriteConcern>) -> WriteConcern {
     let word = if reader.given(&WRITE_CONCERN) { reader.choice(&WRITE_CONCERN) } else { "acknowledged" };
     let chosen = chosen.unwrap_or_default();
@@ -236,7 +236,7 @@ fn read_preference(word: &str) -> ReadPreference {
     }
 }
 
-/// The read preference in force, as the URL spells it.
+/// Returns the effective read preference in the URL's notation.
 pub(super) fn preference(options: &ClientOptions) -> &'static str {
     match &options.selection_criteria {
         Some(SelectionCriteria::ReadPreference(preference)) => match preference {
@@ -274,7 +274,7 @@ fn log_in(reader: &mut Reader<'_>, options: &mut ClientOptions) {
     );
 }
 
-/// The driver would read them late, and for every connection.
+/// Checks the files of TLS, which the driver would read late, for every connection.
 fn check_files(reader: &mut Reader<'_>, options: &ClientOptions) {
     let Some(Tls::Enabled(tls)) = &options.tls else { return };
     for path in [&tls.ca_file_path, &tls.cert_key_file_path].into_iter().flatten() {

@@ -1,6 +1,6 @@
-//! The verbs, and the SQL that they are.
+//! A client and its verbs.
 
-use super::link::{Link, Opener, Prepared, Server, refusal};
+use super::link::{MysqlConnection, MysqlConnector, MysqlServer, PreparedStatement, refusal};
 use crate::{columns::Quotes, reconnecting::Reconnecting};
 use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 use serval_model::{
@@ -8,24 +8,24 @@ use serval_model::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How MySQL has names quoted.
+/// MySQL's quote character of identifiers.
 const QUOTES: Quotes = Quotes('`');
 
-/// Parameters that a statement may have.
+/// Maximum parameters of a statement.
 const PARAMETERS_MAX: usize = u16::MAX as usize;
 
-/// One client: a connection to each server.
+/// A client with a connection to each server.
 #[derive(Debug)]
 pub struct MysqlClient {
-    /// In the servers' order.
-    links: Vec<Reconnecting<Opener>>,
-    /// The text of the statement being run.
+    /// Connections in the servers' order.
+    links: Vec<Reconnecting<MysqlConnector>>,
+    /// Buffer for the statement's text.
     sql: String,
 }
 
 impl MysqlClient {
     pub(super) async fn connect(
-        servers: &Arc<[Server]>,
+        servers: &Arc<[MysqlServer]>,
         connect_timeout: Duration,
         timeout: Option<Duration>,
         fields: Arc<[String]>,
@@ -33,14 +33,14 @@ impl MysqlClient {
         let mut links = Vec::with_capacity(servers.len());
         for shard in 0..servers.len() {
             let (servers, fields) = (Arc::clone(servers), Arc::clone(&fields));
-            let opener = Opener { servers, shard, connect_timeout, timeout, fields };
+            let opener = MysqlConnector { servers, shard, connect_timeout, timeout, fields };
             links.push(Reconnecting::connect(opener).await?);
         }
         Ok(MysqlClient { links, sql: String::new() })
     }
 
-    /// Which server has a key: YCSB's function. (Java's absolute value of the
-    /// least integer is negative, and YCSB fails there.)
+    /// Returns the number of a key's server by YCSB's function. (YCSB fails for the
+    /// smallest integer, whose absolute value is negative in Java.)
     fn shard(&self, key: &str) -> usize {
         match self.links.len() {
             1 => 0,
@@ -48,18 +48,18 @@ impl MysqlClient {
         }
     }
 
-    /// Does something with a server's connection and the statement's text, in
-    /// the time that an operation has.
+    /// Runs a function with a server's connection and the statement's text, within
+    /// the time limit of an operation.
     async fn with_link<T>(
         &mut self,
         shard: usize,
-        work: impl AsyncFnOnce(&mut Link, &str) -> Result<T, Error>,
+        work: impl AsyncFnOnce(&mut MysqlConnection, &str) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         let sql = &self.sql;
         self.links[shard].run(async |link| work(link, sql).await).await
     }
 
-    /// Runs a query and moves its rows into the reply; returns how many.
+    /// Runs a query and moves its rows into the reply. Returns the number of rows.
     async fn query(
         &mut self,
         shard: usize,
@@ -81,7 +81,7 @@ impl MysqlClient {
         .await
     }
 
-    /// Runs a statement that changes rows; returns how many.
+    /// Runs a statement. Returns the number of changed rows.
     async fn execute(&mut self, shard: usize, parameters: Vec<Value>) -> Result<u64, Outcome> {
         self.check_size(shard, &parameters)?;
         self.with_link(shard, async |link, sql| {
@@ -92,8 +92,8 @@ impl MysqlClient {
         .await
     }
 
-    /// Refuses what the server would: it ends a connection whose packet is too
-    /// large, often before its words are read.
+    /// Refuses packets that exceed the server's limit: the server would close the
+    /// connection, often before its message is read.
     fn check_size(&self, shard: usize, parameters: &[Value]) -> Result<(), Outcome> {
         let sizes =
             parameters.iter().map(|value| if let Value::Bytes(bytes) = value { bytes.len() } else { 0 });
@@ -110,12 +110,12 @@ impl MysqlClient {
         }
     }
 
-    /// Runs a statement without parameters, prepared or not.
+    /// Runs a statement without parameters.
     async fn command(&mut self, shard: usize, sql: &str) -> Result<(), Outcome> {
         self.with_link(shard, async |link, _| link.conn.query_drop(sql).await).await
     }
 
-    /// Inserts these records on one server in one statement.
+    /// Inserts records on one server in one statement.
     async fn insert_rows(
         &mut self,
         shard: usize,
@@ -130,13 +130,13 @@ impl MysqlClient {
             parameters.extend(columns.iter().map(|column| record.get(column).map_or(Value::NULL, bytes)));
         }
         if rows.len() == 1 {
-            // The text of a single insert, whose statement is kept.
+            // A single insert uses the prepared statement.
             return self.execute(shard, parameters).await.map(drop);
         }
         self.check_size(shard, &parameters)?;
         self.with_link(shard, async |link, sql| {
-            // Prepared for this time only: the last of many batches, and those
-            // of shards, are of any length.
+            // PreparedStatement for once: last batches and those of shards have any
+            // length.
             let statement = link.conn.prep(sql).await?;
             let result = link.conn.exec_drop(&statement, Params::Positional(parameters)).await;
             link.conn.close(statement).await?;
@@ -145,7 +145,7 @@ impl MysqlClient {
         .await
     }
 
-    /// Inserts pieces, all or none.
+    /// Inserts parts in a transaction.
     async fn insert_pieces(
         &mut self,
         table: &str,
@@ -175,7 +175,7 @@ impl MysqlClient {
         for shard in &shards[..begun] {
             match &result {
                 Ok(()) => result = self.command(*shard, "COMMIT").await,
-                // A connection that was lost has taken its part back already.
+                // A lost connection has rolled back already.
                 Err(_) if self.links[*shard].open().is_none() => {}
                 Err(_) => {
                     if self.command(*shard, "ROLLBACK").await.is_err() {
@@ -239,7 +239,7 @@ impl Client for MysqlClient {
         let mut pieces: Vec<(usize, Vec<&(String, Record)>)> = Vec::new();
         for shard in 0..self.links.len() {
             let room = self.links[shard].open().map_or(1 << 20, |link| link.packet_bytes_max);
-            // Each value has a type and a length of up to 11 bytes beside it.
+            // Each value has a type and a length of up to 11 bytes.
             let size =
                 |record: &(String, Record)| record.0.len() + record.1.size() + 11 * (1 + columns.len());
             let (mut piece, mut bytes) = (Vec::new(), 0);
@@ -279,7 +279,7 @@ fn bytes(value: &[u8]) -> Value {
     Value::Bytes(value.to_vec())
 }
 
-/// The outcome of a statement that must have met its row.
+/// Returns the outcome of a statement that must have changed its row.
 fn found(rows: Result<u64, Outcome>) -> Outcome {
     match rows {
         Ok(0) => Outcome::NOT_FOUND,
@@ -288,9 +288,9 @@ fn found(rows: Result<u64, Outcome>) -> Outcome {
     }
 }
 
-/// Copies a row into a record; a NULL is a field that the record does not
-/// have.
-fn take_record(row: &Row, prepared: &Prepared, fields: &FieldSelection, record: &mut Record) {
+/// Copies a row into a record; a NULL means that the record lacks the
+/// field.
+fn take_record(row: &Row, prepared: &PreparedStatement, fields: &FieldSelection, record: &mut Record) {
     if fields.is_all() {
         for (index, field) in prepared.names.iter().enumerate() {
             if let Some(field) = field {
@@ -308,16 +308,16 @@ fn push(record: &mut Record, field: &str, value: Option<&Value>) {
     match value {
         None | Some(Value::NULL) => {}
         Some(Value::Bytes(bytes)) => record.push(field, bytes),
-        // Of another tool's columns: as SQL spells them, without quotes.
+        // Other types, in another tool's table: as in SQL, without quotes.
         Some(other) => record.push(field, other.as_sql(true).trim_matches('\'').as_bytes()),
     }
 }
 
-/// The statement that makes the table.
+/// Returns the statement that creates the table.
 pub(super) fn create_table(value_type: &str, schema: &Schema) -> String {
     let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
     QUOTES.name(&mut sql, &schema.table);
-    // Bytes: no collation makes two keys one, or has an order of its own.
+    // A binary collation: keys are compared by bytes.
     sql.push_str(" (YCSB_KEY VARBINARY(1024) PRIMARY KEY");
     for field in &schema.fields {
         sql.push_str(", ");

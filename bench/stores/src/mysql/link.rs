@@ -1,5 +1,5 @@
-//! Connections: how one is opened, with its prepared statements, and what the
-//! server's refusals mean.
+//! Connections with their prepared statements, and the meaning of the server's
+//! errors.
 
 use super::TIMEOUT;
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
@@ -9,35 +9,35 @@ use serval_tls::TlsFailure;
 use std::{collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::time;
 
-/// Statements that a connection keeps prepared. A workload uses a handful of
-/// shapes and one more for each field that it may read or update alone.
+/// Maximum number of prepared statements of a connection. A workload uses a few, plus
+/// one for each field that it reads or updates alone.
 const STATEMENTS_MAX: usize = 256;
 
-/// The driver closes those used longest ago beyond this many. Ours are always
-/// among the last so many that it prepared or was asked for.
+/// Size of the driver's LRU cache of statements, at least the number of Serval's
+/// own.
 pub(super) const DRIVER_STATEMENTS_MAX: usize = 2 * STATEMENTS_MAX;
 
 const TLS_ADVICE: &str = "Does the server offer TLS, and is mysql.sslmode right? With verify-full, does \
     mysql.sslrootcert hold the signer of its certificate, and does that name the host?";
 
-/// Where a server is and how to connect to it.
+/// A server's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MysqlServer {
     /// Host and port.
     pub(super) address: String,
     options: Opts,
 }
 
-impl Server {
+impl MysqlServer {
     pub(super) fn new(address: String, options: Opts) -> Self {
-        Server { address, options }
+        MysqlServer { address, options }
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
         StoreError::new(format!("mysql at {}", self.address), problem)
     }
 
-    /// What the server refused while it was being prepared.
+    /// Returns a refusal of the server during preparation.
     pub(super) fn refused(&self, error: &Error) -> StoreError {
         let advice = match code(error) {
             1142 | 1044 => ": grant it to the user, or set mysql.user or mysql.database",
@@ -46,7 +46,7 @@ impl Server {
         self.error(format!("{}{advice}", words(error)))
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     fn failed(&self, error: &Error) -> StoreError {
         let tls = TlsFailure::of(error);
         let advice = match (error, code(error)) {
@@ -71,12 +71,16 @@ impl Server {
         self.error(format!("cannot connect: {}. {advice}", words(error)))
     }
 
-    /// Opens a connection; field names are those that the schema has.
-    pub(super) async fn connect(&self, timeout: Duration, fields: Arc<[String]>) -> Result<Link, StoreError> {
+    /// Opens a connection. Columns map to the schema's field names.
+    pub(super) async fn connect(
+        &self,
+        timeout: Duration,
+        fields: Arc<[String]>,
+    ) -> Result<MysqlConnection, StoreError> {
         let connecting = async {
             let mut conn = Conn::new(self.options.clone()).await?;
             let packet_bytes_max = conn.query_first("SELECT @@max_allowed_packet").await?.unwrap_or(1 << 20);
-            Ok(Link { conn, packet_bytes_max, fields, statements: HashMap::new() })
+            Ok(MysqlConnection { conn, packet_bytes_max, fields, statements: HashMap::new() })
         };
         match time::timeout(timeout, connecting).await {
             Ok(result) => result.map_err(|error| self.failed(&error)),
@@ -88,12 +92,12 @@ impl Server {
     }
 }
 
-/// The server's number of an error; 0 if it is not the server's.
+/// Returns the server's number of an error; 0 if it is not the server's.
 fn code(error: &Error) -> u16 {
     if let Error::Server(error) = error { error.code } else { 0 }
 }
 
-/// The server's own words, or the cause that the driver knows.
+/// Returns the server's message, or the driver's cause.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::Server(error) => error.message.clone(),
@@ -104,19 +108,19 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Whether nothing more can be asked on the connection of this error.
+/// Returns whether an error ends its connection.
 fn is_lost(error: &Error) -> bool {
     match error {
-        // Shutdown, killed, idle for too long, a packet that was too large, a
-        // statement that a proxy has lost.
+        // Shutdown, killed, idle for too long, packet too large, statement lost by
+        // a proxy.
         Error::Server(error) => [1053, 1927, 4031, 1153, 1243].contains(&error.code),
-        // Those of the driver's that leave the connection as it was.
+        // Errors of the driver that leave the connection usable.
         Error::Driver(DriverError::StmtParamsMismatch { .. } | DriverError::Params(_)) => false,
         _ => true,
     }
 }
 
-/// The outcome of a failure.
+/// Converts a failure to an outcome.
 pub(super) fn refusal(error: &Error) -> Outcome {
     let Error::Server(said) = error else {
         return match error {
@@ -131,22 +135,22 @@ pub(super) fn refusal(error: &Error) -> Outcome {
         };
     };
     let status = match said.code {
-        // No right to the server, database, table, column; or to do such things.
+        // No access to server, database, table or column; missing privileges.
         1044 | 1045 | 1142 | 1143 | 1227 | 1370 => Status::Forbidden,
-        // Connections, shutdown, memory, full, a lock's or a statement's time,
-        // killed, read-only.
+        // Too many connections, shutdown, out of memory, disk full, timeout of a
+        // lock or statement, killed, read-only.
         1037 | 1038 | 1040 | 1041 | 1053 | 1114 | 1205 | 1290 | 1317 | 1792 | 1836 | 1927 | 1969 | 3024
         | 4031 => Status::ServiceUnavailable,
-        // A key that is there; a deadlock; no such statement.
+        // Duplicate key, deadlock, unknown statement.
         1062 | 1213 | 1243 => Status::Error,
-        // Values and names: too long, not of the character set, not there.
+        // Values and names: too long, invalid text, unknown.
         1054 | 1059 | 1064 | 1118 | 1146 | 1153 | 1264 | 1300 | 1366 | 1406 | 3988 => Status::BadRequest,
         _ if said.state.starts_with("22") || said.state.starts_with("42") => Status::BadRequest,
         _ => Status::Error,
     };
     let lost = if is_lost(error) && status == Status::ServiceUnavailable { "connection lost: " } else { "" };
     let words = match said.code {
-        // The server says which, so no two messages would be alike.
+        // The message contains the key, so all messages would differ.
         1062 => "there is a record under this key already".to_owned(),
         1406 => format!("{} (mysql.value_type says what a new table takes)", said.message),
         _ => said.message.clone(),
@@ -154,70 +158,70 @@ pub(super) fn refusal(error: &Error) -> Outcome {
     Outcome::failed(status, format!("{lost}{words}"))
 }
 
-/// Opens connections of clients to one server.
+/// Opens clients' connections to one server.
 #[derive(Debug)]
-pub(super) struct Opener {
-    pub(super) servers: Arc<[Server]>,
-    /// The server's number.
+pub(super) struct MysqlConnector {
+    pub(super) servers: Arc<[MysqlServer]>,
+    /// Number of the server.
     pub(super) shard: usize,
     pub(super) connect_timeout: Duration,
-    /// Of an operation.
+    /// Time limit of operations.
     pub(super) timeout: Option<Duration>,
-    /// The fields of the schema.
+    /// Fields of the schema.
     pub(super) fields: Arc<[String]>,
 }
 
-impl Connector for Opener {
-    type Connection = Link;
+impl Connector for MysqlConnector {
+    type Connection = MysqlConnection;
     type Error = Error;
 
     fn limit(&self) -> Limit {
         Limit { time: self.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Link, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<MysqlConnection, StoreError>> + 'static {
         let (servers, fields) = (Arc::clone(&self.servers), Arc::clone(&self.fields));
         let (shard, timeout) = (self.shard, self.connect_timeout);
         async move { servers[shard].connect(timeout, fields).await }
     }
 
-    fn share(_: &Link) -> Option<Link> {
+    fn share(_: &MysqlConnection) -> Option<MysqlConnection> {
         None
     }
 
-    fn failure(&self, _: &Link, error: &Error) -> Failure {
+    fn failure(&self, _: &MysqlConnection, error: &Error) -> Failure {
         let fate = if is_lost(error) { Fate::Lost } else { Fate::Kept };
         Failure { fate, outcome: refusal(error) }
     }
 }
 
-/// A statement that a connection has prepared.
+/// A prepared statement of a connection.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     pub(super) statement: Statement,
-    /// For `SELECT *`: the field of each column; `None` for the key.
+    /// For `SELECT *`: the field of each column; `None` for the key's column.
     pub(super) names: Vec<Option<String>>,
 }
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct MysqlConnection {
     pub(super) conn: Conn,
-    /// The largest packet that the server takes.
+    /// The server's maximum packet, bytes.
     pub(super) packet_bytes_max: usize,
     fields: Arc<[String]>,
-    statements: HashMap<String, Rc<Prepared>>,
+    statements: HashMap<String, Rc<PreparedStatement>>,
 }
 
-impl Link {
-    /// The statement of this text, prepared once.
-    pub(super) async fn prepared(&mut self, sql: &str) -> Result<Rc<Prepared>, Error> {
+impl MysqlConnection {
+    /// Returns the prepared statement of this text.
+    pub(super) async fn prepared(&mut self, sql: &str) -> Result<Rc<PreparedStatement>, Error> {
         if let Some(found) = self.statements.get(sql) {
             return Ok(Rc::clone(found));
         }
         let statement = self.conn.prep(sql).await?;
         let names = statement.columns().iter().map(|column| self.field(&column.name_str())).collect();
-        let prepared = Rc::new(Prepared { statement, names });
+        let prepared = Rc::new(PreparedStatement { statement, names });
         if self.statements.len() == STATEMENTS_MAX {
             self.statements.clear();
         }

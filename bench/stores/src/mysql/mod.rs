@@ -1,25 +1,25 @@
-//! MySQL and MariaDB, with records laid out as YCSB's JDBC client lays them
-//! out, on one server or spread over several by YCSB's function of the key.
+//! MySQL and MariaDB in the layout of YCSB's JDBC client, on one server or sharded over
+//! several by YCSB's function of the key.
 //!
 //! | verb | statement, prepared |
 //! |---|---|
-//! | read | `SELECT *`, or the columns wanted, by key |
-//! | update | `UPDATE ... SET` of the columns given |
+//! | read | `SELECT` of all or the selected columns, by key |
+//! | update | `UPDATE ... SET` of the given columns |
 //! | insert | `INSERT` |
 //! | scan | a read from the key on, `ORDER BY` key, `LIMIT`; none when sharded |
 //! | delete | `DELETE` |
 //! | batch of inserts | `INSERT` of several rows |
 //!
-//! A client has a connection to each server, for the protocol answers one
-//! statement before it takes the next. A connection that is lost fails the
-//! operation under way and is opened again by the next one.
+//! A client has a connection to each server, because the protocol executes one
+//! statement at a time. A lost connection fails the operation in flight; the next
+//! operation reconnects.
 
 mod client;
 mod link;
 
 use crate::{StoreInfo, jdbc, optional};
 use client::MysqlClient;
-use link::{Link, Server};
+use link::{MysqlConnection, MysqlServer};
 use mysql_async::{ClientIdentity, OptsBuilder, SslOpts, prelude::Queryable};
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
@@ -31,10 +31,10 @@ use std::{
     time::Duration,
 };
 
-/// The primary key's column, as YCSB names it.
+/// Column of the primary key, named as in YCSB.
 const KEY: &str = "YCSB_KEY";
 
-/// Characters that MySQL lets a name have.
+/// Maximum characters of a name in MySQL.
 const NAME_CHARACTERS_MAX: usize = 64;
 
 static URL: Property = Property::serval(
@@ -100,7 +100,7 @@ static TIMEOUT: Property = Property::serval(
 .default("0")
 .unit("ms");
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::MYSQL.name,
     aliases: optional::MYSQL.aliases,
@@ -148,28 +148,28 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// What preparing found out.
+/// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
-    /// The fields of the schema, by whose names columns are given back.
+struct PreparedStore {
+    /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
-    /// Settings in force, of the first server.
+    /// Effective settings of the first server.
     facts: Vec<(String, String)>,
 }
 
 /// A MySQL or MariaDB server, or several.
 #[derive(Debug)]
 pub struct Mysql {
-    servers: Arc<[Server]>,
+    servers: Arc<[MysqlServer]>,
     value_type: &'static str,
     connect_timeout: Duration,
     timeout: Option<Duration>,
-    /// Parameters of the URLs that nothing here reads.
+    /// Parameters of the URLs that are ignored.
     unread: Vec<String>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
-/// The servers' URLs; faults of a URL do not repeat it, for it may have a
+/// Reads the servers' URLs. Faults of a URL do not repeat it, because it may contain a
 /// password.
 fn urls(reader: &mut Reader<'_>) -> Vec<jdbc::Url> {
     if !reader.given(&URL) {
@@ -197,7 +197,7 @@ fn urls(reader: &mut Reader<'_>) -> Vec<jdbc::Url> {
     all
 }
 
-/// What JDBC's words for TLS mean here.
+/// Converts JDBC's settings for TLS.
 fn ssl_mode(reader: &mut Reader<'_>, url: &jdbc::Url, otherwise: &'static str) -> &'static str {
     match url.parameter("sslMode").map(str::to_ascii_lowercase).as_deref() {
         None => otherwise,
@@ -215,7 +215,7 @@ fn ssl_mode(reader: &mut Reader<'_>, url: &jdbc::Url, otherwise: &'static str) -
 }
 
 impl Mysql {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Mysql, Faults> {
         let mut reader = Reader::new(properties);
         let urls = urls(&mut reader);
@@ -243,14 +243,14 @@ impl Mysql {
                 .user(Some(url.parameter("user").unwrap_or(&user)))
                 .pass(url.parameter("password").map(str::to_owned).or_else(|| password.clone()))
                 .db_name(url.database.clone().or_else(|| Some(reader.text(&DATABASE))))
-                // The server that is named, by the way that is named.
+                // Connect only as specified.
                 .prefer_socket(false)
-                // An update that changes nothing has found its record.
+                // Count matched rows: an update that changes nothing has found its record.
                 .client_found_rows(true)
                 .stmt_cache_size(link::DRIVER_STATEMENTS_MAX)
                 .setup(vec!["SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_TRANS_TABLES')"])
                 .ssl_opts(ssl_options(mode, roots.as_ref(), identity.clone()));
-            servers.push(Server::new(format!("{host}:{port}"), options.into()));
+            servers.push(MysqlServer::new(format!("{host}:{port}"), options.into()));
             let others = url.others(&["user", "password", "sslMode"]);
             unread.extend(others.into_iter().map(str::to_owned));
         }
@@ -278,8 +278,8 @@ impl Mysql {
         let timeout = Some(reader.duration(&TIMEOUT)).filter(|timeout| !timeout.is_zero());
         let value_type = reader.choice(&VALUE_TYPE);
         reader.finish()?;
-        // The driver takes the process's provider, which must be one only; if
-        // there is one already, that is as good.
+        // The driver uses the process's TLS provider, which may be installed only
+        // once. It may be installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
         unread.sort();
         unread.dedup();
@@ -293,16 +293,16 @@ impl Mysql {
         })
     }
 
-    /// Prepares one server; returns its settings.
+    /// Prepares one server. Returns its settings.
     async fn prepare_server(
         &self,
-        server: &Server,
+        server: &MysqlServer,
         schema: &Schema,
         purpose: Purpose,
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut link = server.connect(self.connect_timeout, Arc::default()).await?;
         let checking = self.check_table(server, &mut link, schema, purpose);
-        // A server that stops answering in mid-way is no reason to wait for ever.
+        // The server may stop answering at any time.
         match tokio::time::timeout(self.connect_timeout, checking).await {
             Ok(result) => result?,
             Err(_) => return Err(server.error("the server stopped answering while it was prepared")),
@@ -311,16 +311,16 @@ impl Mysql {
                      'transaction_isolation', 'tx_isolation', 'max_allowed_packet', 'max_connections'";
         let sql = format!("SHOW VARIABLES WHERE Variable_name IN ({names})");
         let facts = link.conn.query(sql).await.map_err(|error| server.refused(&error))?;
-        // It says good-bye; that it could not is no matter any more.
+        // A failed goodbye does not matter.
         drop(link.conn.disconnect().await);
         Ok(facts)
     }
 
-    /// Makes the table, or finds fault with the one that is there.
+    /// Creates the table, or checks the existing one.
     async fn check_table(
         &self,
-        server: &Server,
-        link: &mut Link,
+        server: &MysqlServer,
+        link: &mut MysqlConnection,
         schema: &Schema,
         purpose: Purpose,
     ) -> Result<(), StoreError> {
@@ -363,7 +363,7 @@ impl Mysql {
         Ok(())
     }
 
-    /// What is wrong with the names of fields, whatever the server.
+    /// Returns faults of field names that apply to every server.
     fn check_names(&self, fields: &[String]) -> Result<(), StoreError> {
         let error = |problem: String| Err(self.servers[0].error(problem));
         for (index, field) in fields.iter().enumerate() {
@@ -385,7 +385,7 @@ impl Mysql {
     }
 }
 
-/// The driver's settings of a way to use TLS.
+/// Returns the driver's TLS settings.
 fn ssl_options(mode: &str, roots: Option<&PathBuf>, identity: Option<ClientIdentity>) -> Option<SslOpts> {
     let options = SslOpts::default().with_client_identity(identity);
     match mode {
@@ -430,7 +430,7 @@ impl Store for Mysql {
             Ok(first.unwrap_or_default())
         })?;
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! The verbs.
+//! A client and its verbs.
 
 use super::{
     Layout,
-    link::{Link, Opener, Prepared, refusal},
+    link::{PostgresConnection, PostgresConnector, PreparedStatement, refusal},
     sql,
 };
 use crate::{json, reconnecting::Reconnecting};
@@ -15,30 +15,30 @@ use tokio_postgres::{
     types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 
-/// A batch goes to the server in pieces of about this size.
+/// Approximate size of the parts in which a batch is sent, bytes.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What a COPY in binary begins with: its signature, no flags, no extension.
+/// Start of a binary COPY: signature, no flags, no extension.
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// One client of a PostgreSQL server.
+/// A client of a PostgreSQL server.
 #[derive(Debug)]
 pub struct PostgresClient {
-    connection: Reconnecting<Opener>,
+    connection: Reconnecting<PostgresConnector>,
     layout: Layout,
-    /// What reads and scans go by, if they go to a replica.
+    /// Connection to the replica for reads and scans.
     reader: Option<Box<PostgresClient>>,
-    /// The text of the statement being run.
+    /// Buffer for the statement's text.
     sql: String,
-    /// A record as JSON, in that layout.
+    /// Buffer for a record in the json layout.
     document: Vec<u8>,
-    /// A batch as COPY takes it.
+    /// Buffer for a batch in COPY's format.
     copy: BytesMut,
 }
 
 impl PostgresClient {
     pub(super) fn new(
-        connection: Reconnecting<Opener>,
+        connection: Reconnecting<PostgresConnector>,
         layout: Layout,
         reader: Option<Box<PostgresClient>>,
     ) -> Self {
@@ -46,11 +46,11 @@ impl PostgresClient {
         PostgresClient { connection, layout, reader, sql, document, copy }
     }
 
-    /// Does something with the statement of `self.sql`, in the time that an
-    /// operation has.
+    /// Runs a function with the statement of `self.sql`, within the time limit of an
+    /// operation.
     async fn with_statement<T>(
         &mut self,
-        work: impl AsyncFnOnce(&Link, &Prepared) -> Result<T, Error>,
+        work: impl AsyncFnOnce(&PostgresConnection, &PreparedStatement) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         let sql = &self.sql;
         self.connection
@@ -61,7 +61,7 @@ impl PostgresClient {
             .await
     }
 
-    /// Runs a query and moves its rows into the reply; returns how many.
+    /// Runs a query and moves its rows into the reply. Returns the number of rows.
     async fn query<'a>(
         &mut self,
         parameters: Parameters<'a, impl Iterator<Item = Parameter<'a>>>,
@@ -81,7 +81,7 @@ impl PostgresClient {
         .await
     }
 
-    /// Runs a statement that changes rows; returns how many.
+    /// Runs a statement. Returns the number of changed rows.
     async fn execute<'a>(
         &mut self,
         parameters: Parameters<'a, impl Iterator<Item = Parameter<'a>>>,
@@ -92,7 +92,7 @@ impl PostgresClient {
         .await
     }
 
-    /// Runs a statement whose parameters are the key and a record.
+    /// Runs a statement with the key and a record as parameters.
     async fn write(&mut self, key: &str, record: &Record) -> Result<u64, Outcome> {
         let key = Parameter::Bytes(key.as_bytes());
         match self.layout {
@@ -205,9 +205,9 @@ impl Client for PostgresClient {
                 let sink = match link.client.copy_in::<_, Bytes>(&prepared.statement).await {
                     Ok(sink) => sink,
                     Err(error) if error.as_db_error().is_some() => {
-                        // Refused before it began: the driver then ends a copy
-                        // that the server is not in, and takes one answer too
-                        // many for that of the next statement.
+                        // Refused before it started: the driver then ends a
+                        // COPY that the server has not started, and gets out
+                        // of step with the server's answers.
                         link.give_up("a COPY was refused on it");
                         out_of_step = true;
                         return Ok(refusal(&error));
@@ -221,7 +221,7 @@ impl Client for PostgresClient {
                         Layout::Json => {
                             document.clear();
                             if let Err(outcome) = json::write(record, &mut document) {
-                                // Leaving the sink unfinished takes all back.
+                                // Dropping the unfinished sink rolls back.
                                 return Ok(outcome);
                             }
                             copy_document(&mut buffer, key, &document);
@@ -245,7 +245,7 @@ impl Client for PostgresClient {
     }
 }
 
-/// The outcome of a statement that must have met its row.
+/// Returns the outcome of a statement that must have changed its row.
 fn found(rows: Result<u64, Outcome>) -> Outcome {
     match rows {
         Ok(0) => Outcome::NOT_FOUND,
@@ -254,10 +254,10 @@ fn found(rows: Result<u64, Outcome>) -> Outcome {
     }
 }
 
-/// A parameter of a statement.
+/// Parameter of a statement.
 #[derive(Debug, Clone, Copy)]
 enum Parameter<'a> {
-    /// Text as it stands, or the bytes of a bytea.
+    /// Text, or the bytes of a bytea.
     Bytes(&'a [u8]),
     Count(i64),
 }
@@ -275,8 +275,8 @@ impl ToSql for Parameter<'_> {
         true
     }
 
-    /// As text, which the server reads into whatever the column's type is;
-    /// only a bytea's text is not its bytes.
+    /// In text format, which the server converts to the column's type. Only a bytea
+    /// needs the binary format.
     fn encode_format(&self, kind: &Type) -> Format {
         match self {
             Parameter::Bytes(_) if *kind != Type::BYTEA => Format::Text,
@@ -287,7 +287,7 @@ impl ToSql for Parameter<'_> {
     to_sql_checked!();
 }
 
-/// The key and what comes after it, counted, as the driver wants it.
+/// The key and the other parameters, as an iterator of known length.
 struct Parameters<'a, I> {
     key: Option<Parameter<'a>>,
     values: I,
@@ -316,12 +316,12 @@ impl<'a, I: Iterator<Item = Parameter<'a>>> Iterator for Parameters<'a, I> {
 
 impl<'a, I: Iterator<Item = Parameter<'a>>> ExactSizeIterator for Parameters<'a, I> {}
 
-/// The bytes of a column.
+/// Raw bytes of a column.
 struct Raw<'a>(&'a [u8]);
 
 impl<'a> FromSql<'a> for Raw<'a> {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
-        // A version stands before a JSONB's text.
+        // A version precedes a JSONB's text.
         Ok(Raw(if *kind == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw }))
     }
 
@@ -330,12 +330,12 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// Copies a row into a record; a NULL is a field that the record does not
-/// have.
+/// Copies a row into a record; a NULL means that the record lacks the
+/// field.
 fn take_record(
     row: &Row,
     layout: Layout,
-    prepared: &Prepared,
+    prepared: &PreparedStatement,
     fields: &FieldSelection,
     record: &mut Record,
 ) -> Result<(), Error> {
@@ -349,7 +349,7 @@ fn take_record(
     }
     if layout == Layout::Json {
         let Raw(document) = row.try_get(0)?;
-        // The server has seen to it that it is JSON; what is no object has no
+        // The server has validated the JSON. A value that is not an object has no
         // fields.
         drop(json::read(document, record));
         return Ok(());
@@ -364,15 +364,15 @@ fn take_record(
     Ok(())
 }
 
-/// A value as COPY in binary takes it: its length, and then its bytes.
+/// Appends a value in binary COPY format: its length and its bytes.
 fn copy_value(buffer: &mut BytesMut, value: &[u8]) {
-    // Beyond 1 GiB the server refuses it, and a record is never near 4 GiB.
+    // The server refuses values above 1 GiB, and records are far below 4 GiB.
     buffer.put_u32(u32::try_from(value.len()).unwrap_or(i32::MAX as u32));
     buffer.put_slice(value);
 }
 
 fn copy_row(buffer: &mut BytesMut, key: &str, record: &Record, columns: &[&str]) {
-    // A table has 1,600 columns at most.
+    // A table has at most 1,600 columns.
     buffer.put_u16(u16::try_from(1 + columns.len()).unwrap_or(i16::MAX as u16));
     copy_value(buffer, key.as_bytes());
     if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
@@ -391,7 +391,7 @@ fn copy_document(buffer: &mut BytesMut, key: &str, document: &[u8]) {
     buffer.put_u16(2);
     copy_value(buffer, key.as_bytes());
     buffer.put_u32(u32::try_from(1 + document.len()).unwrap_or(i32::MAX as u32));
-    // The version of JSONB's text.
+    // Version of JSONB's encoding.
     buffer.put_u8(1);
     buffer.put_slice(document);
 }

@@ -1,5 +1,5 @@
-//! Connections: how one is opened, kept with its prepared statements, and what
-//! its errors mean.
+//! Connections with their prepared statements, and the meaning of their
+//! errors.
 
 use super::TIMEOUT;
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
@@ -23,23 +23,23 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Statements that a connection keeps prepared. A workload uses a handful of
-/// shapes and one more for each field that it may read or update alone.
+/// Maximum number of prepared statements of a connection. A workload uses a few, plus
+/// one for each field that it reads or updates alone.
 const STATEMENTS_MAX: usize = 256;
 
-/// Where the server is and how to connect to it.
+/// The server's address and connection options.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct PostgresServer {
     /// Hosts and ports.
     pub(super) address: String,
     pub(super) connect_timeout: Duration,
-    /// Of an operation.
+    /// Time limit of operations.
     pub(super) timeout: Option<Duration>,
     config: Config,
     tls: Arc<ClientConfig>,
 }
 
-impl Server {
+impl PostgresServer {
     pub(super) fn new(
         address: String,
         config: Config,
@@ -47,14 +47,14 @@ impl Server {
         connect_timeout: Duration,
         timeout: Option<Duration>,
     ) -> Self {
-        Server { address, config, tls: Arc::new(tls), connect_timeout, timeout }
+        PostgresServer { address, config, tls: Arc::new(tls), connect_timeout, timeout }
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
         StoreError::new(format!("postgres at {}", self.address), problem)
     }
 
-    /// What the server refused while it was being prepared.
+    /// Returns a refusal of the server during preparation.
     pub(super) fn refused(&self, error: &Error) -> StoreError {
         let advice = match error.code() {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
@@ -68,9 +68,9 @@ impl Server {
         self.error(format!("{}{advice}", words(error)))
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     fn failed(&self, error: &Error) -> StoreError {
-        let (code, kind) = (error.code().map_or("", SqlState::code), Kind::of(error));
+        let (code, kind) = (error.code().map_or("", SqlState::code), DriverErrorKind::of(error));
         let advice = match code {
             "28P01" => {
                 "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
@@ -84,16 +84,16 @@ impl Server {
             }
             "53300" => "Raise the server's max_connections, or let clients share some (postgres.connections)",
             "57P03" => "The server is starting or stopping: try again",
-            _ if kind == Some(Kind::Tls) => {
+            _ if kind == Some(DriverErrorKind::Tls) => {
                 "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
                  hold the signer of its certificate, and does that name the host?"
             }
-            // What a server says of a certificate comes with the first answer.
+            // The server's verdict on a client certificate comes with the first answer.
             _ if TlsFailure::of(error) == Some(TlsFailure::Alert) => {
                 "The server does not take the client's certificate: is postgres.sslcert right, and does the server \
                  know its signer?"
             }
-            _ if kind == Some(Kind::Credentials) => {
+            _ if kind == Some(DriverErrorKind::Credentials) => {
                 "The server wants credentials: set postgres.password (db.passwd)"
             }
             _ => "Is the server running, and do postgres.host and postgres.port, or db.url, name it?",
@@ -101,8 +101,8 @@ impl Server {
         self.error(format!("cannot connect: {}. {advice}", words(error)))
     }
 
-    /// Opens a connection; field names are those that the schema has.
-    pub(super) async fn connect(&self, fields: Arc<[String]>) -> Result<Link, StoreError> {
+    /// Opens a connection. Columns map to the schema's field names.
+    pub(super) async fn connect(&self, fields: Arc<[String]>) -> Result<PostgresConnection, StoreError> {
         let tls = MakeRustlsConnect::new(ClientConfig::clone(&self.tls));
         let connecting = self.config.connect(tls);
         let (client, connection) = match time::timeout(self.connect_timeout, connecting).await {
@@ -124,7 +124,7 @@ impl Server {
                 *end = Some(words(&error));
             }
         });
-        Ok(Link {
+        Ok(PostgresConnection {
             client,
             task: task.abort_handle(),
             end,
@@ -135,29 +135,29 @@ impl Server {
     }
 }
 
-/// Kinds of the driver's own errors that have a remedy.
+/// Kinds of the driver's errors that have a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DriverErrorKind {
     Tls,
-    /// None were given, or none that the server's method can use.
+    /// No credentials, or none for the server's method.
     Credentials,
 }
 
-impl Kind {
-    /// The driver keeps its kinds to itself; each has a text of its own, which
-    /// begins the error's.
-    fn of(error: &Error) -> Option<Kind> {
+impl DriverErrorKind {
+    /// Recognises the kind by the start of the error's text: the driver does not expose
+    /// it.
+    fn of(error: &Error) -> Option<DriverErrorKind> {
         let words = error.to_string();
         if words.starts_with("error performing TLS handshake") {
-            return Some(Kind::Tls);
+            return Some(DriverErrorKind::Tls);
         }
         let credentials = ["authentication error", "invalid configuration"];
-        credentials.iter().any(|start| words.starts_with(start)).then_some(Kind::Credentials)
+        credentials.iter().any(|start| words.starts_with(start)).then_some(DriverErrorKind::Credentials)
     }
 }
 
-/// The words of an error: the server's own, or the cause that the driver
-/// knows.
+/// Returns the message of an error: the server's, or the driver's
+/// cause.
 pub(super) fn words(error: &Error) -> String {
     if let Some(db) = error.as_db_error() {
         return db.message().to_owned();
@@ -171,11 +171,11 @@ pub(super) fn words(error: &Error) -> String {
     text
 }
 
-/// The outcome of what the server said of an operation.
+/// Converts a server's error to an outcome.
 pub(super) fn refusal(error: &Error) -> Outcome {
     let code = error.code().map_or("", SqlState::code);
     let status = match code {
-        // Insufficient privilege; invalid authorization.
+        // Insufficient privilege, invalid authorization.
         "42501" | "28000" | "28P01" => Status::Forbidden,
         // Read-only transaction, lock not available, cancelled (a timeout).
         "25006" | "55P03" | "57014" => Status::ServiceUnavailable,
@@ -185,47 +185,47 @@ pub(super) fn refusal(error: &Error) -> Outcome {
         _ if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
             Status::ServiceUnavailable
         }
-        // Not the server's: the statement could not be put into a message.
+        // A local error: the statement could not be encoded.
         "" => Status::BadRequest,
         _ => Status::Error,
     };
     Outcome::failed(status, words(error))
 }
 
-/// A statement that a connection has prepared.
+/// A prepared statement of a connection.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     pub(super) statement: Statement,
-    /// For `SELECT *`: the field of each column; `None` for the key.
+    /// For `SELECT *`: the field of each column; `None` for the key's column.
     pub(super) names: Vec<Option<String>>,
 }
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PostgresConnection {
     pub(super) client: Client,
     task: AbortHandle,
-    /// Why it ended.
+    /// Why the connection ended.
     end: Arc<std::sync::Mutex<Option<String>>>,
     fields: Arc<[String]>,
-    statements: RefCell<HashMap<String, Rc<Prepared>>>,
-    /// One who shares it has heard the server's last word.
+    statements: RefCell<HashMap<String, Rc<PreparedStatement>>>,
+    /// Whether a client has received a fatal error on it.
     is_over: Cell<bool>,
 }
 
-impl Drop for Link {
+impl Drop for PostgresConnection {
     fn drop(&mut self) {
-        // One that is lost or given up may wait for an answer for ever; one
-        // that is closed in peace says good-bye by itself.
+        // A lost connection may wait for an answer for ever. A regular close says
+        // goodbye first.
         if self.end.lock().is_ok_and(|end| end.is_some()) {
             self.task.abort();
         }
     }
 }
 
-impl Link {
-    /// The statement of this text, prepared once.
-    pub(super) async fn prepared(&self, sql: &str) -> Result<Rc<Prepared>, Error> {
+impl PostgresConnection {
+    /// Returns the prepared statement of this text.
+    pub(super) async fn prepared(&self, sql: &str) -> Result<Rc<PreparedStatement>, Error> {
         if let Some(found) = self.statements.borrow().get(sql) {
             return Ok(Rc::clone(found));
         }
@@ -234,7 +234,7 @@ impl Link {
             statement = self.client.prepare(&with_casts(sql, &statement)).await?;
         }
         let names = statement.columns().iter().map(|column| self.field(column.name())).collect();
-        let prepared = Rc::new(Prepared { statement, names });
+        let prepared = Rc::new(PreparedStatement { statement, names });
         let mut statements = self.statements.borrow_mut();
         if statements.len() == STATEMENTS_MAX {
             statements.clear();
@@ -248,9 +248,9 @@ impl Link {
         (column != super::KEY).then(|| known.map_or_else(|| column.to_owned(), String::clone))
     }
 
-    /// Whether nothing more can be sent on it.
+    /// Returns whether the connection has ended.
     fn is_lost(&self, error: &Error) -> bool {
-        // The server may have its last word before the connection's end is seen.
+        // A fatal error may arrive before the end of the connection.
         let last = |error: &tokio_postgres::error::DbError| {
             matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
         };
@@ -259,14 +259,13 @@ impl Link {
         is_over
     }
 
-    /// Whether nothing more can be sent on it, as far as is known before
-    /// something is.
+    /// Returns whether the connection is known to have ended.
     fn is_over(&self) -> bool {
         self.is_over.get() || self.client.is_closed()
     }
 
-    /// Makes the next use of a statement prepare it again, if the error says
-    /// that the table has changed under it or that a pooler has lost it.
+    /// Forgets a prepared statement if the error says that the table has changed or that
+    /// a pooler has lost the statement.
     pub(super) fn forget_stale(&self, sql: &str, error: &Error) {
         let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_SQL_STATEMENT_NAME];
         if error.code().is_some_and(|code| stale.contains(code)) {
@@ -274,7 +273,7 @@ impl Link {
         }
     }
 
-    /// Closes it at once, whatever is under way.
+    /// Closes the connection at once.
     pub(super) fn give_up(&self, why: &str) {
         if let Ok(mut end) = self.end.lock() {
             end.get_or_insert_with(|| why.to_owned());
@@ -291,12 +290,12 @@ impl Link {
     }
 }
 
-/// Types whose bytes are the value's.
+/// Types whose binary format is the value's bytes.
 fn is_readable(kind: &Type) -> bool {
     [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::NAME, Type::BYTEA, Type::JSON, Type::JSONB].contains(kind)
 }
 
-/// A query whose other columns come as text: those of another tool's table.
+/// Returns a query that converts columns of other types, in another tool's table, to text.
 fn with_casts(sql: &str, statement: &Statement) -> String {
     let mut cast = String::from("SELECT ");
     for (index, column) in statement.columns().iter().enumerate() {
@@ -310,42 +309,42 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
     cast + " FROM (" + sql + ") AS row"
 }
 
-/// Opens connections of clients.
+/// Opens clients' connections.
 #[derive(Debug)]
-pub(super) struct Opener {
-    server: Arc<Server>,
-    /// The fields of the schema.
+pub(super) struct PostgresConnector {
+    server: Arc<PostgresServer>,
+    /// Fields of the schema.
     fields: Arc<[String]>,
 }
 
-impl Opener {
-    pub(super) fn new(server: &Arc<Server>, fields: Arc<[String]>) -> Opener {
-        Opener { server: Arc::clone(server), fields }
+impl PostgresConnector {
+    pub(super) fn new(server: &Arc<PostgresServer>, fields: Arc<[String]>) -> PostgresConnector {
+        PostgresConnector { server: Arc::clone(server), fields }
     }
 }
 
-impl Connector for Opener {
-    type Connection = Rc<Link>;
+impl Connector for PostgresConnector {
+    type Connection = Rc<PostgresConnection>;
     type Error = Error;
 
     fn limit(&self) -> Limit {
         Limit { time: self.server.timeout, property: TIMEOUT.name }
     }
 
-    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
+    fn open(&self) -> impl Future<Output = Result<Rc<PostgresConnection>, StoreError>> + 'static {
         let (server, fields) = (Arc::clone(&self.server), Arc::clone(&self.fields));
         async move { Ok(Rc::new(server.connect(fields).await?)) }
     }
 
-    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+    fn share(link: &Rc<PostgresConnection>) -> Option<Rc<PostgresConnection>> {
         Some(Rc::clone(link))
     }
 
-    fn is_usable(link: &mut Rc<Link>, _: &mut Context<'_>) -> bool {
+    fn is_usable(link: &mut Rc<PostgresConnection>, _: &mut Context<'_>) -> bool {
         !link.is_over()
     }
 
-    fn failure(&self, link: &Rc<Link>, error: &Error) -> Failure {
+    fn failure(&self, link: &Rc<PostgresConnection>, error: &Error) -> Failure {
         if link.is_lost(error) {
             let words = format!("connection lost: {}", link.why(error));
             return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
@@ -353,7 +352,7 @@ impl Connector for Opener {
         Failure { fate: Fate::Kept, outcome: refusal(error) }
     }
 
-    fn abandon(link: &Rc<Link>) {
+    fn abandon(link: &Rc<PostgresConnection>) {
         link.give_up("another operation of this connection ran into postgres.timeout");
     }
 }

@@ -1,18 +1,17 @@
-//! PostgreSQL, with records laid out as YCSB lays them out: as its JDBC client
-//! does, or as its `postgrenosql` binding.
+//! PostgreSQL, in the layout of YCSB's JDBC client or of its `postgrenosql` binding.
 //!
-//! | verb | `columns`: a column a field | `json`: one JSONB column |
+//! | verb | `columns`: a column per field | `json`: one JSONB column |
 //! |---|---|---|
-//! | read | `SELECT *`, or the columns wanted, by key | `SELECT ycsb_value`, or `->>` of the fields wanted |
-//! | update | `UPDATE ... SET` of the columns given | `UPDATE ... SET ycsb_value = ycsb_value \|\| ...` |
+//! | read | `SELECT` of all or the selected columns, by key | `SELECT ycsb_value`, or `->>` of the selected fields |
+//! | update | `UPDATE ... SET` of the given columns | `UPDATE ... SET ycsb_value = ycsb_value \|\| ...` |
 //! | insert | `INSERT` | `INSERT` |
 //! | scan | a read from the key on, `ORDER BY` key, `LIMIT` | the same |
 //! | delete | `DELETE` | `DELETE` |
 //! | batch of inserts | `COPY ... FROM STDIN (FORMAT binary)` | the same |
 //!
-//! Every verb is one statement, prepared once a connection and selection of
-//! fields, and one transaction. A connection that is lost fails the operations
-//! under way and is opened again by the next one.
+//! Every verb is one statement, prepared once per connection and selection of fields, and
+//! one transaction. A lost connection fails the operations in flight; the next operation
+//! reconnects.
 
 mod client;
 mod link;
@@ -23,7 +22,7 @@ use crate::{
     reconnecting::{Pool, Reconnecting, Slot},
 };
 use client::PostgresClient;
-use link::{Link, Opener, Server};
+use link::{PostgresConnection, PostgresConnector, PostgresServer};
 use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -38,15 +37,15 @@ use std::{
 };
 use tokio_postgres::{Config, config::SslMode};
 
-/// The key's column, as Postgres folds YCSB's name for it.
+/// Column of the key: YCSB's name, folded by Postgres.
 const KEY: &str = "ycsb_key";
-/// The column of all fields in the json layout.
+/// Column of all fields in the json layout.
 const VALUE: &str = "ycsb_value";
 
-/// Between two looks whether a replica has heard of a table.
+/// Interval at which a replica is polled for a new table.
 const REPLICA_POLL: Duration = Duration::from_millis(10);
 
-/// Postgres cuts longer names off.
+/// Maximum bytes of a name; Postgres truncates longer ones.
 const NAME_BYTES_MAX: usize = 63;
 
 static URL: Property = Property::serval(
@@ -155,7 +154,7 @@ static CONNECTIONS: Property = Property::serval(
 static OTHER_AUTO_COMMIT: Property =
     Property::ignored("postgrenosql.autocommit", "every operation commits itself.");
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::POSTGRES.name,
     aliases: optional::POSTGRES.aliases,
@@ -210,37 +209,37 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// How records lie in the table.
+/// Layout of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Columns,
     Json,
 }
 
-/// What preparing found out.
+/// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
-    /// The fields of the schema, by whose names columns are given back.
+struct PreparedStore {
+    /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
-    /// Settings in force.
+    /// Effective settings.
     facts: Vec<(String, String)>,
 }
 
 /// A PostgreSQL server.
 #[derive(Debug)]
 pub struct Postgres {
-    server: Arc<Server>,
-    /// Where reads and scans go, if not to the server.
-    replica: Option<Arc<Server>>,
+    server: Arc<PostgresServer>,
+    /// Server for reads and scans, if it is another one.
+    replica: Option<Arc<PostgresServer>>,
     layout: Layout,
     value_type: &'static str,
     connections: usize,
-    /// Parameters of the URL that nothing here reads.
+    /// Parameters of the URL that are ignored.
     unread: Vec<String>,
-    prepared: Mutex<Prepared>,
+    prepared: Mutex<PreparedStore>,
 }
 
-/// Where the server is, from the URL or the properties.
+/// Reads the server's address from the URL or the properties.
 fn place(reader: &mut Reader<'_>) -> (jdbc::Url, Vec<(String, u16)>) {
     let text = reader.optional_text(&URL).unwrap_or_default();
     let port = reader.count(&PORT) as u16;
@@ -252,7 +251,7 @@ fn place(reader: &mut Reader<'_>) -> (jdbc::Url, Vec<(String, u16)>) {
             reader.fault(part, "the URL names the server too: leave one of them out");
         }
     }
-    // Faults of the URL do not repeat it: it may have a password.
+    // Faults of the URL do not repeat it, because it may contain a password.
     let name = reader.properties().setting(&URL).map_or(URL.name, |(name, _)| name).to_owned();
     if text.contains(';') {
         reader.fault_overall(format!(
@@ -278,7 +277,7 @@ fn place(reader: &mut Reader<'_>) -> (jdbc::Url, Vec<(String, u16)>) {
 }
 
 impl Postgres {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Postgres, Faults> {
         let mut reader = Reader::new(properties);
         let (url, hosts) = place(&mut reader);
@@ -294,7 +293,7 @@ impl Postgres {
         }
         let schema = url.parameter("currentSchema").map(str::to_owned);
         if let Some(schema) = schema.or_else(|| reader.optional_text(&SCHEMA)) {
-            // Spaces end an option, unless a backslash stands before them.
+            // A space ends an option unless a backslash precedes it.
             let schema = schema.replace('\\', "\\\\").replace(' ', "\\ ");
             config.options(format!("-c search_path={schema}"));
         }
@@ -351,7 +350,7 @@ impl Postgres {
                 config.host(host).port(*port);
             }
             let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-            Arc::new(Server::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
+            Arc::new(PostgresServer::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
         };
         let known = ["user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "currentSchema"];
         Ok(Postgres {
@@ -365,20 +364,20 @@ impl Postgres {
         })
     }
 
-    /// Connects to a server, by a connection of the client's own or a shared
+    /// Connects to a server, with a connection of the client's own or a shared
     /// one.
     async fn link(
         &self,
-        server: &Arc<Server>,
+        server: &Arc<PostgresServer>,
         pool: &Connections,
-    ) -> Result<Reconnecting<Opener>, StoreError> {
+    ) -> Result<Reconnecting<PostgresConnector>, StoreError> {
         let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
-        let open = async || Slot::connect(Opener::new(server, fields())).await;
+        let open = async || Slot::connect(PostgresConnector::new(server, fields())).await;
         Ok(Reconnecting::new(pool.next(self.connections, open).await?))
     }
 
-    /// Waits until a replica shows the table, which may just have been made at its primary.
-    fn wait_for_table(&self, replica: &Server, table: &str) -> Result<(), StoreError> {
+    /// Waits until a replica has the table, which its primary may just have created.
+    fn wait_for_table(&self, replica: &PostgresServer, table: &str) -> Result<(), StoreError> {
         let shown = ask(replica, async |link| {
             let until = Instant::now() + replica.connect_timeout / 2;
             loop {
@@ -403,8 +402,13 @@ impl Postgres {
         )))
     }
 
-    /// Makes the table, or finds fault with the one that is there.
-    async fn check_table(&self, link: &Link, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+    /// Creates the table, or checks the existing one.
+    async fn check_table(
+        &self,
+        link: &PostgresConnection,
+        schema: &Schema,
+        purpose: Purpose,
+    ) -> Result<(), StoreError> {
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
             let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
@@ -468,7 +472,7 @@ impl Postgres {
 }
 
 impl Store for Postgres {
-    type Local = Local;
+    type Local = PostgresLocal;
     type Client = PostgresClient;
 
     fn execution(&self) -> Execution {
@@ -492,7 +496,7 @@ impl Store for Postgres {
             self.wait_for_table(replica, &schema.table)?;
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 
@@ -525,11 +529,11 @@ impl Store for Postgres {
         all
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local::default())
+    fn local(&self) -> Result<PostgresLocal, StoreError> {
+        Ok(PostgresLocal::default())
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<PostgresClient, StoreError> {
+    async fn connect(&self, local: &PostgresLocal, _: usize) -> Result<PostgresClient, StoreError> {
         let connection = self.link(&self.server, &local.pool).await?;
         let reader = match &self.replica {
             None => None,
@@ -542,23 +546,26 @@ impl Store for Postgres {
     }
 }
 
-type Connections = Pool<Rc<Slot<Opener>>>;
+type Connections = Pool<Rc<Slot<PostgresConnector>>>;
 
-/// What the clients of one event loop share.
+/// State that the clients of one event loop share.
 #[derive(Debug, Default)]
-pub struct Local {
+pub struct PostgresLocal {
     pool: Connections,
     /// Connections to the replica.
     replica_pool: Connections,
 }
 
-/// Runs something on a connection of its own to a server, for set-up.
-fn ask<T>(server: &Server, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>) -> Result<T, StoreError> {
+/// Runs a function of the set-up on a new connection.
+fn ask<T>(
+    server: &PostgresServer,
+    ask: impl AsyncFnOnce(&PostgresConnection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| server.error(format!("no event loop: {error}")))?;
     runtime.block_on(async {
         let link = server.connect(Arc::default()).await?;
-        // A server that stops answering in mid-way is no reason to wait for ever.
+        // The server may stop answering at any time.
         match tokio::time::timeout(server.connect_timeout, ask(&link)).await {
             Ok(result) => result,
             Err(_) => Err(server.error("the server stopped answering while it was prepared")),
@@ -566,7 +573,7 @@ fn ask<T>(server: &Server, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>
     })
 }
 
-/// The replica's address.
+/// Reads the replica's address.
 fn replica(reader: &mut Reader<'_>) -> Option<(String, u16)> {
     let text = reader.optional_text(&REPLICA)?;
     let port = reader.count(&PORT) as u16;

@@ -1,17 +1,16 @@
-//! The text of statements: names, verbs, the table, and what is asked of the
-//! server about itself.
+//! SQL texts: names, verbs, the table, and facts about the
+//! server.
 
 use super::{KEY, Layout, VALUE};
 use serval_model::{FieldSelection, Record, Schema};
 use tokio_postgres::Error;
 
-/// Types of columns that can be a key.
+/// Types of the key's column.
 pub(super) const TEXT_TYPES: &[&str] = &["text", "character varying", "character"];
-/// Types of columns that can hold a field.
+/// Types of a field's column.
 pub(super) const VALUE_TYPES: &[&str] = &["text", "character varying", "character", "bytea"];
 
-/// Appends a name from outside as SQL takes any name: in double quotes, those
-/// within it doubled.
+/// Appends a quoted identifier.
 pub(super) fn quote(sql: &mut String, name: &str) {
     quote_with(sql, name, '"');
 }
@@ -27,15 +26,15 @@ fn quote_with(sql: &mut String, text: &str, mark: char) {
     sql.push(mark);
 }
 
-/// Appends the name of a table or of a field's column: in lower case, as
-/// Postgres takes the names in YCSB's SQL; ASCII's letters only.
+/// Appends the name of a table or column in ASCII lower case, as Postgres folds the
+/// names in YCSB's SQL.
 pub(super) fn name(sql: &mut String, text: &str) {
     let start = sql.len();
     quote(sql, text);
     sql[start..].make_ascii_lowercase();
 }
 
-/// Begins a SELECT of the fields wanted.
+/// Writes the start of a SELECT of the selected fields.
 ///
 /// All fields are `*`, as in YCSB: the table knows best which it has.
 pub(super) fn select(sql: &mut String, layout: Layout, table: &str, fields: &FieldSelection) {
@@ -58,8 +57,8 @@ pub(super) fn select(sql: &mut String, layout: Layout, table: &str, fields: &Fie
     name(sql, table);
 }
 
-/// Appends a string: quotes doubled, and backslashes escaped whatever the
-/// server thinks of them.
+/// Appends a string literal with escaped quotes and backslashes, independent of the
+/// server's settings.
 fn literal(sql: &mut String, text: &str) {
     if text.contains('\\') {
         sql.push_str(" E");
@@ -72,7 +71,7 @@ fn literal(sql: &mut String, text: &str) {
 fn parameter(sql: &mut String, number: usize) {
     sql.push('$');
     if number >= 10 {
-        // Seldom more than two digits.
+        // Usually at most two digits.
         sql.push_str(&number.to_string());
     } else {
         sql.push((b'0' + number as u8) as char);
@@ -87,7 +86,7 @@ pub(super) fn update(sql: &mut String, layout: Layout, table: &str, fields: &Rec
     sql.push_str(" SET ");
     match layout {
         Layout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
-        // SQL must set something; this still tells whether the record is there.
+        // SQL requires an assignment; this one still tells whether the record exists.
         Layout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
         Layout::Columns => {
             for (index, (field, _)) in fields.iter().enumerate() {
@@ -147,11 +146,11 @@ pub(super) fn copy(sql: &mut String, layout: Layout, table: &str, columns: &[&st
     sql.push_str(") FROM STDIN (FORMAT binary)");
 }
 
-/// The statement that makes the table.
+/// Returns the statement that creates the table.
 pub(super) fn create_table(layout: Layout, value_type: &str, schema: &Schema) -> String {
     let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
     name(&mut sql, &schema.table);
-    // In the order of bytes, whatever language the database is in.
+    // Byte order, whatever the database's collation.
     sql.push_str(&format!(" ({KEY} TEXT COLLATE \"C\" PRIMARY KEY"));
     match layout {
         Layout::Json => sql.push_str(&format!(", {VALUE} JSONB NOT NULL")),
@@ -168,7 +167,7 @@ pub(super) fn create_table(layout: Layout, value_type: &str, schema: &Schema) ->
     sql
 }
 
-/// The columns of a table and their types; none if it is not there.
+/// Returns the columns of a table and their types; empty if it does not exist.
 pub(super) async fn columns(
     client: &tokio_postgres::Client,
     table: &str,
@@ -181,13 +180,13 @@ pub(super) async fn columns(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Whether the server follows another one.
+/// Returns whether the server is a replica.
 pub(super) async fn is_standby(client: &tokio_postgres::Client) -> Result<bool, Error> {
     client.query_one("SELECT pg_is_in_recovery()", &[]).await?.try_get(0)
 }
 
-/// Settings in force, asked of the server. What only speaks Postgres's
-/// protocol may not have them all: then there are none.
+/// Asks the server for its effective settings. A server that only speaks Postgres's
+/// protocol may lack some; then returns none.
 pub(super) async fn facts(client: &tokio_postgres::Client) -> Result<Vec<(String, String)>, Error> {
     const NAMES: [&str; 8] = [
         "server_version",

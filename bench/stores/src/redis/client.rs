@@ -1,21 +1,21 @@
-//! One client: the verbs, and the commands that they are mapped to.
+//! A client and its verbs.
 
 use super::{INDEX, cluster::Nodes, servers::Servers};
 use redis::{Cmd, Pipeline, Value};
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, java::string_hash};
 use std::rc::Rc;
 
-/// One client of one server, several, or a cluster.
+/// A client of one server, several, or a cluster.
 #[derive(Debug)]
 pub struct RedisClient {
     route: Route,
-    /// Where reads and scans go, if not where writes do.
+    /// Route of reads and scans, if it differs from that of writes.
     replica: Option<Route>,
-    /// The read command, kept for its memory.
+    /// Buffer for the read command.
     read: Cmd,
 }
 
-/// How a command finds the server of its key.
+/// Routing of commands to servers.
 #[derive(Debug)]
 pub(super) enum Route {
     Servers(Servers),
@@ -23,7 +23,7 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// Sends a command to the server of the key.
+    /// Sends a command to the key's server.
     async fn command(&mut self, key: &str, command: &Cmd) -> Result<Value, Outcome> {
         match self {
             Route::Servers(servers) => servers.command(key, command).await,
@@ -31,8 +31,8 @@ impl Route {
         }
     }
 
-    /// Sends a command for a record and one for the index that lists it, at
-    /// the same time. In a cluster the index may be on another node.
+    /// Sends a command for a record and one for its index, concurrently. In a cluster,
+    /// the index may be on another node.
     async fn pair(&mut self, key: &str, record: Cmd, index: Cmd) -> Result<[Value; 2], Outcome> {
         let replies = match self {
             Route::Servers(servers) => {
@@ -47,7 +47,7 @@ impl Route {
         replies.try_into().map_err(|_| unexpected())
     }
 
-    /// Sends commands to the servers of their keys, at the same time.
+    /// Sends commands to their keys' servers, concurrently.
     async fn reads(&mut self, commands: Vec<(&str, Cmd)>) -> Result<Vec<Value>, Outcome> {
         match self {
             Route::Servers(servers) => servers.commands(commands).await,
@@ -59,7 +59,7 @@ impl Route {
         }
     }
 
-    /// Writes records with their places in the index, at the same time.
+    /// Writes records and their index entries, concurrently.
     async fn insert(&mut self, records: &[(String, Record)]) -> Result<Vec<Value>, Outcome> {
         let pairs = records.iter().map(|(key, record)| (key, write_command(key, record), index_command(key)));
         match self {
@@ -75,7 +75,7 @@ impl Route {
         }
     }
 
-    /// Sends a command on the index to every server that has one.
+    /// Sends a command to every index.
     async fn index(&mut self, command: &Cmd) -> Result<Vec<Value>, Outcome> {
         match self {
             Route::Servers(servers) => servers.everywhere(command).await,
@@ -89,17 +89,17 @@ impl RedisClient {
         RedisClient { route, replica, read: Cmd::new() }
     }
 
-    /// Where reads and scans go.
+    /// Returns the route of reads and scans.
     fn read_route(&mut self) -> &mut Route {
         self.replica.as_mut().unwrap_or(&mut self.route)
     }
 
-    /// The keys that a scan is to read, in the order of hashes and, where
-    /// these are equal, of keys: that of one server's index.
+    /// Returns the keys of a scan, ordered by hash and then by key, as in one server's
+    /// index.
     async fn keys(&mut self, start_key: &str, count: u64) -> Result<Vec<String>, Outcome> {
         let mut range = redis::cmd("ZRANGEBYSCORE");
         range.arg(INDEX).arg(string_hash(start_key)).arg("+inf");
-        // LIMIT takes a signed number.
+        // LIMIT is a signed number.
         range.arg("LIMIT").arg(0).arg(count.min(i64::MAX as u64));
         let replies = self.read_route().index(&range).await?;
         let several = replies.len() > 1;
@@ -149,7 +149,7 @@ fn index_command(key: &str) -> Cmd {
     command
 }
 
-/// Moves the fields of a read's reply into a record.
+/// Parses the reply of a read into a record.
 fn take_record(reply: Value, fields: &FieldSelection, record: &mut Record) -> Result<(), Outcome> {
     let Value::Array(values) = reply else { return Err(unexpected()) };
     if !fields.is_all() {
@@ -222,7 +222,7 @@ impl Client for RedisClient {
         match self.read_route().reads(reads.collect()).await {
             Ok(records) => {
                 for record in records {
-                    // A record deleted since the first command is an empty one.
+                    // A record that was deleted after the first command is empty.
                     if let Err(outcome) = take_record(record, fields, reply.begin_record()) {
                         return outcome;
                     }
@@ -238,8 +238,8 @@ impl Client for RedisClient {
         record.arg(key);
         index.arg(INDEX).arg(key);
         match self.route.pair(key, record, index).await {
-            // The record tells. In a cluster two clients that delete it may find
-            // the record's part and the index's part gone by each other.
+            // The record's reply decides. In a cluster, of two concurrent deletes one may
+            // remove the record and the other its index entry.
             Ok([Value::Int(0), _]) => Outcome::NOT_FOUND,
             Ok(_) => Outcome::OK,
             Err(outcome) => outcome,

@@ -1,19 +1,17 @@
 //! Redis Cluster: 16,384 slots of keys, each on one node.
 //!
-//! The slot of a key is the CRC-16 (XMODEM) of the key, or of the part between
-//! the first `{` and the next `}` if that is not empty, modulo 16,384. Which
-//! node has which slot is asked for when the first client of an event loop
-//! connects, and again after a connection was lost. A node that has given a
-//! slot away answers MOVED or ASK instead of doing what was asked; the command
-//! then goes where the answer points.
+//! A key's slot is the CRC-16 (XMODEM) of the key, or of its part between the first `{`
+//! and the next `}` if that is not empty, modulo 16,384. The map of slots is requested
+//! when an event loop's first client connects, and again after a connection was lost. A
+//! node that has moved a slot answers MOVED or ASK; the command is then sent to the
+//! node of the answer.
 //!
-//! The driver has a cluster client too. It follows such answers only if it may
-//! also send commands again after a lost connection, which would do operations
-//! twice; hence this one.
+//! The driver's cluster client follows redirections only together with retries after a
+//! lost connection, which could execute operations twice; hence this one.
 
 use super::{
     INDEX,
-    server::{Answer, ConnectOptions, Server},
+    server::{ConnectOptions, NodeReply, RedisServer},
     settings,
 };
 use crate::reconnecting::{RECONNECT_PAUSE, Reconnecting, Slot};
@@ -30,11 +28,11 @@ use tokio::sync::Mutex;
 
 const SLOTS: usize = 1 << 14;
 
-/// Redirections of one command. Two are usual at most (MOVED, then ASK); more
-/// mean that the nodes disagree.
+/// Maximum redirections of one command. Usually at most two (MOVED, then ASK); more mean
+/// that the nodes disagree.
 const REDIRECTIONS_MAX: usize = 5;
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(super) fn slot(key: &[u8]) -> usize {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let length = key[open + 1..].iter().position(|&byte| byte == b'}')?;
@@ -62,23 +60,23 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// Which node has which slot, as the clients of one event loop know it.
+/// Map of slots of the clients of one event loop.
 #[derive(Debug)]
 pub(super) struct Topology {
     options: Arc<ConnectOptions>,
-    /// Every node ever heard of; those named by the properties come first.
-    nodes: RefCell<Vec<Server>>,
-    /// The number of each slot's node.
+    /// All known nodes; those of the properties come first.
+    nodes: RefCell<Vec<RedisServer>>,
+    /// Number of each slot's node.
     slots: RefCell<Vec<u16>>,
-    /// A connection was lost: ask again before the next command.
+    /// Whether a connection was lost, so that the map must be requested again.
     stale: Cell<bool>,
-    /// One client at a time asks, and no more often than this allows.
+    /// Limits requests to one client at a time, and their rate.
     asked: Mutex<Option<Instant>>,
 }
 
 impl Topology {
-    /// Asks the nodes named for all nodes and their slots.
-    pub(super) async fn learn(named: &[Server]) -> Result<Rc<Topology>, StoreError> {
+    /// Requests the map of slots from the nodes of the properties.
+    pub(super) async fn learn(named: &[RedisServer]) -> Result<Rc<Topology>, StoreError> {
         let topology = Topology {
             options: Arc::clone(&named[0].options),
             nodes: RefCell::new(named.to_vec()),
@@ -90,7 +88,7 @@ impl Topology {
         Ok(Rc::new(topology))
     }
 
-    /// Asks one node after the other until one answers.
+    /// Requests the map from the nodes in turn until one answers.
     async fn ask(&self) -> Result<(), StoreError> {
         let nodes = self.nodes.borrow().clone();
         let mut failure = StoreError::new("redis", "no node");
@@ -113,10 +111,10 @@ impl Topology {
         Err(failure)
     }
 
-    /// Takes over a reply to CLUSTER SLOTS: arrays of first slot, last slot,
-    /// and nodes, the master first, each an array of host, port and more. A
-    /// node that does not know its host is the one that was asked.
-    fn take(&self, reply: &Value, asked: &Server) -> Option<()> {
+    /// Applies a reply to CLUSTER SLOTS: arrays of first slot, last slot, and nodes
+    /// (master first), each an array of host, port and more. A node without a host is
+    /// the one that replied.
+    fn take(&self, reply: &Value, asked: &RedisServer) -> Option<()> {
         let Value::Array(ranges) = reply else { return None };
         let mut slots = vec![0; SLOTS];
         for range in ranges {
@@ -137,7 +135,7 @@ impl Topology {
         (!ranges.is_empty()).then_some(())
     }
 
-    /// The number of the node at an address, which may be a new one.
+    /// Returns the number of the node at an address; adds a new node.
     fn node(&self, host: &str, port: u16) -> Option<u16> {
         let mut nodes = self.nodes.borrow_mut();
         let known = nodes.iter().position(|node| node.port == port && node.host == host);
@@ -148,30 +146,30 @@ impl Topology {
         u16::try_from(number).ok()
     }
 
-    /// The node that a redirection points to; an address without a host means
-    /// the host of the node that said so.
-    fn node_at(&self, address: &str, said_by: &Server) -> Option<u16> {
+    /// Returns the node of a redirection; an address without a host means the host of
+    /// the redirecting node.
+    fn node_at(&self, address: &str, said_by: &RedisServer) -> Option<u16> {
         match address.strip_prefix(':') {
             Some(port) => self.node(&said_by.host, port.parse().ok()?),
             None => settings::address(address, said_by.port).and_then(|(host, port)| self.node(&host, port)),
         }
     }
 
-    /// Asks again if a connection was lost since, so that a node that took
-    /// over from a dead one is found.
+    /// Requests the map again after a lost connection, to find a node that has
+    /// taken over.
     async fn refresh(&self) {
         if !self.stale.get() {
             return;
         }
         let mut asked = self.asked.lock().await;
         if self.stale.get() && asked.is_none_or(|at| at.elapsed() >= RECONNECT_PAUSE) {
-            // A failure shows in the operation that comes next.
+            // The next operation reports a failure.
             let _ = self.ask().await;
             *asked = Some(Instant::now());
         }
     }
 
-    /// The numbers of the nodes that have slots.
+    /// Returns the numbers of the nodes with slots.
     fn masters(&self) -> Vec<u16> {
         let mut masters = self.slots.borrow().clone();
         masters.sort_unstable();
@@ -180,16 +178,16 @@ impl Topology {
     }
 }
 
-/// The connections to the nodes, of one client or shared by several.
+/// Connections to the nodes, of one client or shared.
 #[derive(Debug)]
 pub(super) struct Nodes {
     topology: Rc<Topology>,
-    /// By the number of the node.
-    slots: RefCell<Vec<Option<Rc<Slot<Server>>>>>,
+    /// Connections by node number.
+    slots: RefCell<Vec<Option<Rc<Slot<RedisServer>>>>>,
 }
 
 impl Nodes {
-    /// Connects to all nodes that have slots.
+    /// Connects to all nodes with slots.
     pub(super) async fn connect(topology: &Rc<Topology>) -> Result<Rc<Nodes>, StoreError> {
         let nodes = Nodes { topology: Rc::clone(topology), slots: RefCell::default() };
         for number in topology.masters() {
@@ -199,7 +197,7 @@ impl Nodes {
         Ok(Rc::new(nodes))
     }
 
-    fn put(&self, number: u16, slot: Rc<Slot<Server>>) {
+    fn put(&self, number: u16, slot: Rc<Slot<RedisServer>>) {
         let (mut slots, number) = (self.slots.borrow_mut(), usize::from(number));
         if slots.len() <= number {
             slots.resize(number + 1, None);
@@ -207,7 +205,7 @@ impl Nodes {
         slots[number] = Some(slot);
     }
 
-    fn slot(&self, number: u16) -> Rc<Slot<Server>> {
+    fn slot(&self, number: u16) -> Rc<Slot<RedisServer>> {
         let known = self.slots.borrow().get(usize::from(number)).cloned().flatten();
         known.unwrap_or_else(|| {
             let slot = Slot::empty(self.topology.nodes.borrow()[usize::from(number)].clone());
@@ -216,7 +214,7 @@ impl Nodes {
         })
     }
 
-    /// Sends a command to the node that has the key.
+    /// Sends a command to the key's node.
     pub(super) async fn command(&self, key: &[u8], command: &Cmd) -> Result<Value, Outcome> {
         let topology = &*self.topology;
         topology.refresh().await;
@@ -226,9 +224,9 @@ impl Nodes {
         for _ in 0..=REDIRECTIONS_MAX {
             let mut link = Reconnecting::new(self.slot(number));
             let (address, moved) = match link.command_in_cluster(command, asking).await {
-                Ok(Answer::Reply(value)) => return Ok(value),
-                Ok(Answer::Moved(address)) => (address, true),
-                Ok(Answer::Ask(address)) => (address, false),
+                Ok(NodeReply::Reply(value)) => return Ok(value),
+                Ok(NodeReply::Moved(address)) => (address, true),
+                Ok(NodeReply::Ask(address)) => (address, false),
                 Err(outcome) => {
                     if outcome.status == Status::ServiceUnavailable {
                         topology.stale.set(true);
@@ -249,14 +247,14 @@ impl Nodes {
         Err(Outcome::failed(Status::ServiceUnavailable, problem))
     }
 
-    /// Sends commands to the nodes that have their keys, all at once; replies
-    /// come in the order of commands.
+    /// Sends commands to their keys' nodes, concurrently. Returns the replies in the
+    /// order of the commands.
     pub(super) async fn commands(&self, commands: &[(&[u8], Cmd)]) -> Result<Vec<Value>, Outcome> {
         let all = commands.iter().map(|(key, command)| self.command(key, command));
         join_all(all).await.into_iter().collect()
     }
 
-    /// The command to the node that has the index.
+    /// Sends a command to the index's node.
     pub(super) async fn index(&self, command: &Cmd) -> Result<Value, Outcome> {
         self.command(INDEX.as_bytes(), command).await
     }
@@ -268,7 +266,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        // CRC-16/XMODEM's check value, and what CLUSTER KEYSLOT answers.
+        // CRC-16/XMODEM's check value, and answers of CLUSTER KEYSLOT.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot(b"foo"), 12182);
         assert_eq!(slot(b"{foo}bar"), 12182);

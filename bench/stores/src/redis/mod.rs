@@ -1,29 +1,29 @@
-//! Redis, with records laid out as YCSB lays them out.
+//! Redis, in YCSB's layout.
 //!
-//! A record is a hash under its key. A sorted set `_indices` holds the keys of
-//! all records by Java's `hashCode` of the key, for scans: these are in the
-//! order of hashes, not of keys.
+//! A record is a hash under its key. For scans, a sorted set `_indices` holds the keys of
+//! all records, ordered by Java's `hashCode` of the key; scans are in this
+//! order.
 //!
-//! | verb | commands, sent together |
+//! | verb | pipelined commands |
 //! |---|---|
-//! | read | HGETALL, or HMGET of the fields wanted |
-//! | update | HMSET (makes the record if there is none) |
+//! | read | HGETALL, or HMGET of the selected fields |
+//! | update | HMSET (inserts a missing record) |
 //! | insert | HMSET, ZADD |
 //! | scan | ZRANGEBYSCORE, then a read of each key |
 //! | delete | DEL, ZREM |
 //!
-//! These go to one server, or to several in one of two ways:
+//! These go to one server, or to several:
 //!
-//! * Independent servers (servers.rs): a key's hash names its server, and each
-//!   server has an index of its own keys. A scan asks all indices and reads
-//!   the first keys of all of them: what one server would have answered.
-//! * Redis Cluster (cluster.rs): a key's slot has a node. The index is a key
-//!   like any other, so all inserts, deletes and scans meet on its node, as
-//!   they do with YCSB. The two commands of an insert go to two nodes at the
-//!   same time; if one fails the other may have been done.
+//! * Independent servers (servers.rs): a key's hash determines its server, and each
+//!   server has an index of its own keys. A scan queries all indices and reads the
+//!   overall first keys, as a single server would.
+//! * Redis Cluster (cluster.rs): a key's slot determines its node. The index is one key,
+//!   so all inserts, deletes and scans use its node, as with YCSB. The two commands of
+//!   an insert go to two nodes concurrently; if one fails, the other may have
+//!   succeeded.
 //!
-//! A connection that is lost fails the operations under way and is opened
-//! again by the next one.
+//! A lost connection fails the operations in flight; the next operation
+//! reconnects.
 
 mod client;
 mod cluster;
@@ -44,16 +44,16 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use server::Server;
+use server::RedisServer;
 use servers::Servers;
-use settings::Settings;
+use settings::RedisSettings;
 use std::rc::Rc;
 use tokio::sync::Mutex;
 
-/// The sorted set of all keys, by YCSB's name.
+/// Name of the sorted set of all keys, from YCSB.
 const INDEX: &str = "_indices";
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "redis",
     aliases: &["site.ycsb.db.RedisClient", "com.yahoo.ycsb.db.RedisClient"],
@@ -79,69 +79,69 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One Redis server or several.
 #[derive(Debug)]
 pub struct Redis {
-    settings: Settings,
+    settings: RedisSettings,
 }
 
 impl Redis {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Redis, Faults> {
-        Ok(Redis { settings: Settings::read(properties)? })
+        Ok(Redis { settings: RedisSettings::read(properties)? })
     }
 
-    fn first(&self) -> &Server {
+    fn first(&self) -> &RedisServer {
         &self.settings.servers[0]
     }
 }
 
-/// What the clients of one event loop share.
+/// State that the clients of one event loop share.
 #[derive(Debug)]
-pub struct Local {
-    /// Where slots are, in a cluster; asked for by the first client.
+pub struct RedisLocal {
+    /// Map of a cluster's slots, which the first client requests.
     topology: Mutex<Option<Rc<Topology>>>,
     /// Shared connections.
-    pool: Pool<Shared>,
+    pool: Pool<SharedConnections>,
 }
 
-/// Connections to all servers, from which clients make their routes.
+/// Connections to all servers, for clients' routes.
 #[derive(Debug, Clone)]
-enum Shared {
-    /// And those that are read from, if they are others.
-    Servers(Vec<Rc<Slot<Server>>>, Option<Vec<Rc<Slot<Server>>>>),
+enum SharedConnections {
+    /// Connections for reads, if they differ.
+    Servers(Vec<Rc<Slot<RedisServer>>>, Option<Vec<Rc<Slot<RedisServer>>>>),
     Cluster(Rc<Nodes>),
 }
 
-impl Shared {
-    async fn connect(settings: &Settings, local: &Local) -> Result<Shared, StoreError> {
+impl SharedConnections {
+    async fn connect(settings: &RedisSettings, local: &RedisLocal) -> Result<SharedConnections, StoreError> {
         if !settings.cluster {
             let replica = match &settings.replica {
                 Some(replica) => Some(servers::connect(std::slice::from_ref(replica)).await?),
                 None => None,
             };
-            return Ok(Shared::Servers(servers::connect(&settings.servers).await?, replica));
+            return Ok(SharedConnections::Servers(servers::connect(&settings.servers).await?, replica));
         }
-        // Held while asking, so that the loop's clients ask once.
+        // Locked during the request, so that the loop's clients ask once.
         let mut known = local.topology.lock().await;
         let topology = match &*known {
             Some(topology) => Rc::clone(topology),
             None => Rc::clone(known.insert(Topology::learn(&settings.servers).await?)),
         };
         drop(known);
-        Ok(Shared::Cluster(Nodes::connect(&topology).await?))
+        Ok(SharedConnections::Cluster(Nodes::connect(&topology).await?))
     }
 
     fn client(&self) -> RedisClient {
         match self {
-            Shared::Servers(slots, replica) => {
+            SharedConnections::Servers(slots, replica) => {
                 let replica = replica.as_ref().map(|slots| Route::Servers(Servers::new(slots)));
                 RedisClient::new(Route::Servers(Servers::new(slots)), replica)
             }
-            Shared::Cluster(nodes) => RedisClient::new(Route::Cluster(Rc::clone(nodes)), None),
+            SharedConnections::Cluster(nodes) => RedisClient::new(Route::Cluster(Rc::clone(nodes)), None),
         }
     }
 }
 
 impl Store for Redis {
-    type Local = Local;
+    type Local = RedisLocal;
     type Client = RedisClient;
 
     fn execution(&self) -> Execution {
@@ -150,7 +150,7 @@ impl Store for Redis {
 
     fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
         if self.settings.cluster {
-            // One node that answers is enough to begin with.
+            // One node that answers suffices.
             let asked = self
                 .settings
                 .servers
@@ -160,7 +160,7 @@ impl Store for Redis {
         }
         for server in &self.settings.servers {
             server.ask(&redis::cmd("PING"))?;
-            // A user who may not ask is not refused for it.
+            // The user may lack the right to ask, which is not a failure.
             let info = server.ask(redis::cmd("INFO").arg("cluster")).map(text).unwrap_or_default();
             if info.contains("cluster_enabled:1") {
                 let problem = "is part of a Redis Cluster: set redis.cluster=true";
@@ -179,7 +179,7 @@ impl Store for Redis {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { servers, replica, cluster, tls, connections } = &self.settings;
+        let RedisSettings { servers, replica, cluster, tls, connections } = &self.settings;
         let connections = match connections {
             0 => "one a client".to_owned(),
             n => format!("{n} shared by the clients of an event loop"),
@@ -210,17 +210,17 @@ impl Store for Redis {
         facts
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { topology: Mutex::default(), pool: Pool::default() })
+    fn local(&self) -> Result<RedisLocal, StoreError> {
+        Ok(RedisLocal { topology: Mutex::default(), pool: Pool::default() })
     }
 
-    async fn connect(&self, local: &Local, _: usize) -> Result<RedisClient, StoreError> {
-        let open = async || Shared::connect(&self.settings, local).await;
+    async fn connect(&self, local: &RedisLocal, _: usize) -> Result<RedisClient, StoreError> {
+        let open = async || SharedConnections::connect(&self.settings, local).await;
         Ok(local.pool.next(self.settings.connections, open).await?.client())
     }
 }
 
-/// The text of a reply, or nothing.
+/// Returns the text of a reply, or an empty text.
 fn text(reply: Value) -> String {
     redis::from_redis_value(reply).unwrap_or_default()
 }

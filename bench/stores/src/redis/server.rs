@@ -1,5 +1,5 @@
-//! One server: how it is connected to, commands to it, and what its errors
-//! mean.
+//! A server: connecting to it, sending commands, and the meaning of its
+//! errors.
 
 use super::INDEX;
 use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
@@ -12,11 +12,11 @@ use serval_tls::TlsFailure;
 use std::{sync::Arc, time::Duration};
 use tokio::time;
 
-/// How every server is connected to.
+/// Connection options of all servers.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectOptions {
     pub(super) login: RedisConnectionInfo,
-    /// Under TLS: whether any certificate will do, and the certificates.
+    /// With TLS: whether to accept any certificate, and the certificates.
     pub(super) tls: Option<(bool, TlsCertificates)>,
     pub(super) timeout: Duration,
     /// Of operations.
@@ -26,8 +26,8 @@ pub(super) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The server at an address.
-    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<Server> {
+    /// Returns the server at an address.
+    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<RedisServer> {
         let address = match &self.tls {
             None => ConnectionAddr::Tcp(host.to_owned(), port),
             Some((insecure, _)) => {
@@ -41,21 +41,21 @@ impl ConnectOptions {
         let client = match &self.tls {
             None => Client::open(info)?,
             Some((_, certificates)) => {
-                // Another store of this build may bring another provider, and
-                // rustls then wants to be told. It fails where that was done.
+                // If the build has several TLS providers, rustls needs one installed. It
+                // may be installed already.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 Client::build_with_tls(info, certificates.clone())?
             }
         };
         let (name, options) = (format!("redis at {host}:{port}"), Arc::clone(self));
-        Ok(Server { name, host: host.to_owned(), port, client, options })
+        Ok(RedisServer { name, host: host.to_owned(), port, client, options })
     }
 }
 
-/// Where a server is and how to connect to it.
+/// A server's address and connection options.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
-    /// For people.
+pub(super) struct RedisServer {
+    /// Name in messages.
     pub(super) name: String,
     pub(super) host: String,
     pub(super) port: u16,
@@ -63,8 +63,8 @@ pub(super) struct Server {
     pub(super) options: Arc<ConnectOptions>,
 }
 
-impl Server {
-    /// Sends one command on a blocking connection of its own, for set-up.
+impl RedisServer {
+    /// Sends a command of the set-up on a new blocking connection.
     pub(super) fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
         let timeout = self.options.timeout;
         let answer = self.client.get_connection_with_timeout(timeout).and_then(|mut connection| {
@@ -74,9 +74,9 @@ impl Server {
         answer.map_err(|error| self.failed(&error))
     }
 
-    /// What went wrong before the first operation, and what to do.
+    /// Returns an error of the set-up, with advice.
     pub(super) fn failed(&self, error: &RedisError) -> StoreError {
-        // The parser's has several lines.
+        // The parser's message has several lines.
         let words = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         let advice = match error.code() {
             Some("NOAUTH") => "The server wants a password: set redis.password",
@@ -104,7 +104,7 @@ impl Server {
         StoreError::new(&self.name, format!("cannot connect: {words}. {advice}"))
     }
 
-    /// Opens a connection and sees that the server answers on it.
+    /// Opens a connection and checks that the server answers.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
         let timeout = self.options.timeout;
         let config = AsyncConnectionConfig::new()
@@ -113,11 +113,11 @@ impl Server {
             .set_response_timeout(None);
         let connecting = async {
             let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            // The cheapest command that a server refuses without credentials.
+            // The cheapest command that requires credentials.
             let found: RedisResult<Value> =
                 redis::cmd("EXISTS").arg(INDEX).query_async(&mut connection).await;
             match found {
-                // The index is another node's; this one answers, though.
+                // The index is on another node, but this one answers.
                 Err(error) if self.options.cluster && error.code() == Some("MOVED") => Ok(connection),
                 found => found.map(|_| connection),
             }
@@ -134,13 +134,13 @@ impl Server {
     }
 }
 
-/// Whether a server says that it is part of no cluster. Its code is the one of
-/// most errors, `ERR`.
+/// Returns whether a server says that it is not part of a cluster. The code `ERR` is that
+/// of most errors, so the text decides.
 fn is_no_cluster(error: &RedisError) -> bool {
     error.detail().is_some_and(|words| words.contains("cluster support disabled"))
 }
 
-impl Connector for Server {
+impl Connector for RedisServer {
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 
@@ -174,34 +174,34 @@ impl Connector for Server {
     }
 }
 
-/// What comes of a command sent to a node of a cluster.
+/// Reply of a cluster's node to a command.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum NodeReply {
     Reply(Value),
-    /// The slot has moved for good, to the node at the address.
+    /// The slot has moved to the node at the address.
     Moved(String),
-    /// The record has moved already, its slot not yet.
+    /// The record has moved, its slot not yet.
     Ask(String),
 }
 
-impl Reconnecting<Server> {
-    /// Sends one command.
+impl Reconnecting<RedisServer> {
+    /// Sends a command.
     pub(super) async fn command(&mut self, command: &Cmd) -> Result<Value, Outcome> {
         self.run(async |connection| command.query_async(connection).await).await
     }
 
-    /// Sends several commands in one go.
+    /// Sends pipelined commands.
     pub(super) async fn pipeline(&mut self, pipeline: &redis::Pipeline) -> Result<Vec<Value>, Outcome> {
         self.run(async |connection| pipeline.query_async(connection).await).await
     }
 
-    /// Sends one command to a node of a cluster, which may say that another
-    /// node has the key.
+    /// Sends a command to a node of a cluster, which may redirect
+    /// it.
     pub(super) async fn command_in_cluster(
         &mut self,
         command: &Cmd,
         asking: bool,
-    ) -> Result<Answer, Outcome> {
+    ) -> Result<NodeReply, Outcome> {
         self.run(async |connection| {
             let result: RedisResult<Value> = if asking {
                 let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -211,12 +211,12 @@ impl Reconnecting<Server> {
                 command.query_async(connection).await
             };
             let error = match result {
-                Ok(value) => return Ok(Answer::Reply(value)),
+                Ok(value) => return Ok(NodeReply::Reply(value)),
                 Err(error) => error,
             };
             match (error.code(), error.redirect_node()) {
-                (Some("MOVED"), Some((node, _))) => Ok(Answer::Moved(node.to_owned())),
-                (Some("ASK"), Some((node, _))) => Ok(Answer::Ask(node.to_owned())),
+                (Some("MOVED"), Some((node, _))) => Ok(NodeReply::Moved(node.to_owned())),
+                (Some("ASK"), Some((node, _))) => Ok(NodeReply::Ask(node.to_owned())),
                 _ => Err(error),
             }
         })

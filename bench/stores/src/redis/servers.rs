@@ -1,27 +1,27 @@
-//! One server, or several independent ones with keys spread by hash.
+//! One server, or several independent ones with keys sharded by hash.
 
-use super::server::Server;
+use super::server::RedisServer;
 use crate::reconnecting::{Reconnecting, Slot};
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 use serval_model::{Outcome, StoreError, java::string_hash};
 use std::rc::Rc;
 
-/// One client's links to all servers.
+/// A client's connections to all servers.
 #[derive(Debug)]
 pub(super) struct Servers {
-    links: Vec<Reconnecting<Server>>,
+    links: Vec<Reconnecting<RedisServer>>,
 }
 
-/// Which of so many servers has a key: the function by which YCSB's SQL
-/// binding chooses a shard.
+/// Returns the number of a key's server, by the sharding function of YCSB's SQL
+/// binding.
 pub(super) fn server_of(key: &str, servers: usize) -> usize {
-    // Without a hash and a division for the one server that most have.
+    // A single server, the usual case, needs no hash.
     if servers == 1 { 0 } else { string_hash(key).unsigned_abs() as usize % servers }
 }
 
 /// Connects to all servers.
-pub(super) async fn connect(servers: &[Server]) -> Result<Vec<Rc<Slot<Server>>>, StoreError> {
+pub(super) async fn connect(servers: &[RedisServer]) -> Result<Vec<Rc<Slot<RedisServer>>>, StoreError> {
     let mut slots = Vec::with_capacity(servers.len());
     for server in servers {
         slots.push(Slot::connect(server.clone()).await?);
@@ -30,11 +30,11 @@ pub(super) async fn connect(servers: &[Server]) -> Result<Vec<Rc<Slot<Server>>>,
 }
 
 impl Servers {
-    pub(super) fn new(slots: &[Rc<Slot<Server>>]) -> Self {
+    pub(super) fn new(slots: &[Rc<Slot<RedisServer>>]) -> Self {
         Servers { links: slots.iter().cloned().map(Reconnecting::new).collect() }
     }
 
-    fn link(&mut self, key: &str) -> &mut Reconnecting<Server> {
+    fn link(&mut self, key: &str) -> &mut Reconnecting<RedisServer> {
         let number = server_of(key, self.links.len());
         &mut self.links[number]
     }
@@ -44,7 +44,7 @@ impl Servers {
         self.link(key).command(command).await
     }
 
-    /// Sends commands to the key's server in one go.
+    /// Sends pipelined commands to the key's server.
     pub(super) async fn pipeline(&mut self, key: &str, commands: &Pipeline) -> Result<Vec<Value>, Outcome> {
         self.link(key).pipeline(commands).await
     }
@@ -57,8 +57,8 @@ impl Servers {
         join_all(self.links.iter_mut().map(|link| link.command(command))).await.into_iter().collect()
     }
 
-    /// Sends commands to the servers of their keys, all at once and in one go
-    /// to each; replies come in the order of commands.
+    /// Sends commands to their keys' servers, concurrently and pipelined. Returns the
+    /// replies in the order of the commands.
     pub(super) async fn commands(&mut self, commands: Vec<(&str, Cmd)>) -> Result<Vec<Value>, Outcome> {
         let servers = self.links.len();
         let mut pipelines = vec![Pipeline::new(); servers];

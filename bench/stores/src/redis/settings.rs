@@ -1,6 +1,6 @@
-//! The properties of the redis store, and the servers that they name.
+//! Properties of the redis store.
 
-use super::server::{ConnectOptions, Server};
+use super::server::{ConnectOptions, RedisServer};
 use crate::reconnecting::Limit;
 use redis::{ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
@@ -108,23 +108,23 @@ pub(super) const ALL: &[&Property] = &[
     &TLS_ACCEPT_ANY,
 ];
 
-/// What the properties say.
+/// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
-    /// The servers named, in their order.
-    pub(super) servers: Vec<Server>,
-    /// Where reads and scans go to, if not to the one server.
-    pub(super) replica: Option<Server>,
+pub(super) struct RedisSettings {
+    /// The given servers, in their order.
+    pub(super) servers: Vec<RedisServer>,
+    /// Replica for reads and scans.
+    pub(super) replica: Option<RedisServer>,
     /// Whether they are nodes of a Redis Cluster.
     pub(super) cluster: bool,
-    /// Whether they are talked to under TLS.
+    /// Whether to use TLS.
     pub(super) tls: bool,
-    /// Shared connections to each server an event loop; 0: a client's own.
+    /// Shared connections per server and event loop; 0: each client has its own.
     pub(super) connections: usize,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl RedisSettings {
+    pub(super) fn read(properties: &Properties) -> Result<RedisSettings, Faults> {
         let mut reader = Reader::new(properties);
         let port = reader.count(&PORT) as u16;
         let hosts = addresses(&mut reader, port);
@@ -144,9 +144,9 @@ impl Settings {
         });
         let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
         let replica = replica.map(|(host, port)| options.server(&host, port)).transpose();
-        let servers: redis::RedisResult<Vec<Server>> =
+        let servers: redis::RedisResult<Vec<RedisServer>> =
             hosts.into_iter().map(|(host, port)| options.server(&host, port)).collect();
-        // The only thing that can be wrong with a server by now is a file of TLS.
+        // Only the files of TLS can be invalid here.
         let (servers, replica) = match servers.and_then(|servers| Ok((servers, replica?))) {
             Ok(both) => both,
             Err(error) => {
@@ -155,7 +155,7 @@ impl Settings {
             }
         };
         reader.finish()?;
-        Ok(Settings { servers, replica, cluster, tls, connections })
+        Ok(RedisSettings { servers, replica, cluster, tls, connections })
     }
 }
 
@@ -190,7 +190,7 @@ fn addresses(reader: &mut Reader<'_>, port: u16) -> Vec<(String, u16)> {
     found
 }
 
-/// The replica's address.
+/// Reads the replica's address.
 fn replica(reader: &mut Reader<'_>, port: u16, several: bool) -> Option<(String, u16)> {
     let text = reader.optional_text(&REPLICA)?;
     if several {
@@ -206,7 +206,7 @@ fn replica(reader: &mut Reader<'_>, port: u16, several: bool) -> Option<(String,
     address
 }
 
-/// A host with a port or without; an IPv6 address with a port in brackets.
+/// Parses a host with an optional port; an IPv6 address with a port has brackets.
 pub(super) fn address(text: &str, port: u16) -> Option<(String, u16)> {
     let text = text.trim();
     let (host, port) = match text.rsplit_once(':') {
@@ -223,7 +223,7 @@ fn login(reader: &mut Reader<'_>, cluster: bool) -> RedisConnectionInfo {
     if cluster && database != 0 {
         reader.fault(&DATABASE, "must be 0 in a Redis Cluster");
     }
-    // The server shall see the operations and nothing else.
+    // The server must get only the operations.
     let mut login = RedisConnectionInfo::default().set_db(database as i64).set_skip_set_lib_name();
     let (username, password) = (reader.optional_text(&USERNAME), reader.optional_text(&PASSWORD));
     if username.is_some() && password.is_none() {
@@ -238,7 +238,7 @@ fn login(reader: &mut Reader<'_>, cluster: bool) -> RedisConnectionInfo {
     login
 }
 
-/// Whether TLS is on, whether any certificate will do, and the certificates.
+/// Reads whether TLS is on, whether to accept any certificate, and the certificates.
 fn tls(reader: &mut Reader<'_>) -> (bool, bool, TlsCertificates) {
     let (tls, accept_any) = (reader.flag(&TLS), reader.flag(&TLS_ACCEPT_ANY));
     for property in [&TLS_ROOTS, &TLS_CERTIFICATE, &TLS_KEY] {
@@ -263,11 +263,11 @@ fn tls(reader: &mut Reader<'_>) -> (bool, bool, TlsCertificates) {
     (tls, accept_any, TlsCertificates { client_tls, root_cert })
 }
 
-/// The contents of a PEM file.
+/// Reads a PEM file.
 fn file(reader: &mut Reader<'_>, property: &'static Property) -> Option<Vec<u8>> {
     let path = reader.path(property)?;
     match std::fs::read(&path) {
-        // A file without a certificate or key would trust nobody, and say so late.
+        // A file without a certificate or key would fail only when connecting.
         Ok(bytes) if bytes.windows(11).any(|window| window == b"-----BEGIN ") => Some(bytes),
         Ok(_) => {
             reader.fault(property, format!("{} is no PEM file", path.display()));

@@ -1,8 +1,8 @@
-//! One client: the verbs, and the requests that they are mapped to.
+//! A client and its verbs.
 
 use super::{
-    Layout, Settings, Update,
-    link::{Opener, Payload},
+    Layout, RestSettings, Update,
+    link::{Payload, RestConnector},
     status,
     target::{Origin, Prefix, absolute},
 };
@@ -19,33 +19,33 @@ use hyper::{
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
 use std::sync::Arc;
 
-/// Servers that a client keeps connections to, if keys name them.
+/// Maximum number of servers that a client keeps connections to, if keys are whole URLs.
 const ORIGINS_MAX: usize = 64;
 
-/// The field that a write sends in the data layout, by YCSB's name.
+/// Field of writes in the data layout, named as in YCSB.
 const DATA: &str = "data";
-/// The field that a read brings back in the data layout, by YCSB's name.
+/// Field of reads in the data layout, named as in YCSB.
 const RESPONSE: &str = "response";
 
-/// What a PATCH of some fields is (RFC 7396).
+/// Content type of a PATCH (RFC 7396).
 const MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-patch+json");
 
-/// One client of a web service.
+/// A client of a web service.
 #[derive(Debug)]
 pub struct RestClient {
-    settings: Arc<Settings>,
-    /// One; several if keys name their servers.
-    links: Vec<Reconnecting<Opener>>,
-    /// The last answer's body, kept for its memory.
+    settings: Arc<RestSettings>,
+    /// One connection; several if keys are whole URLs.
+    links: Vec<Reconnecting<RestConnector>>,
+    /// Buffer for the last response's body.
     body: Vec<u8>,
-    /// A record that is to be merged or cut, likewise.
+    /// Buffer for a record that is merged or projected.
     record: Record,
 }
 
-/// Asks the service who it is and sees that it lets us in. Any other answer
-/// than a refusal will do: what is at the prefix itself is the service's
-/// affair.
-pub(super) async fn greet(settings: &Arc<Settings>, prefix: &Prefix) -> Result<String, StoreError> {
+/// Returns facts about the server and checks that it grants access. Any response
+/// except a refusal will do: the prefix itself need not be a
+/// resource.
+pub(super) async fn greet(settings: &Arc<RestSettings>, prefix: &Prefix) -> Result<String, StoreError> {
     let mut client = RestClient::new(Arc::clone(settings));
     client.connect(prefix.origin.clone()).await?;
     let error = |problem: String| StoreError::new(prefix.origin.name.clone(), problem);
@@ -70,18 +70,18 @@ pub(super) async fn greet(settings: &Arc<Settings>, prefix: &Prefix) -> Result<S
 }
 
 impl RestClient {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<RestSettings>) -> Self {
         RestClient { settings, links: Vec::new(), body: Vec::new(), record: Record::new() }
     }
 
-    /// Opens the connection to a server.
+    /// Connects to a server.
     pub(super) async fn connect(&mut self, origin: Origin) -> Result<(), StoreError> {
-        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        let opener = RestConnector { settings: Arc::clone(&self.settings), origin };
         self.links.push(Reconnecting::connect(opener).await?);
         Ok(())
     }
 
-    /// Which link a key goes to, and its path there.
+    /// Returns the connection for a key, and the path.
     fn place(&mut self, key: &str) -> Result<(usize, Uri), Outcome> {
         let refused = |problem: String| Outcome::failed(Status::BadRequest, problem);
         if let Some(prefix) = &self.settings.prefix {
@@ -95,12 +95,12 @@ impl RestClient {
         if self.links.len() == ORIGINS_MAX {
             self.links.remove(0);
         }
-        let opener = Opener { settings: Arc::clone(&self.settings), origin };
+        let opener = RestConnector { settings: Arc::clone(&self.settings), origin };
         self.links.push(Reconnecting::new(Slot::empty(opener)));
         Ok((self.links.len() - 1, uri))
     }
 
-    /// Sends a request and reads the answer's body into `body`.
+    /// Sends a request and reads the response's body into `body`.
     async fn ask(&mut self, key: &str, method: Method, payload: Option<Vec<u8>>) -> Result<Parts, Outcome> {
         let (number, uri) = self.place(key)?;
         let link = &mut self.links[number];
@@ -120,14 +120,14 @@ impl RestClient {
         link.run(async |open| open.exchange(request, &settings.connector, &mut self.body).await).await
     }
 
-    /// The outcome of a request.
+    /// Sends a request and returns its outcome.
     fn outcome(&self, head: &Parts) -> Outcome {
         let location =
             head.headers.get(header::LOCATION).map(|place| String::from_utf8_lossy(place.as_bytes()));
         status::outcome(head.status, location.as_deref(), &self.body)
     }
 
-    /// What a write of these fields sends.
+    /// Returns the body of a write.
     fn payload(&self, record: &Record) -> Result<Vec<u8>, Outcome> {
         if self.settings.layout == Layout::Data {
             let words = "the record has no field 'data', which is all that rest.layout=data sends: set rest.layout=json \
@@ -146,9 +146,9 @@ impl RestClient {
         Ok(self.outcome(&head))
     }
 
-    /// Reads the whole record and writes it with the fields given.
+    /// Updates by reading the whole record and writing it with the new fields.
     async fn merge(&mut self, key: &str, fields: &Record) -> Result<Outcome, Outcome> {
-        // Before anything is asked: a field that JSON cannot hold.
+        // Checks for fields that JSON cannot represent before any request.
         self.payload(fields)?;
         let head = self.ask(key, Method::GET, None).await?;
         let found = self.outcome(&head);
@@ -168,7 +168,7 @@ impl RestClient {
         self.write(key, Method::PUT, &merged).await
     }
 
-    /// Moves the fields of the last answer into a record.
+    /// Parses the last response into a record.
     fn parse(&self, record: &mut Record) -> Result<(), Outcome> {
         json::read(&self.body, record).map_err(|error| {
             let words = format!("the answer is no JSON object of a record: {error}");
@@ -212,7 +212,7 @@ impl RestClient {
     }
 }
 
-/// Either way it is an outcome.
+/// Merges both variants of a result.
 fn either(result: Result<Outcome, Outcome>) -> Outcome {
     result.unwrap_or_else(|outcome| outcome)
 }

@@ -1,11 +1,11 @@
-//! A connection: how it is opened, and what one request on it is.
+//! Connections and requests.
 //!
-//! hyper's connection is a future that does the reading and writing. Usually
-//! it is a task of its own; here the operation under way polls it, which
-//! spares every operation two changes of tasks. Between operations nobody
-//! polls it, so what the server did meanwhile is seen when the next begins.
+//! hyper's connection is a future that reads and writes, usually in a task of its own.
+//! Here the current operation polls it, which saves two task switches per operation.
+//! Between operations it is not polled, so a close by the server is noticed at the
+//! start of the next one.
 
-use super::{Settings, TIMEOUT, target::Origin};
+use super::{RestSettings, TIMEOUT, target::Origin};
 use crate::reconnecting::{self, Fate, Limit};
 use bytes::Bytes;
 use hyper::{
@@ -36,7 +36,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// A body to send: all of it, or none.
+/// Body of a request: complete or empty.
 #[derive(Debug)]
 pub(super) struct Payload(pub(super) Option<Bytes>);
 
@@ -60,16 +60,16 @@ impl Body for Payload {
     }
 }
 
-/// Whatever bytes go through.
+/// A byte stream.
 trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// How connections are made and what is waited for.
+/// Connection options and limits.
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) connect_timeout: Duration,
     pub(super) read_timeout: Option<Duration>,
-    /// Of an operation.
+    /// Time limit of operations.
     pub(super) timeout: Option<Duration>,
     pub(super) response_max: u64,
     pub(super) socket: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl Connector {
             None => {
                 let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
                 stream.set_nodelay(true)?;
-                // Not in a box of its own unless TLS needs it to be.
+                // Boxed with TLS only.
                 Box::new(stream)
             }
         };
@@ -120,7 +120,7 @@ impl Connector {
     }
 }
 
-/// What went wrong, and what to do.
+/// Returns an error with advice.
 fn advise(error: &io::Error, socket: bool) -> String {
     let advice = match TlsFailure::of(error) {
         Some(TlsFailure::Certificate | TlsFailure::Alert) => {
@@ -136,7 +136,7 @@ fn advise(error: &io::Error, socket: bool) -> String {
     format!("{error}. {advice}")
 }
 
-/// The words of an error and of what caused it.
+/// Joins the messages of an error and its causes.
 fn words(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -147,46 +147,52 @@ fn words(error: &hyper::Error) -> String {
     text
 }
 
-/// Why a request was not answered.
+/// Failure of a request.
 #[derive(Debug, Clone)]
-pub(super) enum Failure {
-    /// The connection ended under it.
+pub(super) enum RequestFailure {
+    /// The connection ended.
     Lost(String),
-    /// The answer is no HTTP.
-    Nonsense(String),
-    /// The answer did not come in time.
+    /// The response is not HTTP.
+    NotHttp(String),
+    /// The response did not arrive in time.
     Late(&'static str, Duration),
-    /// The answer is longer than allowed.
+    /// The response exceeds the limit.
     Long(u64),
 }
 
-impl Failure {
-    fn of(error: &hyper::Error) -> Failure {
-        if error.is_parse() { Failure::Nonsense(words(error)) } else { Failure::Lost(words(error)) }
+impl RequestFailure {
+    fn of(error: &hyper::Error) -> RequestFailure {
+        if error.is_parse() {
+            RequestFailure::NotHttp(words(error))
+        } else {
+            RequestFailure::Lost(words(error))
+        }
     }
 
     fn outcome(&self) -> Outcome {
         let words = match self {
-            Failure::Lost(words) => {
+            RequestFailure::Lost(words) => {
                 return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {words}"));
             }
-            Failure::Nonsense(words) => format!("the answer is no HTTP/1.1: {words}"),
-            Failure::Late(property, time) => format!("no answer within {time:?} ({property})"),
-            Failure::Long(max) => format!("the answer's body has more than {max} bytes (rest.response.max)"),
+            RequestFailure::NotHttp(words) => format!("the answer is no HTTP/1.1: {words}"),
+            RequestFailure::Late(property, time) => format!("no answer within {time:?} ({property})"),
+            RequestFailure::Long(max) => {
+                format!("the answer's body has more than {max} bytes (rest.response.max)")
+            }
         };
         Outcome::error(words)
     }
 }
 
-/// When a request has taken too long. One timer for all requests of a
-/// connection: it is set anew only when it has run out, or stands too late.
+/// Deadline of a request. All requests of a connection share one timer, which is reset
+/// only after it has fired, or if it is later than the deadline.
 struct Alarm {
     timer: Pin<Box<Sleep>>,
     end: Instant,
 }
 
 impl Alarm {
-    /// The time is up at `end`.
+    /// Waits until `end`.
     fn set(&mut self, end: Instant) {
         self.end = end;
         if self.timer.is_elapsed() || self.timer.deadline() > end {
@@ -206,10 +212,10 @@ impl Alarm {
     }
 }
 
-/// What reads and writes when it is polled.
+/// hyper's connection, which reads and writes when polled.
 type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
 
-/// A connection that is open.
+/// An open connection.
 pub(super) struct Open {
     sender: http1::SendRequest<Payload>,
     connection: Pin<Box<Connection>>,
@@ -217,21 +223,21 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether a request can be sent: not if the server has closed it, nor if
-    /// it answered the last one before it had read all of it.
+    /// Returns whether a request can be sent: not after the server has closed the
+    /// connection, nor after a response that came before the whole request was read.
     fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
         let closed = self.connection.as_mut().poll(context).is_ready();
         !closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(())))
     }
 
-    /// Sends a request and reads its answer into `body`; returns the answer's
+    /// Sends a request and reads the response into `body`. Returns the response's
     /// head.
     pub(super) async fn exchange(
         &mut self,
         request: Request<Payload>,
         connector: &Connector,
         body: &mut Vec<u8>,
-    ) -> Result<Parts, Failure> {
+    ) -> Result<Parts, RequestFailure> {
         let start = Instant::now();
         let whole = connector.timeout.map(|time| (start + time, "rest.operation.timeout", time));
         let until = |now: Instant| {
@@ -243,17 +249,17 @@ impl Open {
         let mut late = |context: &mut Context<'_>, limit: Option<(Instant, &'static str, Duration)>| {
             let Some((end, property, time)) = limit else { return Poll::Pending };
             alarm.set(end);
-            alarm.poll(context).map(|()| Failure::Late(property, time))
+            alarm.poll(context).map(|()| RequestFailure::Late(property, time))
         };
         let mut ended = None;
-        // Everything that is waited for comes from the connection; once that
-        // has ended, what has not come will not.
+        // All events come from the connection; once that has ended, there are no
+        // more.
         let mut drive = |context: &mut Context<'_>| {
             if ended.is_none()
                 && let Poll::Ready(result) = connection.as_mut().poll(context)
             {
-                let closed = || Failure::Lost("the server closed it".to_owned());
-                ended = Some(result.map_or_else(|error| Failure::of(&error), |()| closed()));
+                let closed = || RequestFailure::Lost("the server closed it".to_owned());
+                ended = Some(result.map_or_else(|error| RequestFailure::of(&error), |()| closed()));
             }
             ended.clone()
         };
@@ -261,13 +267,13 @@ impl Open {
         let response = poll_fn(|context| {
             let ended = drive(context);
             match (response.as_mut().poll(context), ended) {
-                (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| Failure::of(&error))),
+                (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| RequestFailure::of(&error))),
                 (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
                 (Poll::Pending, None) => late(context, limit).map(Err),
             }
         })
         .await?;
-        let too_long = || Failure::Long(connector.response_max);
+        let too_long = || RequestFailure::Long(connector.response_max);
         let (head, mut incoming) = response.into_parts();
         if incoming.size_hint().lower() > connector.response_max {
             return Err(too_long());
@@ -276,7 +282,7 @@ impl Open {
         while !incoming.is_end_stream() {
             limit = until(if connector.read_timeout.is_some() { Instant::now() } else { start });
             let frame = poll_fn(|context| {
-                // First what is there, then what the connection brings.
+                // First buffered data, then the connection.
                 let mut poll = Pin::new(&mut incoming).poll_frame(context);
                 let mut ended = None;
                 if poll.is_pending() {
@@ -285,7 +291,7 @@ impl Open {
                 }
                 match (poll, ended) {
                     (Poll::Ready(frame), _) => {
-                        Poll::Ready(frame.transpose().map_err(|error| Failure::of(&error)))
+                        Poll::Ready(frame.transpose().map_err(|error| RequestFailure::of(&error)))
                     }
                     (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
                     (Poll::Pending, None) => late(context, limit).map(Err),
@@ -303,18 +309,18 @@ impl Open {
     }
 }
 
-/// Opens connections of clients to one server.
-pub(super) struct Opener {
-    pub(super) settings: Arc<Settings>,
+/// Opens clients' connections to one server.
+pub(super) struct RestConnector {
+    pub(super) settings: Arc<RestSettings>,
     pub(super) origin: Origin,
 }
 
-impl reconnecting::Connector for Opener {
+impl reconnecting::Connector for RestConnector {
     type Connection = Open;
-    type Error = Failure;
+    type Error = RequestFailure;
 
-    /// A request's own limits, which begin when it is sent, are those of
-    /// [`Open::exchange`].
+    /// [`Open::exchange`] applies a request's own limits, which start when it is
+    /// sent.
     fn limit(&self) -> Limit {
         Limit { time: None, property: TIMEOUT.name }
     }
@@ -332,8 +338,8 @@ impl reconnecting::Connector for Opener {
         open.is_ready(context)
     }
 
-    /// Nothing else can be sent on it: an answer may still be coming.
-    fn failure(&self, _: &Open, failure: &Failure) -> reconnecting::Failure {
+    /// The connection is lost: a late response may still arrive.
+    fn failure(&self, _: &Open, failure: &RequestFailure) -> reconnecting::Failure {
         reconnecting::Failure { fate: Fate::Lost, outcome: failure.outcome() }
     }
 }

@@ -1,20 +1,19 @@
-//! Web services over HTTP/1.1, as YCSB's `rest` binding asks them.
+//! Web services over HTTP/1.1, as in YCSB's `rest` binding.
 //!
 //! | verb | request | `data` layout: body | `json` layout: body |
 //! |---|---|---|---|
-//! | read | `GET` | the answer's body is the field `response` | the answer is an object of the fields |
+//! | read | `GET` | the response's body is the field `response` | the response is an object of the fields |
 //! | insert | `POST`, or `PUT` (`rest.insert`) | the field `data` | an object of all fields |
-//! | update | `PUT`, or `PATCH` (`rest.update`) | the field `data` | an object of the fields given |
+//! | update | `PUT`, or `PATCH` (`rest.update`) | the field `data` | an object of the given fields |
 //! | scan | none | | |
 //! | delete | `DELETE` | | |
 //!
-//! The URL is `rest.url` and the key: as it is in the `data` layout, where keys
-//! are the URLs of a trace; percent-encoded in the `json` layout, where keys
-//! are any text. What a status code means is in status.rs.
+//! The URL is `rest.url` followed by the key: unchanged in the `data` layout, whose keys
+//! are the URLs of a trace; percent-encoded in the `json` layout. status.rs has the
+//! meaning of status codes.
 //!
-//! A client has a connection of its own, kept from one operation to the next
-//! (link.rs). Redirections are not followed, nothing is tried again, nothing
-//! is cached.
+//! A client has a connection of its own, which is kept between operations (link.rs).
+//! There are no redirections, retries or caches.
 
 mod client;
 mod link;
@@ -40,7 +39,7 @@ use std::{
 };
 use target::{Origin, Prefix};
 
-/// Where the service is.
+/// URL of the service.
 pub const URL: Property = Property::serval(
     "rest.url",
     Kind::Text,
@@ -49,7 +48,7 @@ pub const URL: Property = Property::serval(
 )
 .default("http://127.0.0.1:8080/")
 .aliases(&["url.prefix"]);
-/// What a record is on the wire.
+/// Layout of a record.
 pub const LAYOUT: Property = Property::serval(
     "rest.layout",
     Kind::Choice(&["data", "json"]),
@@ -93,7 +92,7 @@ pub const PASSWORD: Property =
 /// Bearer token.
 pub const TOKEN: Property =
     Property::serval("rest.token", Kind::Text, "Token of bearer authentication; not with rest.user.");
-/// Time to connect.
+/// Time limit for connecting.
 pub const CONNECT_TIMEOUT: Property = Property::serval(
     "rest.connect.timeout",
     Kind::SECONDS,
@@ -102,7 +101,7 @@ pub const CONNECT_TIMEOUT: Property = Property::serval(
 .default("10")
 .unit("s")
 .aliases(&["timeout.con"]);
-/// Time between pieces of an answer.
+/// Time limit between parts of a response.
 pub const READ_TIMEOUT: Property = Property::serval(
     "rest.read.timeout",
     Kind::SECONDS,
@@ -111,7 +110,7 @@ pub const READ_TIMEOUT: Property = Property::serval(
 .default("10")
 .unit("s")
 .aliases(&["timeout.read"]);
-/// Time of an operation.
+/// Time limit of operations.
 pub const TIMEOUT: Property = Property::serval(
     "rest.operation.timeout",
     Kind::SECONDS,
@@ -121,7 +120,7 @@ pub const TIMEOUT: Property = Property::serval(
 .default("10")
 .unit("s")
 .aliases(&["timeout.exec"]);
-/// Largest answer.
+/// Maximum size of a response.
 pub const RESPONSE_MAX: Property = Property::serval(
     "rest.response.max",
     Kind::Size,
@@ -136,13 +135,13 @@ pub const SOCKET: Property = Property::serval(
     Kind::Path,
     "Unix socket to connect to instead of the host of rest.url, which is then only a name.",
 );
-/// Trusted signers.
+/// Trusted roots.
 pub const TLS_ROOTS: Property = Property::serval(
     "rest.tls.roots",
     Kind::Path,
     "PEM file of the root certificates to trust, for https. If unset: those that browsers trust.",
 );
-/// Whether any certificate will do.
+/// Whether to accept any certificate.
 pub const TLS_ACCEPT_ANY: Property = Property::serval(
     "rest.tls.insecure.accept.any.certificate",
     Kind::Flag,
@@ -190,7 +189,7 @@ const ALL: &[&Property] = &[
     &COMPRESSION,
 ];
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::REST.name,
     aliases: optional::REST.aliases,
@@ -217,14 +216,14 @@ pub const INFO: StoreInfo = StoreInfo {
     properties: Table { heading: "rest", properties: ALL },
 };
 
-/// How a record is a resource.
+/// Layout of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Data,
     Json,
 }
 
-/// How an update is sent.
+/// Request of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Update {
     Put,
@@ -232,10 +231,10 @@ enum Update {
     Merge,
 }
 
-/// What all clients know.
+/// RestSettings of all clients.
 #[derive(Debug)]
-struct Settings {
-    /// Where requests go; `None` if keys are whole URLs.
+struct RestSettings {
+    /// Target of requests; `None` if keys are whole URLs.
     prefix: Option<Prefix>,
     layout: Layout,
     insert_puts: bool,
@@ -247,13 +246,13 @@ struct Settings {
 /// A web service.
 #[derive(Debug)]
 pub struct Rest {
-    settings: Arc<Settings>,
-    /// What it says it is.
+    settings: Arc<RestSettings>,
+    /// Facts about the server.
     server: OnceLock<String>,
 }
 
 impl Rest {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Rest, Faults> {
         let mut reader = Reader::new(properties);
         let url = reader.text(&URL);
@@ -289,7 +288,7 @@ impl Rest {
             tls: tls(&mut reader, secure).map(Arc::new),
         };
         reader.finish()?;
-        let settings = Settings { prefix, layout, insert_puts, update, headers, connector };
+        let settings = RestSettings { prefix, layout, insert_puts, update, headers, connector };
         Ok(Rest { settings: Arc::new(settings), server: OnceLock::new() })
     }
 
@@ -298,7 +297,7 @@ impl Rest {
     }
 }
 
-/// A time that cannot be 0.
+/// Reads a duration above 0.
 fn some_time(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
     let time = reader.duration(property);
     if time.is_zero() {
@@ -307,12 +306,12 @@ fn some_time(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
     time
 }
 
-/// A time; `None` for 0.
+/// Reads a duration; `None` for 0.
 fn any_time(reader: &mut Reader<'_>, property: &'static Property) -> Option<Duration> {
     Some(reader.duration(property)).filter(|time| !time.is_zero())
 }
 
-/// The headers of every request but Host.
+/// Reads the headers of every request except Host.
 fn headers(reader: &mut Reader<'_>, layout: Layout) -> HeaderMap {
     let default = match layout {
         Layout::Data => "Accept */* Content-Type application/xml user-agent Mozilla/5.0",
@@ -366,7 +365,7 @@ fn authorization(reader: &mut Reader<'_>) -> Option<HeaderValue> {
             (&USER, format!("Basic {}", BASE64_STANDARD.encode(both)))
         }
         (_, _, Some(_)) => {
-            // Not with its value, which is a secret.
+            // The message omits the value, which is a secret.
             reader.fault_overall(
                 "rest.token and rest.user are two ways to say who asks: leave out one of them",
             );
@@ -385,7 +384,7 @@ fn authorization(reader: &mut Reader<'_>) -> Option<HeaderValue> {
     }
 }
 
-/// How https connections are made; `None` where there are none.
+/// Reads the TLS settings; `None` without https.
 fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
     let accept_any = reader.flag(&TLS_ACCEPT_ANY);
     let files: [(&'static Property, Option<PathBuf>); 3] =
@@ -435,7 +434,7 @@ impl Store for Rest {
             StoreError::new(prefix.origin.name.clone(), format!("no event loop: {error}"))
         })?;
         let server = runtime.block_on(client::greet(&self.settings, prefix))?;
-        // A second preparation finds the same.
+        // A second preparation finds the same facts.
         let _ = self.server.set(server);
         Ok(())
     }

@@ -1,13 +1,13 @@
-//! What a status code means.
+//! Meaning of status codes.
 
 use hyper::StatusCode;
 use serval_model::{Outcome, Status};
 
-/// How much of a body a failure quotes.
+/// Maximum bytes of a body that a failure quotes.
 const QUOTED_CHARS: usize = 200;
 
-/// The status of a code; YCSB's where it has a word for it. YCSB takes all
-/// others below 500 for OK: here a request that the service refused is not.
+/// Converts a code to a status, YCSB's if it has one. Unlike YCSB, which treats all other
+/// codes below 500 as OK, a refused request is a failure.
 pub(super) fn status(code: StatusCode) -> Status {
     match code.as_u16() {
         200..=299 | 304 => Status::Ok,
@@ -15,14 +15,14 @@ pub(super) fn status(code: StatusCode) -> Status {
         404 | 410 => Status::NotFound,
         405 | 501 => Status::NotImplemented,
         408 | 429 | 503 => Status::ServiceUnavailable,
-        // A record that is there, or is another by now.
+        // The record exists, or has changed.
         409 | 412 => Status::Error,
         400..=499 => Status::BadRequest,
         _ => Status::Error,
     }
 }
 
-/// The outcome of a code, with what the service said of a failure.
+/// Converts a code to an outcome, with the start of a failure's body.
 pub(super) fn outcome(code: StatusCode, location: Option<&str>, body: &[u8]) -> Outcome {
     let status = status(code);
     match status {

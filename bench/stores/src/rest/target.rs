@@ -1,4 +1,4 @@
-//! Where a request goes: URLs, taken apart and put together.
+//! Targets of requests: parsing and building of URLs.
 
 use super::Layout;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,17 +9,17 @@ use hyper::{
 };
 use rustls::pki_types::ServerName;
 
-/// A server: what a connection is opened to.
+/// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) https: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Host and port as the URL has them, for the Host header.
+    /// Host and port from the URL, for the Host header.
     pub(super) authority: HeaderValue,
-    /// For people.
+    /// Name in messages.
     pub(super) name: String,
-    /// What a certificate must name.
+    /// Name that the certificate must have.
     pub(super) server_name: ServerName<'static>,
 }
 
@@ -33,7 +33,7 @@ impl Origin {
             None => 80,
             Some(port) => port.as_u16(),
         };
-        // http takes a port that is no number for none.
+        // The http crate ignores an invalid port.
         let after = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
         if port == 0 || (authority.port().is_none() && !after.is_empty()) {
             return Err(format!("'{authority}' is no host and port"));
@@ -48,18 +48,18 @@ impl Origin {
     }
 }
 
-/// What all URLs begin with.
+/// Prefix of all URLs.
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
     pub(super) origin: Origin,
-    /// Path, and perhaps a query, that keys are appended to.
+    /// Path, possibly with a query, to which keys are appended.
     path: String,
-    /// For people.
+    /// Name in messages.
     pub(super) text: String,
 }
 
 impl Prefix {
-    /// Takes a URL apart. What follows the host may be incomplete: `/a?id=`.
+    /// Parses a URL. The part after the host may be incomplete: `/a?id=`.
     pub(super) fn parse(url: &str) -> Result<Prefix, String> {
         let lower = url.to_ascii_lowercase();
         let (https, rest) = if lower.starts_with("https://") {
@@ -80,7 +80,7 @@ impl Prefix {
         }
     }
 
-    /// The path and query of a key; `None` if they are no URL's.
+    /// Returns the path and query of a key; `None` if they are invalid in a URL.
     pub(super) fn uri(&self, key: &str, layout: Layout) -> Option<Uri> {
         let mut buffer = BytesMut::with_capacity(self.path.len() + 1 + key.len());
         let first = if self.path.is_empty() && layout == Layout::Data { key } else { &self.path };
@@ -96,7 +96,7 @@ impl Prefix {
     }
 }
 
-/// Takes a key that is a whole URL apart.
+/// Parses a key that is a whole URL.
 pub(super) fn absolute(key: &str) -> Result<(Origin, Uri), String> {
     let wrong = || format!("'{key}' is no URL that begins with http:// or https://, and rest.url is empty");
     let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(key.as_bytes())).map_err(|_| wrong())?;
@@ -109,8 +109,8 @@ pub(super) fn absolute(key: &str) -> Result<(Origin, Uri), String> {
     Ok((origin, parts.path_and_query.map_or_else(Uri::default, Uri::from)))
 }
 
-/// Appends a key as one segment of a path: letters, digits and `-._~` as they
-/// are, anything else as its bytes.
+/// Appends a key as a percent-encoded segment of a path; letters, digits and `-._~` are
+/// unchanged.
 fn percent_encode(key: &str, out: &mut BytesMut) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in key.as_bytes() {

@@ -1,4 +1,4 @@
-//! A client of SQLite, on a file or on Yesquel's trees: the verbs as statements.
+//! A client of SQLite, on a file or on Yesquel's trees.
 
 use super::{KEY, QUOTES};
 use rusqlite::{
@@ -8,65 +8,65 @@ use rusqlite::{
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
 use std::{io::Write as _, sync::Arc};
 
-/// How often a batch that another client was faster than is begun again; a
-/// statement alone is run again by the engine.
+/// Maximum retries of a batch after a write conflict; the engine retries single
+/// statements.
 const BATCH_ATTEMPTS_MAX: u32 = 10;
 
-/// What is under a client's SQLite.
+/// Storage below a client's SQLite.
 #[derive(Debug, Clone)]
 pub(crate) enum Under {
-    /// A file, where one connection writes at a time.
+    /// A file: one writer at a time.
     File {
-        /// Whether a transaction can be taken back.
+        /// Whether transactions can be rolled back.
         can_roll_back: bool,
     },
-    /// Trees, where connections write at the same time.
+    /// Trees: concurrent writers.
     Trees {
-        /// Whether their disk is this process's own: if it fails, no later
-        /// operation can succeed.
+        /// Whether this process owns their disk: after its failure no operation can
+        /// succeed.
         is_embedded: bool,
-        /// The store with its address, for people.
+        /// Name of the store with its address, for messages.
         name: Arc<str>,
     },
 }
 
-/// One client's handle.
+/// A client.
 #[derive(Debug)]
 pub struct SqliteClient {
-    /// Gone once closed.
+    /// `None` once closed.
     connection: Option<Connection>,
-    /// The text of the statement being run.
+    /// Buffer for the statement's text.
     sql: String,
-    names: Names,
+    names: ColumnNames,
     upsert: bool,
     under: Under,
-    /// Why no later operation can succeed.
+    /// Why no operation can succeed any more.
     lost: Option<String>,
 }
 
 impl SqliteClient {
-    /// A client of records that have these fields.
+    /// Returns a client for records with these fields.
     pub(crate) fn new(connection: Connection, fields: Arc<[String]>, upsert: bool, under: Under) -> Self {
         SqliteClient {
             connection: Some(connection),
             sql: String::new(),
-            names: Names { fields, ..Names::default() },
+            names: ColumnNames { fields, ..ColumnNames::default() },
             upsert,
             under,
             lost: None,
         }
     }
 
-    /// Runs a verb and says in Serval's words how it ended.
+    /// Runs a verb and converts its result.
     fn run(
         &mut self,
-        verb: impl FnOnce(&Connection, &mut String, &mut Names) -> Result<Outcome, Error>,
+        verb: impl FnOnce(&Connection, &mut String, &mut ColumnNames) -> Result<Outcome, Error>,
     ) -> Outcome {
         let Some(connection) = &self.connection else { return Outcome::error("the client is closed") };
         verb(connection, &mut self.sql, &mut self.names).unwrap_or_else(|error| self.failed(&error))
     }
 
-    /// SQLite's failure as an outcome.
+    /// Converts SQLite's error to an outcome.
     #[cold]
     fn failed(&mut self, error: &Error) -> Outcome {
         let outcome = failure(error);
@@ -77,7 +77,7 @@ impl SqliteClient {
                 }
                 Outcome { status: Status::ServiceUnavailable, ..outcome }
             }
-            // There is no more memory for them.
+            // SQLite is out of memory.
             (Under::Trees { .. }, Some(ErrorCode::DiskFull)) => {
                 Outcome { status: Status::ServiceUnavailable, ..outcome }
             }
@@ -180,7 +180,7 @@ impl Client for SqliteClient {
     }
 }
 
-/// One transaction.
+/// Inserts a batch in one transaction.
 fn insert_all(
     connection: &Connection,
     sql: &mut String,
@@ -190,15 +190,15 @@ fn insert_all(
     records: &[(String, Record)],
 ) -> Result<Outcome, Error> {
     let behavior = match under {
-        // Takes the write lock at once, where waiting for it is possible; a
-        // transaction that begins by reading may fail to get it later.
+        // Takes the write lock at once, which waits; a transaction that starts
+        // with a read may fail to get it later.
         Under::File { .. } => TransactionBehavior::Immediate,
-        // Keeps nobody else out: inserts of different keys do not meet.
+        // No lock: inserts of different keys do not conflict.
         Under::Trees { .. } => TransactionBehavior::Deferred,
     };
     let mut transaction = Transaction::new_unchecked(connection, behavior)?;
     if matches!(under, Under::File { can_roll_back: false }) {
-        // SQLite leaves rollback without a journal undefined.
+        // In SQLite, a rollback without a journal is undefined.
         transaction.set_drop_behavior(DropBehavior::Commit);
     }
     for (key, record) in records {
@@ -208,8 +208,8 @@ fn insert_all(
     Ok(Outcome::OK)
 }
 
-/// Whether another one was faster. On a file that is not possible, for a batch
-/// begins with the lock.
+/// Returns whether a batch failed by a write conflict. Impossible on a file, where a batch
+/// starts with the lock.
 fn lost_a_race(error: &Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == ffi::SQLITE_BUSY_SNAPSHOT)
 }
@@ -231,8 +231,8 @@ fn insert(
     Ok(Outcome::OK)
 }
 
-/// Binds the record's values from parameter `first` on and returns the number
-/// of the parameter after them.
+/// Binds the record's values from parameter `first` on. Returns the number of the next
+/// parameter.
 fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Record) -> Result<usize, Error> {
     let mut parameter = first;
     for (_, value) in record.iter() {
@@ -245,26 +245,25 @@ fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Recor
     Ok(parameter)
 }
 
-/// The outcome of a statement that must have changed its row.
+/// Returns the outcome of a statement that must have changed its row.
 fn found(changed: usize) -> Outcome {
     if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
 }
 
-/// The names under which columns are given back: of the fields asked for, or
-/// for `SELECT *` of the schema's fields.
+/// ColumnNames of a row's columns: the selected fields, or for `SELECT *` the schema's
+/// fields.
 #[derive(Debug, Default)]
-struct Names {
-    /// The schema's fields.
+struct ColumnNames {
+    /// Fields of the schema.
     fields: Arc<[String]>,
-    /// The table whose columns are known.
+    /// Table of `columns`.
     table: String,
-    /// The field of each column of `SELECT *`; `None` for the key.
+    /// Field of each column of `SELECT *`; `None` for the key.
     all: Vec<Option<String>>,
 }
 
-impl Names {
-    /// Makes sure that the columns of `SELECT *` are known, if that is what
-    /// the statement is.
+impl ColumnNames {
+    /// Reads the columns of a `SELECT *`, unless they are known.
     fn learn(&mut self, table: &str, fields: &FieldSelection, statement: &CachedStatement<'_>) {
         let known = self.table == table && self.all.len() == statement.column_count();
         if known || !fields.is_all() {
@@ -279,8 +278,8 @@ impl Names {
         }
     }
 
-    /// Copies a row into a record; a NULL is a field that the record does not
-    /// have.
+    /// Copies a row into a record; a NULL means that the record lacks the
+    /// field.
     fn answer(&self, row: &Row<'_>, fields: &FieldSelection, record: &mut Record) -> Result<(), Error> {
         if fields.is_all() {
             for (index, name) in self.all.iter().enumerate() {
@@ -301,7 +300,7 @@ fn push(record: &mut Record, name: &str, value: ValueRef<'_>) {
     match value {
         ValueRef::Null => {}
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => record.push(name, bytes),
-        // Not written by Serval, but another tool's table may have them.
+        // Types that only another tool's table has.
         // Writing to a vector cannot fail.
         ValueRef::Integer(number) => {
             record.push_with(name, |bytes| drop(write!(bytes, "{number}")));
@@ -310,15 +309,15 @@ fn push(record: &mut Record, name: &str, value: ValueRef<'_>) {
     }
 }
 
-/// SQLite's failure as an outcome.
+/// Converts SQLite's error to an outcome.
 fn failure(error: &Error) -> Outcome {
     let status = match code(error) {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => {
             Status::ServiceUnavailable
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Status::Forbidden,
-        // SQLITE_ERROR: the statement itself is wrong, which from our SQL can
-        // only be a table or column that there is not.
+        // SQLITE_ERROR is an invalid statement; in Serval's SQL that means a
+        // missing table or column.
         Some(ErrorCode::Unknown | ErrorCode::TooBig) => Status::BadRequest,
         _ => Status::Error,
     };
@@ -332,8 +331,8 @@ pub(crate) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// SQLite's own message, without the text of the statement and advice on
-/// writing it: neither is the user's.
+/// Returns SQLite's message without the statement's text, which is not the
+/// user's.
 pub(crate) fn words(error: &Error) -> String {
     match error {
         Error::SqlInputError { msg, .. } | Error::SqliteFailure(_, Some(msg)) => {

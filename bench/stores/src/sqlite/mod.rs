@@ -1,19 +1,17 @@
 //! SQLite, linked in: an embedded SQL engine on one file.
 //!
-//! The layout is that of YCSB's JDBC client, so that either tool reads what
-//! the other loaded: a table named by the workload, a text primary key
-//! `YCSB_KEY`, and a text column a field, named in capitals.
+//! The layout of YCSB's JDBC client, so that either tool reads the other's data: the
+//! workload's table, a text primary key `YCSB_KEY`, and a text column per field, named
+//! in capitals.
 //!
-//! A client is a thread with a connection of its own; SQLite itself decides
-//! who may write. Every verb is one statement and one transaction, a batch of
-//! inserts one transaction.
+//! A client is a thread with a connection of its own; SQLite serializes writers. Every
+//! verb is one statement and one transaction, a batch of inserts is one transaction.
 //!
-//! What an operation costs besides SQLite: its SQL is written into a buffer
-//! that the client keeps, and the text finds the prepared statement in
-//! rusqlite's cache, which allocates a copy of the text each time to put the
-//! statement back under; SQLite copies the key and the values that are bound.
-//! Nothing else is allocated. There is no second cache, of texts: reading ten
-//! fields by name was measured to take no longer than `SELECT *`.
+//! Cost besides SQLite: the SQL is written into the client's buffer, and its text finds
+//! the prepared statement in rusqlite's cache, which allocates a copy of the text each
+//! time it puts the statement back. SQLite copies the bound key and values. Nothing
+//! else is allocated. A second cache, of texts, would gain nothing: reading ten fields
+//! by name takes as long as `SELECT *`.
 //!
 //! The SQLite is Yesquel's, the only one of the process; on plain files its
 //! b-trees are SQLite's own.
@@ -37,12 +35,12 @@ use std::{
 };
 use table::{Holder, Refusal};
 
-/// The primary key's column, as YCSB names it.
+/// Column of the primary key, named as in YCSB.
 const KEY: &str = "YCSB_KEY";
 
-/// Statements that a client keeps prepared. A workload uses a handful of
-/// shapes and one more for each field that it may read or update alone; a
-/// workload of more than about 120 such fields prepares some again.
+/// Maximum number of prepared statements of a client. A workload uses a few, plus two
+/// for each field that it reads and updates alone; beyond about 120 such fields some
+/// are prepared again.
 pub(crate) const STATEMENTS_MAX: usize = 256;
 
 /// Longest wait for a lock: SQLite counts milliseconds in 31 bits.
@@ -101,13 +99,13 @@ static UPSERT: Property = Property::serval(
 )
 .default("false");
 
-/// What the table is in.
+/// The database that holds the table, for messages.
 const HOLDER: Holder = Holder { store: INFO.name, noun: "file", property: PATH.name, kind: "" };
 
-/// How SQLite has names quoted.
+/// SQLite's quote character of identifiers.
 const QUOTES: Quotes = Quotes('"');
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "sqlite",
     aliases: &[],
@@ -146,14 +144,14 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// The file, by its own property or as JDBC spells it.
+/// Reads the file's path, from its own property or from JDBC's URL.
 fn path(reader: &mut Reader<'_>) -> PathBuf {
     if !reader.given(&PATH) && reader.given(&jdbc::URL) {
         let url = reader.text(&jdbc::URL);
         match url.trim().strip_prefix("jdbc:sqlite:") {
             Some(file) => return PathBuf::from(file),
             None => {
-                // Without the URL, which may have a password.
+                // The message omits the URL, which may contain a password.
                 reader.fault_overall(
                     "db.url: is of another database: write jdbc:sqlite:FILE, or set sqlite.path",
                 );
@@ -163,9 +161,9 @@ fn path(reader: &mut Reader<'_>) -> PathBuf {
     reader.path(&PATH).unwrap_or_default()
 }
 
-/// What the properties ask for.
+/// Values of the properties.
 #[derive(Debug, Clone)]
-struct Settings {
+struct SqliteSettings {
     path: PathBuf,
     journal_mode: &'static str,
     synchronous: &'static str,
@@ -175,27 +173,27 @@ struct Settings {
     upsert: bool,
 }
 
-/// What preparing found out.
+/// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
-    /// The fields of the schema, by whose names columns are given back.
+struct PreparedStore {
+    /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
-    /// Settings in force.
+    /// Effective settings.
     facts: Vec<(String, String)>,
 }
 
 /// The store.
 #[derive(Debug)]
 pub struct Sqlite {
-    settings: Settings,
-    prepared: Mutex<Prepared>,
+    settings: SqliteSettings,
+    prepared: Mutex<PreparedStore>,
 }
 
 impl Sqlite {
-    /// A store with these properties. Touches no file.
+    /// Reads the properties. Opens no file.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
-        let settings = Settings {
+        let settings = SqliteSettings {
             path: path(&mut reader),
             journal_mode: reader.choice(&JOURNAL_MODE),
             synchronous: reader.choice(&SYNCHRONOUS),
@@ -204,7 +202,7 @@ impl Sqlite {
             mmap_size: reader.size(&MMAP_SIZE),
             upsert: reader.flag(&UPSERT),
         };
-        // SQLite takes these for something other than the file of that name.
+        // These names have a special meaning for SQLite.
         match settings.path.to_string_lossy().as_ref() {
             "" => reader.fault(&PATH, "must name a file"),
             ":memory:" => reader.fault(
@@ -234,7 +232,7 @@ impl Sqlite {
         StoreError::new(format!("{} ({})", INFO.name, self.settings.path.display()), problem)
     }
 
-    /// SQLite's refusal, with what to do about the kinds that have a remedy.
+    /// Converts SQLite's error, with advice for the kinds that have a remedy.
     fn refused(&self, error: &Error) -> StoreError {
         let remedy = match code(error) {
             Some(ErrorCode::NotADatabase) => ": the file is something else; is sqlite.path right?".to_owned(),
@@ -254,7 +252,7 @@ impl Sqlite {
         self.error(format!("{}{remedy}", words(error)))
     }
 
-    /// Opens the file with the settings asked for.
+    /// Opens the file with the settings.
     fn connection(&self, create: bool) -> Result<Connection, Error> {
         assert!(link::is_linked(), "another SQLite is linked into this program");
         let settings = &self.settings;
@@ -264,8 +262,8 @@ impl Sqlite {
         }
         let connection = Connection::open_with_flags(&settings.path, flags)?;
         connection.busy_timeout(settings.busy_timeout)?;
-        // Otherwise SQLite takes a quoted name that is no column for a string,
-        // and a read of a field that there is not would succeed.
+        // Otherwise SQLite takes a quoted name of a missing column for a string,
+        // and a read of a missing field would succeed.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         connection.pragma_update_and_check(None, "journal_mode", settings.journal_mode, |_| Ok(()))?;
@@ -279,7 +277,7 @@ impl Sqlite {
         Ok(connection)
     }
 
-    /// Settings in force, asked of SQLite rather than repeated.
+    /// Asks SQLite for its effective settings.
     fn facts(&self, connection: &Connection) -> Result<Vec<(String, String)>, Error> {
         let text = |name| connection.pragma_query_value(None, name, |row| row.get::<_, String>(0));
         let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -295,7 +293,7 @@ impl Sqlite {
             kib if kib < 0 => units::format_size(kib.unsigned_abs() << 10),
             pages => format!("{pages} pages"),
         };
-        // No row at all when SQLite was built without memory maps.
+        // There is no row if SQLite was built without memory maps.
         let mmap = number("mmap_size").unwrap_or(0);
         Ok(vec![
             ("journal_mode".into(), journal_mode),
@@ -340,7 +338,7 @@ impl Store for Sqlite {
             )));
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), facts };
         Ok(())
     }
 
@@ -369,6 +367,6 @@ impl Store for Sqlite {
         Ok(SqliteClient::new(connection, prepared.fields.clone(), self.settings.upsert, under))
     }
 
-    // Nothing to finish: closing the last connection already writes the
-    // write-ahead log back into the file and removes it.
+    // No `finish`: closing the last connection checkpoints and removes the
+    // write-ahead log.
 }

@@ -1,14 +1,14 @@
-//! The table of YCSB's JDBC client: made, or found fault with.
+//! Creates or checks the table of YCSB's JDBC client.
 
 use super::{KEY, QUOTES};
 use rusqlite::{Connection, Error};
 use serval_model::{Purpose, Schema};
 
-/// Why the table will not do.
+/// Why the table cannot be used.
 pub(crate) enum Refusal {
-    /// SQLite's own words.
+    /// An error of SQLite.
     Sqlite(Error),
-    /// What is wrong with it, and what to do.
+    /// A fault of the table, with advice.
     Table(String),
 }
 
@@ -18,19 +18,19 @@ impl From<Error> for Refusal {
     }
 }
 
-/// How a store calls what holds the table.
+/// The database that holds the table, for messages.
 pub(crate) struct Holder {
     /// The store's name.
     pub(crate) store: &'static str,
-    /// What it is.
+    /// Its noun.
     pub(crate) noun: &'static str,
-    /// The property that says where it is.
+    /// Property of its location.
     pub(crate) property: &'static str,
-    /// What ends the definition of the table.
+    /// Suffix of CREATE TABLE.
     pub(crate) kind: &'static str,
 }
 
-/// Makes the table, or finds fault with the one that is there.
+/// Creates the table, or checks the existing one.
 pub(crate) fn check(
     connection: &Connection,
     Schema { table, fields }: &Schema,
@@ -83,7 +83,7 @@ pub(crate) fn check(
     )))
 }
 
-/// The columns of a table; none if it is not there.
+/// Returns the columns of a table; empty if it does not exist.
 fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, Error> {
     let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
     statement.query_map([table], |row| row.get(0))?.collect()

@@ -1,12 +1,11 @@
-//! Yesquel's SQL, embedded or at a server: what Serval runs on when no other
-//! store is named.
+//! Yesquel's SQL, embedded or at a server: Serval's default store.
 //!
-//! An application on SQLite is what this store is: rusqlite, SQLite's interface
-//! and a `yesquel:` address. Verbs, table and texts are those of the store
-//! `sqlite`, so that the two differ in what is under SQLite alone.
+//! This store is an application of SQLite: rusqlite, SQLite's interface and a `yesquel:`
+//! address. It shares verbs, table and SQL with the store `sqlite`, so that the two
+//! differ only below SQLite.
 //!
-//! A client is a thread with a connection of its own. All connections of a
-//! process to one server share a socket; that is the library's doing.
+//! A client is a thread with a connection of its own. The library multiplexes a process's
+//! connections to one server over one socket.
 
 pub(crate) mod link;
 mod settings;
@@ -26,7 +25,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table, units},
 };
-use settings::Settings;
+use settings::YesquelSqlSettings;
 use std::{
     fs, io,
     path::Path,
@@ -34,7 +33,7 @@ use std::{
 };
 use yesquel_sqlite::DatabaseLocation;
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel",
     aliases: &[],
@@ -65,37 +64,37 @@ pub const INFO: StoreInfo = StoreInfo {
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
 
-/// What the table is in.
+/// The database that holds the table, for messages.
 const HOLDER: Holder =
     Holder { store: INFO.name, noun: "database", property: settings::ADDRESS.name, kind: "" };
 
-/// What preparing found out.
+/// Facts from the preparation of the store.
 #[derive(Debug, Default)]
-struct Prepared {
-    /// The fields of the schema, by whose names columns are given back.
+struct PreparedStore {
+    /// Fields of the schema, whose names columns map to.
     fields: Arc<[String]>,
-    /// Keeps an embedded database open between the clients of load and run;
-    /// what is in memory would be gone with the last of them.
+    /// Keeps an embedded database open between load and run: a database in memory
+    /// disappears with its last connection.
     keeper: Option<Connection>,
 }
 
 /// The store.
 #[derive(Debug)]
 pub struct YesquelSql {
-    settings: Settings,
-    prepared: Mutex<Prepared>,
+    settings: YesquelSqlSettings,
+    prepared: Mutex<PreparedStore>,
 }
 
-/// Whether the server knows no database of that name: SQLite has one code for
-/// all that cannot be opened, and the words are Yesquel's own.
+/// Returns whether the server has no such database. Recognised by Yesquel's message,
+/// because SQLite has one code for all failures to open.
 fn is_no_database(words: &str) -> bool {
     words.contains("no database")
 }
 
 impl YesquelSql {
-    /// A store with these properties. Touches no data and connects to nobody.
+    /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
-        Ok(YesquelSql { settings: Settings::read(properties)?, prepared: Mutex::default() })
+        Ok(YesquelSql { settings: YesquelSqlSettings::read(properties)?, prepared: Mutex::default() })
     }
 
     fn name(&self) -> String {
@@ -110,15 +109,15 @@ impl YesquelSql {
         !matches!(self.settings.address.location, DatabaseLocation::Server(_))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Prepared> {
+    fn lock(&self) -> MutexGuard<'_, PreparedStore> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine's refusal, with what to do about the kinds that have a remedy.
+    /// Converts the engine's error, with advice for the kinds that have a remedy.
     fn refused(&self, error: &Error) -> StoreError {
-        let Settings { address, opened, .. } = &self.settings;
+        let YesquelSqlSettings { address, opened, .. } = &self.settings;
         let words = words(error);
-        // The address stands before it already.
+        // The error contains the address already.
         let words = words.strip_prefix(&format!("{address}: ")).unwrap_or(&words);
         let words = words.strip_suffix(&format!(": {opened}")).unwrap_or(words);
         let is_served = !self.is_embedded();
@@ -131,14 +130,14 @@ impl YesquelSql {
             }
             _ => "",
         };
-        // Some words end with a question themselves.
+        // Some messages end with a question themselves.
         let words = if remedy.is_empty() { words } else { words.trim_end_matches('.') };
         self.error(format!("{words}{remedy}"))
     }
 
-    /// Opens the database, and sees that it is Yesquel that answers.
+    /// Opens the database and checks that it is Yesquel's.
     fn connection(&self, creates: bool) -> Result<Connection, StoreError> {
-        // Another SQLite would make a file of that name.
+        // Another SQLite would create a file of that name.
         if !link::is_linked() {
             return Err(self.error("another SQLite is linked into this program"));
         }
@@ -158,15 +157,15 @@ impl YesquelSql {
             connection.query_row("SELECT file FROM pragma_database_list", [], |row| row.get(0))?;
         assert!(answers.starts_with("yesquel:"), "'{answers}' is no database of Yesquel's");
         connection.busy_timeout(self.settings.busy_timeout)?;
-        // Otherwise SQLite takes a quoted name that is no column for a string,
-        // and a read of a field that there is not would succeed.
+        // Otherwise SQLite takes a quoted name of a missing column for a string,
+        // and a read of a missing field would succeed.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(())
     }
 
-    /// Why there is nothing to run on, if that can be told without making it.
+    /// Returns why a run has no database, as far as can be told without creating it.
     fn nothing(&self) -> Option<StoreError> {
         match &self.settings.address.location {
             DatabaseLocation::Memory | DatabaseLocation::SharedMemory => Some(self.error(
@@ -189,11 +188,11 @@ fn load_first() -> String {
     )
 }
 
-/// Whether there is no folder, or nothing in it.
+/// Returns whether a folder is missing or empty.
 pub(crate) fn is_empty(path: &Path) -> bool {
     match fs::read_dir(path) {
         Ok(mut files) => files.next().is_none(),
-        // Why it cannot be read is told when it is opened.
+        // Opening it reports other errors.
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
@@ -219,7 +218,7 @@ impl Store for YesquelSql {
         };
         let kind = if self.settings.without_rowid { " WITHOUT ROWID" } else { "" };
         let checked = table::check(&keeper, schema, purpose, &Holder { kind, ..HOLDER });
-        *prepared = Prepared { fields: schema.fields.clone().into(), keeper: Some(keeper) };
+        *prepared = PreparedStore { fields: schema.fields.clone().into(), keeper: Some(keeper) };
         checked.map_err(|refusal| match refusal {
             Refusal::Sqlite(error) => self.refused(&error),
             Refusal::Table(words) => self.error(words),
@@ -227,7 +226,7 @@ impl Store for YesquelSql {
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { address, busy_timeout, upsert, .. } = &self.settings;
+        let YesquelSqlSettings { address, busy_timeout, upsert, .. } = &self.settings;
         let mut all = vec![
             ("version".to_owned(), format!("{}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())),
             ("address".to_owned(), address.to_string()),
@@ -253,7 +252,7 @@ impl Store for YesquelSql {
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        // In memory it would be gone, and the run comes after the load.
+        // A database in memory must survive until the run after the load.
         if matches!(self.settings.address.location, DatabaseLocation::Folder(_) | DatabaseLocation::Server(_))
         {
             let keeper = self.lock().keeper.take();

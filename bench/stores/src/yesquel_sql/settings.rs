@@ -1,4 +1,4 @@
-//! The properties of the yesquel store, and where they lead.
+//! Properties of the yesquel store.
 
 use crate::sqlite::BUSY_TIMEOUT_MAX;
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
@@ -40,19 +40,19 @@ pub(super) const WITHOUT_ROWID: Property = Property::serval(
 
 pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOUT_ROWID];
 
-/// What the properties say.
+/// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct YesquelSqlSettings {
     pub(super) address: DatabaseAddress,
-    /// The address as it is opened.
+    /// The address to open.
     pub(super) opened: String,
     pub(super) busy_timeout: Duration,
     pub(super) upsert: bool,
     pub(super) without_rowid: bool,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl YesquelSqlSettings {
+    pub(super) fn read(properties: &Properties) -> Result<YesquelSqlSettings, Faults> {
         let mut reader = Reader::new(properties);
         let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
         if let Some((
@@ -70,13 +70,13 @@ impl Settings {
         }
         let (upsert, without_rowid) = (reader.flag(&UPSERT), reader.flag(&WITHOUT_ROWID));
         reader.finish()?;
-        // What is not known is a fault above.
+        // An unknown value is a fault above.
         let (opened, address) = known.ok_or_else(Faults::default)?;
-        Ok(Settings { address, opened, busy_timeout, upsert, without_rowid })
+        Ok(YesquelSqlSettings { address, opened, busy_timeout, upsert, without_rowid })
     }
 }
 
-/// The address as it is opened, and what it means.
+/// Returns the address to open, and its parsed form.
 fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError> {
     let text = text.trim();
     let mut opened = match text.strip_prefix("file:").unwrap_or(text) {
@@ -87,7 +87,7 @@ fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError
         },
     };
     let mut address = DatabaseAddress::parse(&opened, [])?;
-    // Each client would have a database of its own.
+    // Otherwise each client would have a database of its own.
     if address.location == DatabaseLocation::Memory {
         opened.push(if opened.contains('?') { '&' } else { '?' });
         opened.push_str("cache=shared");

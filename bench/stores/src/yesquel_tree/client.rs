@@ -1,4 +1,4 @@
-//! A client: the verbs as transactions.
+//! A client and its verbs.
 
 use crate::framed;
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
@@ -8,27 +8,27 @@ use std::sync::{
 };
 use yesquel::{Database, Error, Map};
 
-/// Bytes of a batch that are written in one transaction. All of a transaction
-/// is sent again for each part of the tree that is not as the client has last
-/// seen it, so a long one over many leaves would be sent many times.
+/// Maximum bytes of a batch's transaction. For each outdated cached node, a whole
+/// transaction is sent again, so a long one over many leaves would be sent many
+/// times.
 const TRANSACTION_BYTES_MAX: usize = 1 << 20;
 
-/// What a write takes in a request besides its key and value, at most.
+/// Maximum overhead of a write in a request, besides key and value, bytes.
 const WRITE_BYTES: usize = 64;
 
-/// One client's handle.
+/// A client.
 #[derive(Debug)]
 pub struct YesquelTreeClient {
-    /// Gone once closed.
+    /// `None` once closed.
     database: Option<Database>,
-    /// The table used last; a workload has one.
+    /// The table of the last operation; workloads use one.
     table: Option<(String, Map)>,
-    /// The value being written.
+    /// Buffer for the value to write.
     frame: Vec<u8>,
-    /// Where to say that the disk has failed; `None` if its server is elsewhere,
-    /// where it may be started anew.
+    /// Where to report a failure of the disk; `None` with a server, which may
+    /// restart.
     is_lost: Option<Arc<AtomicBool>>,
-    /// Why no later operation can succeed.
+    /// Why no operation can succeed any more.
     lost: Option<String>,
     name: String,
 }
@@ -49,7 +49,7 @@ impl YesquelTreeClient {
         }
     }
 
-    /// Runs a verb on the table's map and says in Serval's words how it ended.
+    /// Runs a verb on the table's map and converts its result.
     fn run(
         &mut self,
         table: &str,
@@ -59,7 +59,7 @@ impl YesquelTreeClient {
         let known = self.table.as_ref().filter(|(name, _)| name == table);
         let map = match known {
             Some((_, map)) => *map,
-            // One that is not there must not be made.
+            // A missing map must not be created.
             None => match database.existing_map(table) {
                 Ok(Some(map)) => {
                     self.table = Some((table.to_owned(), map));
@@ -73,9 +73,9 @@ impl YesquelTreeClient {
         };
         verb(database, map, &mut self.frame).unwrap_or_else(|error| {
             match (&error, &self.is_lost) {
-                // It may be made anew.
+                // The map may be created again.
                 (Error::NoMap(_), _) => self.table = None,
-                // Within a process a commit is not lost in any other way.
+                // Within a process, a commit fails with an unknown outcome only then.
                 (Error::DiskFailed(_) | Error::OutcomeUnknown(_), Some(is_lost)) => {
                     is_lost.store(true, Relaxed);
                     self.lost = Some(error.to_string());
@@ -127,7 +127,7 @@ impl Client for YesquelTreeClient {
     ) -> Outcome {
         self.run(table, |database, map, _| {
             database.run(|transaction| {
-                // It may have begun again, by another snapshot.
+                // The transaction may have been retried with another snapshot.
                 reply.clear();
                 for entry in transaction.range(map, start_key..).limit(count) {
                     let (key, value) = entry?;
@@ -180,7 +180,7 @@ impl Client for YesquelTreeClient {
     }
 }
 
-/// How many of the records go into one transaction, the first in any case.
+/// Returns the number of records of the next transaction, at least one.
 fn fitting(records: &[(String, Record)]) -> usize {
     let mut bytes = 0;
     let fits = |(key, record): &&(String, Record)| {
@@ -190,7 +190,7 @@ fn fitting(records: &[(String, Record)]) -> usize {
     records.iter().take_while(fits).count().max(1)
 }
 
-/// Yesquel's failure as an outcome.
+/// Converts Yesquel's error to an outcome.
 fn failure(error: &Error) -> Outcome {
     let status = match error {
         Error::Conflict(_) => {

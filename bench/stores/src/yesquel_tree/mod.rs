@@ -1,22 +1,20 @@
-//! Yesquel's ordered maps, embedded or at a server, by the crate `yesquel` as any
-//! application opens it.
+//! Yesquel's ordered maps, embedded or at a server, by the public crate
+//! `yesquel`.
 //!
 //! | verb | what it is |
 //! |---|---|
 //! | read | `get` |
-//! | update | a transaction: `get`, the fields put in, `put` |
-//! | insert | a transaction: `insert`, which fails if the key is there |
+//! | update | a transaction: `get`, merge of the fields, `put` |
+//! | insert | a transaction: `insert`, which fails for an existing key |
 //! | scan | `range` from the key on: a snapshot, in byte order |
-//! | delete | a transaction: `delete`, which does not look |
-//! | batch of inserts | a transaction up to a megabyte, and then another |
+//! | delete | a transaction: `delete`, which does not check for the record |
+//! | batch of inserts | transactions of up to a megabyte |
 //!
-//! A table is a map, a record one value under its key's bytes, framed as in
-//! framed.rs. A transaction that another one was faster than is begun again,
-//! as `Database::run` does it.
+//! A table is a map, a record is one value encoded as in framed.rs. `Database::run` retries
+//! a transaction after a write conflict.
 //!
-//! A client is a thread. All share one `Database`, and so one connection: that
-//! is how Yesquel is meant to be used, for threads that share one send their
-//! requests together.
+//! A client is a thread. All threads share one `Database` and hence one connection, which
+//! combines their requests; this is the intended use of Yesquel.
 
 mod client;
 mod settings;
@@ -28,14 +26,14 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::{Place, Settings};
+use settings::{TreeLocation, YesquelTreeSettings};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 use yesquel::{ConnectError, Database, Denial, Error};
 
-/// What people are told of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "yesquel-tree",
     aliases: &[],
@@ -67,24 +65,24 @@ pub const INFO: StoreInfo = StoreInfo {
 /// The store.
 #[derive(Debug)]
 pub struct YesquelTree {
-    settings: Settings,
-    /// The place, for people.
+    settings: YesquelTreeSettings,
+    /// The database's location, for messages.
     place: String,
-    /// `None` until it is first wanted and, unless it would be gone with all
-    /// that is in it, again once the clients are.
+    /// `None` until first used, and after the last client is closed, unless it is in
+    /// memory.
     database: Mutex<Option<Database>>,
-    /// A client has said that the disk has failed.
+    /// Whether a client has reported a failure of the disk.
     is_lost: Arc<AtomicBool>,
 }
 
 impl YesquelTree {
-    /// A store with these properties. Touches no data and connects to nobody.
+    /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
-        let settings = Settings::read(properties)?;
+        let settings = YesquelTreeSettings::read(properties)?;
         let place = match &settings.place {
-            Place::Memory => "in memory".to_owned(),
-            Place::Folder(path, _) => path.display().to_string(),
-            Place::Server(address, _) => address.to_string(),
+            TreeLocation::Memory => "in memory".to_owned(),
+            TreeLocation::Folder(path, _) => path.display().to_string(),
+            TreeLocation::Server(address, _) => address.to_string(),
         };
         Ok(YesquelTree { settings, place, database: Mutex::default(), is_lost: Arc::default() })
     }
@@ -97,10 +95,10 @@ impl YesquelTree {
         StoreError::new(self.name(), problem)
     }
 
-    /// Yesquel's refusal, with the properties that may mend it.
+    /// Converts Yesquel's error, with advice.
     fn refused(&self, error: &Error) -> StoreError {
         let words = error.to_string();
-        // The place stands before it already.
+        // The error contains the location already.
         let words = words.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&words);
         let advice = match error {
             Error::Connect(ConnectError::Denied { denial: Denial::Credential, .. }) => {
@@ -121,7 +119,7 @@ impl YesquelTree {
             }
             _ => return self.error(words),
         };
-        // Some words end with a question themselves.
+        // Some messages end with a question themselves.
         let stop = if words.ends_with('?') { "" } else { "." };
         self.error(format!("cannot connect: {words}{stop} {advice}"))
     }
@@ -130,26 +128,26 @@ impl YesquelTree {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database, opened if it is not open yet.
+    /// Returns the database; opens it if necessary.
     fn database(&self, purpose: Purpose) -> Result<Database, StoreError> {
         let mut known = self.lock();
         if let Some(database) = &*known {
             return Ok(database.clone());
         }
         let store = match (&self.settings.place, purpose) {
-            (Place::Memory, Purpose::Run) => {
+            (TreeLocation::Memory, Purpose::Run) => {
                 return Err(self.error(
                     "this store forgets everything when Serval ends, so load and run must be one command, unless \
                      yesquel-tree.path or yesquel-tree.address say where records stay",
                 ));
             }
-            (Place::Memory, Purpose::Load) => yesquel::Store::in_memory(),
-            // A run makes nothing, a folder for one.
-            (Place::Folder(path, _), Purpose::Run) if is_empty(path) => {
+            (TreeLocation::Memory, Purpose::Load) => yesquel::Store::in_memory(),
+            // A run creates nothing, such as a folder.
+            (TreeLocation::Folder(path, _), Purpose::Run) if is_empty(path) => {
                 return Err(self.error(format!("there is nothing: {}", self.load_first())));
             }
-            (Place::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
-            (Place::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
+            (TreeLocation::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
+            (TreeLocation::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
         };
         let store = store.map_err(|error| self.refused(&error))?;
         let name = &self.settings.database;
@@ -169,7 +167,7 @@ impl YesquelTree {
 
     fn load_first(&self) -> String {
         let property = match self.settings.place {
-            Place::Server(..) => "yesquel-tree.address",
+            TreeLocation::Server(..) => "yesquel-tree.address",
             _ => "yesquel-tree.path",
         };
         format!(
@@ -209,22 +207,22 @@ impl Store for YesquelTree {
     fn describe(&self) -> Vec<(String, String)> {
         let fact = |name: &str, value: String| (name.to_owned(), value);
         let mut facts = match &self.settings.place {
-            Place::Memory => vec![fact("place", "in memory, inside Serval".to_owned())],
-            Place::Folder(path, options) => {
+            TreeLocation::Memory => vec![fact("place", "in memory, inside Serval".to_owned())],
+            TreeLocation::Folder(path, options) => {
                 let path = std::path::absolute(path).unwrap_or(path.clone());
                 vec![
                     fact("path", path.display().to_string()),
                     fact("durability", options.durability.to_string()),
                 ]
             }
-            Place::Server(address, options) => {
+            TreeLocation::Server(address, options) => {
                 vec![fact("address", address.to_string()), fact("tls", options.tls.is_some().to_string())]
             }
         };
         facts.push(fact("database", self.settings.database.clone()));
         let database = self.lock().clone();
-        // A server that does not say what it is may serve all the same.
-        if let (Place::Server(..), Some(status)) =
+        // A server that does not report its status may still serve.
+        if let (TreeLocation::Server(..), Some(status)) =
             (&self.settings.place, database.and_then(|database| database.store().status().ok()))
         {
             facts.push(fact("server version", status.version));
@@ -239,20 +237,20 @@ impl Store for YesquelTree {
 
     async fn connect(&self, (): &(), _: usize) -> Result<YesquelTreeClient, StoreError> {
         let database = self.database(Purpose::Run)?;
-        // A server may be started anew by whoever has started it.
-        let is_embedded = !matches!(self.settings.place, Place::Server(..));
+        // A server may restart.
+        let is_embedded = !matches!(self.settings.place, TreeLocation::Server(..));
         let is_lost = is_embedded.then(|| Arc::clone(&self.is_lost));
         Ok(YesquelTreeClient::new(database, is_lost, self.name()))
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        if matches!(self.settings.place, Place::Memory) {
+        if matches!(self.settings.place, TreeLocation::Memory) {
             return Ok(());
         }
         let Some(database) = self.lock().take() else { return Ok(()) };
-        // What was not waited for may have failed. What a client has said must
-        // not be said again, in the place of the results.
-        if !matches!(self.settings.place, Place::Folder(..)) || self.is_lost.load(Relaxed) {
+        // Asynchronous writes may have failed. A failure that a client has reported must
+        // not replace the results.
+        if !matches!(self.settings.place, TreeLocation::Folder(..)) || self.is_lost.load(Relaxed) {
             return Ok(());
         }
         let status = database.store().status().map_err(|error| self.refused(&error))?;

@@ -1,4 +1,4 @@
-//! The properties of the yesquel-tree store, and where they lead.
+//! Properties of the yesquel-tree store.
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{fs, path::PathBuf, time::Duration};
@@ -76,23 +76,23 @@ pub(super) const ALL: &[&Property] = &[
     &TLS_ROOTS,
 ];
 
-/// Where the storage server is.
+/// Location of the storage server.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum TreeLocation {
     Memory,
     Folder(PathBuf, LogOptions),
     Server(Address, SocketOptions),
 }
 
-/// What the properties say.
+/// Values of the properties.
 #[derive(Debug)]
-pub(super) struct Settings {
-    pub(super) place: Place,
+pub(super) struct YesquelTreeSettings {
+    pub(super) place: TreeLocation,
     pub(super) database: String,
 }
 
-impl Settings {
-    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+impl YesquelTreeSettings {
+    pub(super) fn read(properties: &Properties) -> Result<YesquelTreeSettings, Faults> {
         let mut reader = Reader::new(properties);
         let database = reader.text(&DATABASE);
         if database.is_empty() {
@@ -106,16 +106,16 @@ impl Settings {
             reader.fault(&PATH, "must name a folder");
         }
         let place = match (address(&mut reader), path) {
-            (Some(address), None) => Place::Server(address, socket_options),
-            (None, Some(path)) => Place::Folder(path, options),
-            (None, None) => Place::Memory,
+            (Some(address), None) => TreeLocation::Server(address, socket_options),
+            (None, Some(path)) => TreeLocation::Folder(path, options),
+            (None, None) => TreeLocation::Memory,
             (Some(_), Some(_)) => {
                 reader.fault(&PATH, "cannot stand together with yesquel-tree.address");
-                Place::Memory
+                TreeLocation::Memory
             }
         };
-        // What would have no effect, and yet matters to whoever has set it.
-        if !matches!(place, Place::Folder(..)) && options.durability != Durability::Sync {
+        // Properties without effect here are faults.
+        if !matches!(place, TreeLocation::Folder(..)) && options.durability != Durability::Sync {
             reader.fault(&DURABILITY, "is of the folder of yesquel-tree.path, which is not set");
         }
         for property in [&TLS_ROOTS, &CREDENTIAL_FILE] {
@@ -123,11 +123,11 @@ impl Settings {
                 reader.fault(property, "needs yesquel-tree.address");
             }
         }
-        if is_encrypted && !matches!(place, Place::Server(Address::Tcp { .. }, _)) {
+        if is_encrypted && !matches!(place, TreeLocation::Server(Address::Tcp { .. }, _)) {
             reader.fault(&TLS, "needs a yesquel-tree.address with a host");
         }
         reader.finish()?;
-        Ok(Settings { place, database })
+        Ok(YesquelTreeSettings { place, database })
     }
 }
 
@@ -140,7 +140,7 @@ fn address(reader: &mut Reader<'_>) -> Option<Address> {
     address.map_err(|error| reader.fault(&ADDRESS, error)).ok()
 }
 
-/// What holds for a folder.
+/// Reads the properties for a folder.
 fn options(reader: &mut Reader<'_>) -> LogOptions {
     let interval = above_zero(reader, &SYNC_INTERVAL);
     let durability = match reader.choice(&DURABILITY) {
@@ -151,7 +151,7 @@ fn options(reader: &mut Reader<'_>) -> LogOptions {
     LogOptions { durability, ..LogOptions::default() }
 }
 
-/// What holds for a server.
+/// Reads the properties for a server.
 fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
     let tls = reader.flag(&TLS);
     if reader.given(&TLS_ROOTS) && !tls {
@@ -169,7 +169,7 @@ fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
     }
 }
 
-/// The first line of the credential's file, as Yesquel's own commands read it.
+/// Reads the first line of the credential's file, as Yesquel's commands do.
 fn credential(reader: &mut Reader<'_>) -> Option<Box<[u8]>> {
     let path = reader.path(&CREDENTIAL_FILE)?;
     let problem = match fs::read(&path) {

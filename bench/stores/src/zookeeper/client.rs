@@ -1,9 +1,9 @@
-//! One client with its session.
+//! A client with its session.
 
 use super::{
     link,
     node_name::is_node_name,
-    settings::{Settings, TIMEOUT},
+    settings::{TIMEOUT, ZookeeperSettings},
 };
 use crate::{
     json,
@@ -13,37 +13,37 @@ use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, Store
 use std::{collections::HashMap, sync::Arc, task::Context};
 use zookeeper_client::{Client as Session, CreateMode, Error, OneshotWatcher};
 
-/// How often an update is tried whose record another client changes in
-/// between. Each time somebody else has made progress; so many in a row mean
-/// that too many clients write one record.
+/// Maximum attempts of an update whose record another client changes in
+/// between. Each failed attempt is another client's progress; this many in a row
+/// mean that too many clients write one record.
 const UPDATE_ATTEMPTS_MAX: usize = 1000;
 
-/// What a request takes besides its path and its data, access list included,
-/// and some more.
+/// Upper bound on a request's bytes besides path and data, including the access
+/// list.
 const REQUEST_OVERHEAD: usize = 96;
 
-/// One client with its session.
+/// A client with its session.
 pub struct ZookeeperClient {
-    link: Reconnecting<Opener>,
-    /// The node of the operation.
+    link: Reconnecting<ZookeeperConnector>,
+    /// Path of the operation's node.
     path: String,
     document: Vec<u8>,
-    /// A record as it is, and as it is to be.
+    /// The old and the new record.
     old: Record,
     new: Record,
-    /// The watches that reads have left and that have not gone off, at most
-    /// one a node, as the servers have them.
+    /// Watches of reads that have not fired; at most one per node, as at the
+    /// servers.
     watches: HashMap<Box<str>, OneshotWatcher>,
 }
 
 /// Opens sessions.
-pub(super) struct Opener(pub(super) Arc<Settings>);
+pub(super) struct ZookeeperConnector(pub(super) Arc<ZookeeperSettings>);
 
-impl Connector for Opener {
+impl Connector for ZookeeperConnector {
     type Connection = Session;
     type Error = Error;
 
-    /// The driver knows late answers for what they are.
+    /// The driver discards late answers.
     const LATE: Fate = Fate::Kept;
 
     fn limit(&self) -> Limit {
@@ -59,9 +59,9 @@ impl Connector for Opener {
         None
     }
 
-    /// A session without a server is given up. The driver would try for longer
-    /// and longer pauses to take it up again, which would show as the servers'
-    /// time of recovery.
+    /// A session without a server counts as lost. The driver would reconnect with growing
+    /// pauses, which would add to the servers' apparent recovery
+    /// time.
     fn is_usable(session: &mut Session, _: &mut Context<'_>) -> bool {
         link::is_connected(session)
     }
@@ -72,7 +72,7 @@ impl Connector for Opener {
     }
 }
 
-/// Tells an answer that an operation may expect from an error.
+/// Separates expected refusals from errors.
 fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -83,7 +83,7 @@ fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
     }
 }
 
-/// Answers that an operation may expect.
+/// Refusals that are regular outcomes of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     NoNode,
@@ -91,7 +91,7 @@ enum Refusal {
     BadVersion,
 }
 
-/// The outcome of an error.
+/// Converts an error to an outcome.
 fn failure(error: &Error) -> Outcome {
     let status = match error {
         Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => Status::Forbidden,
@@ -106,7 +106,7 @@ fn failure(error: &Error) -> Outcome {
     Outcome::failed(status, error.to_string())
 }
 
-/// Makes a record's path.
+/// Writes a record's path.
 fn set_path(path: &mut String, key: &str) -> Result<(), Outcome> {
     let name = key.strip_prefix('/').unwrap_or(key);
     if !is_node_name(name) {
@@ -119,9 +119,9 @@ fn set_path(path: &mut String, key: &str) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Moves a record's document into a record.
+/// Parses a document into a record.
 fn take(document: &[u8], record: &mut Record) -> Result<(), Outcome> {
-    // As YCSB has it: a node that holds nothing is no record.
+    // As in YCSB, a node without data is not a record.
     if document.is_empty() {
         return Err(Outcome::NOT_FOUND);
     }
@@ -131,7 +131,7 @@ fn take(document: &[u8], record: &mut Record) -> Result<(), Outcome> {
 }
 
 impl ZookeeperClient {
-    pub(super) fn new(link: Reconnecting<Opener>) -> Self {
+    pub(super) fn new(link: Reconnecting<ZookeeperConnector>) -> Self {
         ZookeeperClient {
             link,
             path: String::new(),
@@ -142,11 +142,11 @@ impl ZookeeperClient {
         }
     }
 
-    fn settings(&self) -> &Settings {
+    fn settings(&self) -> &ZookeeperSettings {
         &self.link.connector().0
     }
 
-    /// The data of a key's node and their version.
+    /// Reads the data of a key's node and their version.
     async fn get(&mut self, key: &str) -> Result<(Vec<u8>, i32), Outcome> {
         set_path(&mut self.path, key)?;
         let (path, watch) = (&*self.path, self.settings().watch);
@@ -161,8 +161,8 @@ impl ZookeeperClient {
         });
         let (data, stat, watcher) = answer.await?.map_err(|_| Outcome::NOT_FOUND)?;
         if let Some(watcher) = watcher {
-            // The one that was there goes after the new one has come, so
-            // that the servers are not told to take it away.
+            // The old watcher is dropped after the new one exists, so that the
+            // driver does not remove the watch at the servers.
             match self.watches.get_mut(&*self.path) {
                 Some(old) => *old = watcher,
                 None => drop(self.watches.insert(self.path.as_str().into(), watcher)),
@@ -171,8 +171,8 @@ impl ZookeeperClient {
         Ok((data, stat.version))
     }
 
-    /// Whether a request with this path and document is one that the servers
-    /// take.
+    /// Checks that the servers accept a request with this path and document,
+    /// besides `others` bytes.
     fn fits(&self, others: usize) -> Result<(), Outcome> {
         let settings = self.settings();
         let root = settings.root.as_ref().map_or(0, String::len);
@@ -221,7 +221,7 @@ impl ZookeeperClient {
                 .run(async |session| expected(session.set_data(path, document, Some(version)).await));
             match answer.await? {
                 Ok(_) => return Ok(()),
-                // Somebody else has changed it.
+                // Another client has changed it.
                 Err(Refusal::BadVersion) => {}
                 Err(_) => return Err(Outcome::NOT_FOUND),
             }
@@ -230,7 +230,7 @@ impl ZookeeperClient {
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 
-    /// Makes the path and document of a record.
+    /// Writes the path and document of a record.
     fn lay_out(&mut self, key: &str, record: &Record) -> Result<(), Outcome> {
         set_path(&mut self.path, key)?;
         self.document.clear();

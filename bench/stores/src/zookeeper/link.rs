@@ -1,7 +1,7 @@
-//! Sessions: opened, looked through, closed; and what is wrong when none can
-//! be had.
+//! Sessions: opening and closing them, checks of the set-up, and advice for
+//! failures.
 
-use super::settings::{Login, Settings};
+use super::settings::{Login, ZookeeperSettings};
 use rustls::{ClientConnection, pki_types::ServerName};
 use serval_model::{Purpose, StoreError};
 use serval_tls::Demand;
@@ -13,24 +13,23 @@ use tokio::{
 };
 use zookeeper_client::{Client as Session, Connector, CreateMode, Error, SessionState};
 
-/// The servers' answer to `srvr` has a few hundred bytes.
+/// Maximum bytes of the answer to `srvr`, which has a few hundred.
 const ANSWER_MAX: u64 = 1 << 14;
 
-/// Attempts to log in by SASL. The driver (0.11) sends its first words of the
-/// log-in without waiting for the session; a server that answers them before
-/// it has told of the session is taken for one that talks nonsense, which
-/// happens to up to half of all attempts at a busy server.
+/// Maximum SASL login attempts. The driver (0.11) starts the login without waiting for
+/// the session, and treats an answer that arrives before the session's as a protocol
+/// error. At a busy server this happens to up to half of the attempts.
 const SASL_ATTEMPTS: usize = 30;
 
-/// Longest wait for what is told of servers and nothing depends on.
+/// Time limit for optional facts about servers.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether requests have a server to go to.
+/// Returns whether the session is connected to a server.
 pub(super) fn is_connected(session: &Session) -> bool {
     session.state() == SessionState::SyncConnected
 }
 
-fn connector(settings: &Settings) -> Connector {
+fn connector(settings: &ZookeeperSettings) -> Connector {
     let mut connector =
         Session::connector().with_session_timeout(settings.session_timeout).with_fail_eagerly();
     match &settings.login {
@@ -44,15 +43,15 @@ fn connector(settings: &Settings) -> Connector {
     }
 }
 
-async fn try_open(settings: &Settings, connector: Connector) -> Result<Session, Error> {
+async fn try_open(settings: &ZookeeperSettings, connector: Connector) -> Result<Session, Error> {
     match &settings.tls {
         Some(_) => connector.secure_connect(&settings.connect_string).await,
         None => connector.connect(&settings.connect_string).await,
     }
 }
 
-/// Opens a session with any of the servers, each tried once.
-pub(super) async fn open(settings: &Settings) -> Result<Session, StoreError> {
+/// Opens a session with any of the servers; tries each once.
+pub(super) async fn open(settings: &ZookeeperSettings) -> Result<Session, StoreError> {
     let attempts = if matches!(settings.login, Some(Login::Sasl(_))) { SASL_ATTEMPTS } else { 1 };
     let opening = async {
         for _ in 1..attempts {
@@ -74,7 +73,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Session, StoreError> {
     }
 }
 
-fn reason(settings: &Settings, error: &Error) -> String {
+fn reason(settings: &ZookeeperSettings, error: &Error) -> String {
     match (error, &settings.login) {
         (Error::AuthFailed, Some(_)) => {
             format!("{error}. Check zookeeper.username, zookeeper.password and zookeeper.auth")
@@ -93,9 +92,9 @@ fn reason(settings: &Settings, error: &Error) -> String {
     }
 }
 
-/// That at least one server can be connected to, with TLS if it is asked for;
-/// says of each why it cannot, which the driver does not.
-pub(super) async fn reach(settings: &Settings) -> Result<(), StoreError> {
+/// Checks that at least one server accepts connections, with TLS if it is on. Reports the
+/// failure of each server, which the driver does not.
+pub(super) async fn reach(settings: &ZookeeperSettings) -> Result<(), StoreError> {
     let mut problems = Vec::new();
     for (host, port) in &settings.servers {
         match time::timeout(settings.connect_timeout, greet(settings, host, *port)).await {
@@ -116,7 +115,7 @@ pub(super) async fn reach(settings: &Settings) -> Result<(), StoreError> {
     Err(settings.error(format!("cannot connect: {}. {advice}", problems.join("; "))))
 }
 
-async fn greet(settings: &Settings, host: &str, port: u16) -> Result<(), String> {
+async fn greet(settings: &ZookeeperSettings, host: &str, port: u16) -> Result<(), String> {
     let mut stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     let Some(options) = &settings.tls else { return Ok(()) };
     let config = serval_tls::config(options.roots.clone(), Demand::Full, options.identity.clone())?;
@@ -125,7 +124,7 @@ async fn greet(settings: &Settings, host: &str, port: u16) -> Result<(), String>
     shake_hands(&mut tls, &mut stream).await.map_err(|error| error.to_string())
 }
 
-/// A handshake to its end, of which nothing is kept.
+/// Performs a TLS handshake.
 async fn shake_hands(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::Result<()> {
     let mut bytes = vec![0; 1 << 14];
     while tls.is_handshaking() {
@@ -147,10 +146,10 @@ async fn shake_hands(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::
     Ok(())
 }
 
-/// That the node below which the records are is there, and that we may see
-/// it; a load makes it.
+/// Checks that the records' root node exists and is readable; creates it for a
+/// load.
 pub(super) async fn look_at_root(
-    settings: &Settings,
+    settings: &ZookeeperSettings,
     session: &Session,
     purpose: Purpose,
 ) -> Result<(), StoreError> {
@@ -160,7 +159,7 @@ pub(super) async fn look_at_root(
             return Ok(true);
         }
         if purpose == Purpose::Load {
-            // A session without a root, for a driver's paths begin at its own.
+            // Needs a session without a root, because paths are relative to it.
             let whole = session.clone().chroot("/").map_err(|_| Error::NoNode)?;
             whole.mkdir(root, &CreateMode::Persistent.with_acls(settings.acls())).await?;
             return Ok(true);
@@ -183,22 +182,22 @@ pub(super) async fn look_at_root(
     }
 }
 
-/// Ends a session and waits until the server has been told, or for a moment;
-/// whether it was. One that has no connection is left to end by itself.
-pub(super) async fn close(settings: &Settings, session: Session) -> bool {
+/// Closes a session and waits, for a limited time, until the server knows. Returns whether
+/// it does. A session without a connection expires by itself.
+pub(super) async fn close(settings: &ZookeeperSettings, session: Session) -> bool {
     if !is_connected(&session) {
         return true;
     }
     let mut states = session.state_watcher();
     drop(session);
     let ended = async { while !states.changed().await.is_terminated() {} };
-    // A server that does not hear of it forgets the session by itself.
+    // Otherwise the session expires at the server.
     time::timeout(settings.connect_timeout, ended).await.is_ok()
 }
 
-/// What the first server that answers says of itself; nothing, if it does not
-/// like to be asked.
-pub(super) async fn facts(settings: &Settings) -> Vec<(String, String)> {
+/// Returns facts about the first server that answers; none if it disables the
+/// command.
+pub(super) async fn facts(settings: &ZookeeperSettings) -> Vec<(String, String)> {
     if settings.tls.is_some() {
         return Vec::new();
     }
@@ -220,7 +219,7 @@ pub(super) async fn facts(settings: &Settings) -> Vec<(String, String)> {
 fn facts_of(answer: &str) -> Vec<(String, String)> {
     let lines = answer.lines().filter_map(|line| line.split_once(": "));
     let found = lines.filter_map(|(name, value)| match name {
-        // Followed by the commit and the date of its build.
+        // The commit and the build's date follow the version.
         "Zookeeper version" => {
             Some(("version".to_owned(), value.split(['-', ',']).next().unwrap_or(value).to_owned()))
         }

@@ -1,13 +1,13 @@
-//! ZooKeeper, with records laid out as YCSB lays them out: a node `/KEY`
-//! whose data is a JSON object of strings.
+//! ZooKeeper, in YCSB's layout: a node `/KEY` whose data is a JSON object of
+//! strings.
 //!
 //! | verb | requests of ZooKeeper's protocol |
 //! |---|---|
-//! | read | getData; the fields wanted are picked here |
-//! | update | getData, then setData for the version that was read; again if somebody came between |
+//! | read | getData; the client selects the fields |
+//! | update | getData, then setData for the version that was read; repeated if another client wrote in between |
 //! | insert | create |
-//! | insert of a batch | multi with the creates, as large as the servers take them |
-//! | scan | cannot: ZooKeeper lists all children of a node, and in no order |
+//! | insert of a batch | multi with the creates, up to the servers' maximum size |
+//! | scan | not implemented: ZooKeeper lists all children of a node, unordered |
 //! | delete | delete |
 
 mod client;
@@ -18,15 +18,15 @@ mod settings;
 pub use client::ZookeeperClient;
 
 use crate::{StoreInfo, optional, reconnecting::Reconnecting};
-use client::Opener;
+use client::ZookeeperConnector;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use settings::Settings;
+use settings::ZookeeperSettings;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What help shows of this store.
+/// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: optional::ZOOKEEPER.name,
     aliases: optional::ZOOKEEPER.aliases,
@@ -58,15 +58,15 @@ pub const INFO: StoreInfo = StoreInfo {
 /// One ZooKeeper or an ensemble.
 #[derive(Debug)]
 pub struct Zookeeper {
-    settings: Arc<Settings>,
-    /// What a server said of itself when the store was prepared.
+    settings: Arc<ZookeeperSettings>,
+    /// Facts about a server, from the preparation of the store.
     facts: Mutex<Vec<(String, String)>>,
 }
 
 impl Zookeeper {
-    /// From its properties; does not connect.
+    /// Reads the properties. Does not connect.
     pub fn open(properties: &Properties) -> Result<Zookeeper, Faults> {
-        Ok(Zookeeper { settings: Arc::new(Settings::from(properties)?), facts: Mutex::default() })
+        Ok(Zookeeper { settings: Arc::new(ZookeeperSettings::from(properties)?), facts: Mutex::default() })
     }
 }
 
@@ -108,7 +108,7 @@ impl Store for Zookeeper {
     }
 
     async fn connect(&self, (): &(), _: usize) -> Result<ZookeeperClient, StoreError> {
-        let opener = Opener(Arc::clone(&self.settings));
+        let opener = ZookeeperConnector(Arc::clone(&self.settings));
         Ok(ZookeeperClient::new(Reconnecting::connect(opener).await?))
     }
 }

@@ -1,4 +1,4 @@
-//! What can be set, and what comes of it.
+//! Properties of the zookeeper store.
 
 use super::node_name::is_node_name;
 use rustls::RootCertStore;
@@ -10,7 +10,7 @@ use serval_tls::ClientIdentity;
 use std::{fs, path::Path, time::Duration};
 use zookeeper_client::{Acls, SaslOptions, TlsOptions};
 
-/// The port of a server whose address has none.
+/// Default port.
 const PORT: u16 = 2181;
 
 const CONNECT: Property = Property::ycsb(
@@ -117,12 +117,12 @@ pub(super) const PROPERTIES: &[&Property] = &[
 ];
 
 #[derive(Debug)]
-pub(super) struct Settings {
-    /// As the driver wants it.
+pub(super) struct ZookeeperSettings {
+    /// The driver's connect string.
     pub(super) connect_string: String,
     /// Host and port of each server.
     pub(super) servers: Vec<(String, u16)>,
-    /// The node below which the records are.
+    /// Root node of the records.
     pub(super) root: Option<String>,
     pub(super) session_timeout: Duration,
     pub(super) connect_timeout: Duration,
@@ -134,9 +134,9 @@ pub(super) struct Settings {
     pub(super) tls: Option<Tls>,
 }
 
-/// How a client says who it is.
+/// Authentication of clients.
 pub(super) enum Login {
-    /// User and password, with a colon between.
+    /// `USER:PASSWORD`.
     Digest(String),
     Sasl(SaslOptions),
 }
@@ -159,13 +159,13 @@ impl Login {
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) options: TlsOptions,
-    /// The same for us, who say what is wrong where the driver does not.
+    /// The same for Serval's own checks, which report failures in detail.
     pub(super) roots: RootCertStore,
     pub(super) identity: Option<ClientIdentity>,
 }
 
-impl Settings {
-    pub(super) fn from(properties: &Properties) -> Result<Settings, Faults> {
+impl ZookeeperSettings {
+    pub(super) fn from(properties: &Properties) -> Result<ZookeeperSettings, Faults> {
         let mut reader = Reader::new(properties);
         let connect_string = reader.text(&CONNECT);
         let (servers, root) = servers(&mut reader, &connect_string);
@@ -184,7 +184,7 @@ impl Settings {
         }
         let tls = tls(&mut reader);
         reader.finish()?;
-        Ok(Settings {
+        Ok(ZookeeperSettings {
             connect_string,
             servers,
             root,
@@ -199,7 +199,7 @@ impl Settings {
         })
     }
 
-    /// Who may use the nodes that are made.
+    /// Returns the access list of created nodes.
     pub(super) fn acls(&self) -> Acls<'static> {
         if self.creator_only { Acls::creator_all() } else { Acls::anyone_all() }
     }
@@ -238,7 +238,7 @@ fn servers(reader: &mut Reader<'_>, connect_string: &str) -> (Vec<(String, u16)>
     let mut found = Vec::new();
     for name in hosts.split(',') {
         let (host, port) = match name.rsplit_once(':') {
-            // An address of IPv6 has its port after a bracket.
+            // The port of an IPv6 address follows a bracket.
             Some((host, digits)) if !name.ends_with(']') => (host, digits.parse().unwrap_or(0)),
             _ => (name, PORT),
         };
@@ -292,8 +292,8 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver trusts nobody by itself");
         return None;
     };
-    // The driver takes the process's provider, which must be one only; if there
-    // is one already, that is as good.
+    // The driver uses the process's TLS provider, which may be installed only once. It
+    // may be installed already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let trusted =
         || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));

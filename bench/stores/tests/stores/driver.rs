@@ -246,7 +246,7 @@ fn a_client_with_pipes_of_its_own() {
                 ends.1.write_all(&result(7, 0, 0)).unwrap();
                 asked(&mut ends.0);
             },
-            Err("the request 7"),
+            Err("an answer to request 7"),
         ),
         (
             |requests, answers, open| {

@@ -4,7 +4,7 @@
 //! does not tell which others are missing, because clients do not progress in
 //! lockstep.
 
-use super::{Shared, Tools, around};
+use super::{CoreShared, Tools, around};
 use crate::{
     random::Rng,
     workload::{ClientWorkload, End, Last, Place, Step},
@@ -47,7 +47,7 @@ impl LoadRecords for Tools {
     }
 }
 
-enum State {
+enum LoadState {
     Idle,
     /// Checking whether an interrupted load has inserted a record.
     Looking,
@@ -57,7 +57,7 @@ enum State {
 
 /// A client of a load.
 pub struct Loader<R> {
-    shared: Arc<Shared>,
+    shared: Arc<CoreShared>,
     records: R,
     /// The client's own random numbers.
     rng: Rng,
@@ -66,7 +66,7 @@ pub struct Loader<R> {
     seed: u64,
     /// Number of records that this client has yet to insert.
     left: u64,
-    state: State,
+    state: LoadState,
     /// Records of the current step that were not checked yet.
     unseen: Range<u64>,
     /// Records of the current step that must be inserted.
@@ -75,14 +75,14 @@ pub struct Loader<R> {
 }
 
 impl<R: LoadRecords> Loader<R> {
-    pub(super) fn new(shared: Arc<Shared>, records: R, place: Place, rng: Rng) -> Self {
+    pub(super) fn new(shared: Arc<CoreShared>, records: R, place: Place, rng: Rng) -> Self {
         Loader {
             records,
             shared,
             rng,
             seed: place.seed,
             left: place.units.unwrap_or(u64::MAX),
-            state: State::Idle,
+            state: LoadState::Idle,
             unseen: 0..0,
             missing: Vec::new(),
             attempts: 0,
@@ -123,7 +123,7 @@ impl<R: LoadRecords> Loader<R> {
             if let Some(field) = self.shared.fields.first() {
                 operation.fields.push(field);
             }
-            self.state = State::Looking;
+            self.state = LoadState::Looking;
             return Step::Probe;
         }
         if self.missing.is_empty() {
@@ -162,7 +162,7 @@ impl<R: LoadRecords> Loader<R> {
                 return Step::Stop;
             }
         }
-        self.state = State::Inserting;
+        self.state = LoadState::Inserting;
         Step::Issue { more: true }
     }
 
@@ -173,7 +173,7 @@ impl<R: LoadRecords> Loader<R> {
         self.attempts += 1;
         let retries = self.shared.retries;
         if self.attempts <= retries.limit {
-            self.state = State::Pausing;
+            self.state = LoadState::Pausing;
             return Step::Wait(around(retries.interval, &mut self.rng));
         }
         Step::End(End { stop: !retries.keep_going, ..End::of(outcome) })
@@ -183,15 +183,15 @@ impl<R: LoadRecords> Loader<R> {
 impl<R: LoadRecords> ClientWorkload for Loader<R> {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match (last, &self.state) {
-            (Last::Outcome(outcome, _), State::Looking) => self.seen(outcome, operation),
+            (Last::Outcome(outcome, _), LoadState::Looking) => self.seen(outcome, operation),
             (Last::Outcome(outcome, _), _) => self.inserted(outcome),
             // The operation is still filled in.
-            (Last::Waited, State::Pausing) => {
+            (Last::Waited, LoadState::Pausing) => {
                 if operation.kind == OperationKind::Read {
-                    self.state = State::Looking;
+                    self.state = LoadState::Looking;
                     return Step::Probe;
                 }
-                self.state = State::Inserting;
+                self.state = LoadState::Inserting;
                 Step::Issue { more: true }
             }
             _ => self.begin(operation),

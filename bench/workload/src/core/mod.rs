@@ -95,7 +95,7 @@ pub struct Circumstances {
 
 /// Kind of a unit of the mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum UnitKind {
     Operation(OperationKind),
     ReadModifyWrite,
 }
@@ -111,13 +111,13 @@ pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
 
 /// Generator of values.
 #[derive(Debug, Clone)]
-struct Values {
+struct ValueSource {
     lengths: LengthChooser,
     integrity: bool,
     text: RandomText,
 }
 
-impl Values {
+impl ValueSource {
     fn push(&mut self, record: &mut Record, key: &str, field: &str, rng: &mut Rng) {
         let length = self.lengths.draw(rng) as usize;
         record.push_with(field, |out| {
@@ -169,16 +169,16 @@ struct Retries {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CoreShared {
     phase: Phase,
     table: String,
     fields: Vec<String>,
     keys: KeyFormat,
     /// This process's share of new records.
     dealt: Share,
-    values: Values,
+    values: ValueSource,
     mix: Discrete,
-    actions: Vec<Action>,
+    actions: Vec<UnitKind>,
     demands: Vec<Demand>,
     chooser: KeyChooser,
     scan_lengths: LengthChooser,
@@ -195,7 +195,7 @@ struct Shared {
     resume: bool,
 }
 
-impl Shared {
+impl CoreShared {
     /// Converts this process's number of a record to the data set's: processes insert
     /// new records in round-robin order.
     #[inline]
@@ -211,7 +211,7 @@ impl Shared {
 
 /// The core workload.
 #[derive(Debug, Clone)]
-pub struct CoreWorkload(Arc<Shared>);
+pub struct CoreWorkload(Arc<CoreShared>);
 
 fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, DistributionError>) -> Option<T> {
     result.map_err(|error| reader.fault(property, error)).ok()
@@ -257,16 +257,16 @@ fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, Stri
 }
 
 /// Reads the operations' shares, whose sum must be above zero.
-fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
+fn mix(reader: &mut Reader<'_>) -> (Vec<UnitKind>, Vec<f64>, Vec<Demand>) {
     use OperationKind::{Delete, Insert, Read, Scan, Update};
-    let shares: [(&Property, Action); 6] = [
-        (&p::READ_PROPORTION, Action::Operation(Read)),
-        (&p::UPDATE_PROPORTION, Action::Operation(Update)),
-        (&p::INSERT_PROPORTION, Action::Operation(Insert)),
-        (&p::SCAN_PROPORTION, Action::Operation(Scan)),
-        (&p::DELETE_PROPORTION, Action::Operation(Delete)),
+    let shares: [(&Property, UnitKind); 6] = [
+        (&p::READ_PROPORTION, UnitKind::Operation(Read)),
+        (&p::UPDATE_PROPORTION, UnitKind::Operation(Update)),
+        (&p::INSERT_PROPORTION, UnitKind::Operation(Insert)),
+        (&p::SCAN_PROPORTION, UnitKind::Operation(Scan)),
+        (&p::DELETE_PROPORTION, UnitKind::Operation(Delete)),
         // Last, as in YCSB: the order affects the draws.
-        (&p::READ_MODIFY_WRITE_PROPORTION, Action::ReadModifyWrite),
+        (&p::READ_MODIFY_WRITE_PROPORTION, UnitKind::ReadModifyWrite),
     ];
     let (mut actions, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
     for (property, action) in shares {
@@ -278,12 +278,12 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
         weights.push(share);
         let because = format!("{}={share}", property.name);
         let kinds: &[OperationKind] = match action {
-            Action::Operation(Read) => &[Read],
-            Action::Operation(Update) => &[Update],
-            Action::Operation(Insert) => &[Insert],
-            Action::Operation(Scan) => &[Scan],
-            Action::Operation(Delete) => &[Delete],
-            Action::ReadModifyWrite => &[Read, Update],
+            UnitKind::Operation(Read) => &[Read],
+            UnitKind::Operation(Update) => &[Update],
+            UnitKind::Operation(Insert) => &[Insert],
+            UnitKind::Operation(Scan) => &[Scan],
+            UnitKind::Operation(Delete) => &[Delete],
+            UnitKind::ReadModifyWrite => &[Read, Update],
         };
         demands.extend(kinds.iter().map(|&kind| Demand { kind, because: because.clone() }));
     }
@@ -291,7 +291,7 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
         let names: Vec<&str> = shares.iter().map(|(property, _)| property.name).collect();
         reader.fault_overall(format!("there is nothing to do: all of {} are 0", names.join(", ")));
         // A placeholder, so that further faults are found.
-        return (vec![Action::Operation(Read)], vec![1.0], Vec::new());
+        return (vec![UnitKind::Operation(Read)], vec![1.0], Vec::new());
     }
     (actions, weights, demands)
 }
@@ -421,13 +421,13 @@ impl CoreWorkload {
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let keys = key_format(reader);
         let text = random_text(reader);
-        let shared = Shared {
+        let shared = CoreShared {
             phase: facts.phase,
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
             dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
-            values: Values { lengths: lengths?, integrity, text },
+            values: ValueSource { lengths: lengths?, integrity, text },
             mix: mix?,
             actions,
             demands,

@@ -1,6 +1,6 @@
 //! A client of a run: the mix of operations.
 
-use super::{Action, Tools};
+use super::{Tools, UnitKind};
 use crate::{
     distribution::KeyChooser,
     random::Rng,
@@ -8,7 +8,7 @@ use crate::{
 };
 use serval_model::{Metric, Operation, OperationKind, Outcome, Reply, Status};
 
-enum State {
+enum MixState {
     Reading,
     Inserting(u64),
     /// Reading in a read-modify-write; the operation holds the update.
@@ -23,12 +23,12 @@ pub(super) struct Mixer {
     tools: Tools,
     chooser: KeyChooser,
     rng: Rng,
-    state: State,
+    state: MixState,
 }
 
 impl Mixer {
     pub(super) fn new(tools: Tools, rng: Rng) -> Self {
-        Mixer { chooser: tools.request_chooser(), tools, rng, state: State::Other }
+        Mixer { chooser: tools.request_chooser(), tools, rng, state: MixState::Other }
     }
 
     fn choose_key(&mut self, operation: &mut Operation) {
@@ -48,43 +48,43 @@ impl Mixer {
         let shared = &self.tools.shared;
         let action = shared.actions[shared.mix.draw(&mut self.rng)];
         let kind = match action {
-            Action::Operation(kind) => kind,
-            Action::ReadModifyWrite => OperationKind::Read,
+            UnitKind::Operation(kind) => kind,
+            UnitKind::ReadModifyWrite => OperationKind::Read,
         };
         operation.begin(kind);
-        self.state = State::Other;
+        self.state = MixState::Other;
         match action {
-            Action::Operation(OperationKind::Insert) => {
+            UnitKind::Operation(OperationKind::Insert) => {
                 let number = self.tools.begin_insert();
                 self.tools.write_key(&mut operation.key, number);
                 self.tools.push_all(&mut operation.record, &operation.key, &mut self.rng);
-                self.state = State::Inserting(number);
+                self.state = MixState::Inserting(number);
                 return Step::Issue { more: true };
             }
-            Action::Operation(OperationKind::Read) => {
+            UnitKind::Operation(OperationKind::Read) => {
                 self.choose_key(operation);
                 self.choose_fields(operation, self.tools.reads_by_name());
                 if self.tools.verifies() {
-                    self.state = State::Reading;
+                    self.state = MixState::Reading;
                     return Step::Issue { more: true };
                 }
             }
-            Action::Operation(OperationKind::Update) => {
+            UnitKind::Operation(OperationKind::Update) => {
                 self.choose_key(operation);
                 self.write_values(operation);
             }
-            Action::Operation(OperationKind::Scan) => {
+            UnitKind::Operation(OperationKind::Scan) => {
                 self.choose_key(operation);
                 operation.scan_length = self.tools.scan_length(&mut self.rng);
                 self.choose_fields(operation, false);
             }
-            Action::Operation(OperationKind::Delete) => self.choose_key(operation),
-            Action::ReadModifyWrite => {
+            UnitKind::Operation(OperationKind::Delete) => self.choose_key(operation),
+            UnitKind::ReadModifyWrite => {
                 self.choose_key(operation);
                 self.choose_fields(operation, false);
                 // Made before the read, so that no measured time includes it.
                 self.write_values(operation);
-                self.state = State::ReadToModify;
+                self.state = MixState::ReadToModify;
                 return Step::Issue { more: true };
             }
         }
@@ -93,27 +93,27 @@ impl Mixer {
 
     fn continued(&mut self, outcome: &Outcome, reply: &Reply, operation: &mut Operation) -> Step {
         match self.state {
-            State::Inserting(number) => {
+            MixState::Inserting(number) => {
                 self.tools.acknowledge(number);
                 Step::End(End::of(outcome))
             }
-            State::Reading => {
+            MixState::Reading => {
                 let verified = self.tools.verify(&operation.key, reply);
                 let ok = outcome.is_ok() && verified.is_none_or(Status::is_ok);
                 Step::End(End { composite: None, verified, ok, stop: false })
             }
-            State::ReadToModify => {
-                self.state = State::Modifying { read_ok: outcome.is_ok() };
+            MixState::ReadToModify => {
+                self.state = MixState::Modifying { read_ok: outcome.is_ok() };
                 operation.kind = OperationKind::Update;
                 Step::Issue { more: true }
             }
-            State::Modifying { read_ok } => {
+            MixState::Modifying { read_ok } => {
                 // The reply still holds the record before the update.
                 let verified = self.tools.verify(&operation.key, reply);
                 let ok = read_ok && outcome.is_ok() && verified.is_none_or(Status::is_ok);
                 Step::End(End { composite: Some(Metric::READ_MODIFY_WRITE), verified, ok, stop: false })
             }
-            State::Other => Step::End(End::of(outcome)),
+            MixState::Other => Step::End(End::of(outcome)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the insert counter, for the core's mix and for other workloads on the same
 //! records.
 
-use super::{Shared, Values};
+use super::{CoreShared, ValueSource};
 use crate::{
     distribution::{DistributionError, KeyChooser, LengthChooser},
     random::{Random, Rng},
@@ -14,15 +14,15 @@ use std::sync::Arc;
 /// One client's tools.
 #[derive(Debug)]
 pub struct Tools {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CoreShared>,
     client: usize,
-    values: Values,
+    values: ValueSource,
     scan_lengths: LengthChooser,
     scratch: Vec<u8>,
 }
 
 impl Tools {
-    pub(super) fn new(shared: Arc<Shared>, client: usize) -> Self {
+    pub(super) fn new(shared: Arc<CoreShared>, client: usize) -> Self {
         Tools {
             client,
             values: shared.values.clone(),

@@ -53,21 +53,21 @@ const NONE: u64 = u64::MAX;
 /// its client writes it twice an insert.
 #[repr(align(128))]
 #[derive(Debug)]
-struct Slot(AtomicU64);
+struct AckSlot(AtomicU64);
 
 /// The counter. A client has at most one key outstanding at a time.
 #[derive(Debug)]
 pub struct AcknowledgedCounter {
-    next: Slot,
-    end: Slot,
-    slots: Box<[Slot]>,
+    next: AckSlot,
+    end: AckSlot,
+    slots: Box<[AckSlot]>,
 }
 
 impl AcknowledgedCounter {
     /// Keys from `start` on, for clients 0 to `clients` - 1. The keys before
     /// `start` count as acknowledged. 128 bytes a client.
     pub fn new(start: u64, clients: usize) -> Self {
-        let slot = |value| Slot(AtomicU64::new(value));
+        let slot = |value| AckSlot(AtomicU64::new(value));
         AcknowledgedCounter {
             next: slot(start),
             end: slot(start),

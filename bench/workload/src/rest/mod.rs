@@ -119,7 +119,7 @@ impl Bodies {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RestShared {
     phase: Phase,
     verbs: Vec<Verb>,
     mix: Discrete,
@@ -133,7 +133,7 @@ struct Shared {
 
 /// The REST workload.
 #[derive(Debug, Clone)]
-pub struct RestWorkload(Arc<Shared>);
+pub struct RestWorkload(Arc<RestShared>);
 
 fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, DistributionError>) -> Option<T> {
     result.map_err(|error| reader.fault(property, error)).ok()
@@ -276,7 +276,7 @@ impl RestWorkload {
                 );
             }
         }
-        Some(RestWorkload(Arc::new(Shared {
+        Some(RestWorkload(Arc::new(RestShared {
             phase: facts.phase,
             verbs,
             mix: mix?,
@@ -316,7 +316,7 @@ impl Workload for RestWorkload {
 
 /// A client of a run.
 struct Mixer {
-    shared: Arc<Shared>,
+    shared: Arc<RestShared>,
     verbs: Vec<Verb>,
     bodies: Bodies,
     rng: Rng,
@@ -336,7 +336,7 @@ impl ClientWorkload for Mixer {
 
 /// A client of a load.
 struct Loader {
-    shared: Arc<Shared>,
+    shared: Arc<RestShared>,
     bodies: Bodies,
     /// A body follows from the run's seed and its number: which of several
     /// clients sends it is chance.

@@ -1,9 +1,9 @@
 //! A client: writes the series of its own keys in turn, and queries all series.
 
 use super::{
-    Shared, ValueType,
+    SeriesShared, ValueType,
     number::{decode_long, encode_double, encode_long},
-    series::Point,
+    series::SeriesPoint,
     timestamps::Timestamps,
 };
 use crate::{
@@ -22,7 +22,7 @@ const FLOATS_END: f64 = 100_000.0;
 
 /// Contents of a record's field.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Slot {
+pub(super) enum FieldSlot {
     Tag(usize),
     Timestamp,
     Value,
@@ -35,8 +35,8 @@ enum Query {
     Scan,
 }
 
-pub(super) struct Client {
-    shared: Arc<Shared>,
+pub(super) struct SeriesClient {
+    shared: Arc<SeriesShared>,
     chooser: KeyChooser,
     scan_lengths: LengthChooser,
     rng: Rng,
@@ -53,8 +53,8 @@ pub(super) struct Client {
     text: String,
 }
 
-impl Client {
-    pub(super) fn new(shared: Arc<Shared>, place: Place, mut rng: Rng) -> Self {
+impl SeriesClient {
+    pub(super) fn new(shared: Arc<SeriesShared>, place: Place, mut rng: Rng) -> Self {
         let count = shared.keys.count();
         let places = (place.count as u64).clamp(1, count);
         let (index, share) = ((place.index as u64).min(places - 1), count / places);
@@ -67,7 +67,7 @@ impl Client {
             Some((base, range)) => Timestamps::shuffled(base, clock.step, range, rng.next_u64()),
         };
         let start = if shared.exact { timestamps.offset(0) } else { timestamps.at(0) };
-        Client {
+        SeriesClient {
             chooser: shared.chooser.clone(),
             scan_lengths: shared.scan_lengths.clone(),
             shared,
@@ -132,13 +132,13 @@ impl Client {
         };
         for slot in &shared.slots {
             match *slot {
-                Slot::Tag(tag) => {
+                FieldSlot::Tag(tag) => {
                     self.text.clear();
                     shared.tag_values.write(&mut self.text, shared.cardinality.value(tag, point.v));
                     operation.record.push(&shared.tags[tag], self.text.as_bytes());
                 }
-                Slot::Timestamp => operation.record.push(&shared.timestamp_key, &encode_long(timestamp)),
-                Slot::Value => operation.record.push(&shared.value_key, &value),
+                FieldSlot::Timestamp => operation.record.push(&shared.timestamp_key, &encode_long(timestamp)),
+                FieldSlot::Value => operation.record.push(&shared.value_key, &value),
             }
         }
     }
@@ -266,7 +266,7 @@ impl Client {
     }
 }
 
-impl ClientWorkload for Client {
+impl ClientWorkload for SeriesClient {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match last {
             Last::Outcome(outcome, reply) => self.ended(outcome, reply, operation),
@@ -276,7 +276,7 @@ impl ClientWorkload for Client {
 }
 
 /// Returns the delay of a series' inserts.
-fn delay(shared: &Shared, point: Point) -> i64 {
+fn delay(shared: &SeriesShared, point: SeriesPoint) -> i64 {
     let cardinality = &shared.cardinality;
     let series = point.key * cardinality.per_key + point.v;
     if shared.delayed_intervals == 0 || series as f64 / cardinality.total as f64 >= shared.delayed_series {
@@ -298,7 +298,7 @@ fn random_value(kind: ValueType, rng: &mut Rng) -> [u8; 8] {
     }
 }
 
-impl Shared {
+impl SeriesShared {
     /// Returns the start of a value's hash. YCSB documents that it includes the key, but
     /// omits it.
     fn integrity_seed(&self, key: &str) -> i32 {

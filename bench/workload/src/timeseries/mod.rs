@@ -85,9 +85,9 @@ use crate::{
     random::Rng,
     workload::{ClientWorkload, Demand, Place, Workload},
 };
-use client::{Client, Slot};
+use client::{FieldSlot, SeriesClient};
 use properties as p;
-use series::{Cardinality, Names, SERIES_MAX, names_of, write_name};
+use series::{Cardinality, SERIES_MAX, SeriesNames, names_of, write_name};
 use serval_model::{
     OperationKind, Schema,
     properties::{Property, Reader},
@@ -107,7 +107,7 @@ enum ValueType {
 
 /// Timestamps of data points.
 #[derive(Debug)]
-struct Clock {
+struct SeriesClock {
     /// The first timestamp.
     start: i64,
     /// Step between timestamps.
@@ -154,21 +154,21 @@ impl QueryFormat {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SeriesShared {
     phase: Phase,
     table: String,
     exact: bool,
     integrity: bool,
-    keys: Names,
+    keys: SeriesNames,
     tags: Vec<String>,
-    tag_values: Names,
+    tag_values: SeriesNames,
     cardinality: Cardinality,
     timestamp_key: String,
     value_key: String,
     /// Fields of a record, sorted by name.
-    slots: Vec<Slot>,
+    slots: Vec<FieldSlot>,
     value_type: ValueType,
-    clock: Clock,
+    clock: SeriesClock,
     sparsity: f64,
     delayed_series: f64,
     delayed_intervals: u64,
@@ -184,7 +184,7 @@ struct Shared {
 
 /// The time series workload.
 #[derive(Debug, Clone)]
-pub struct TimeSeriesWorkload(Arc<Shared>);
+pub struct TimeSeriesWorkload(Arc<SeriesShared>);
 
 fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, DistributionError>) -> Option<T> {
     result.map_err(|error| reader.fault(property, error)).ok()
@@ -239,7 +239,7 @@ fn names(
     facts: &Circumstances,
     exact: bool,
     warnings: &mut Vec<String>,
-) -> Option<(Names, Vec<String>, Names, Cardinality)> {
+) -> Option<(SeriesNames, Vec<String>, SeriesNames, Cardinality)> {
     let shuffled = reader.flag(&p::RANDOM_SERIES);
     let keys = reader.count(&p::KEYS).max(1);
     if keys < facts.clients as u64 {
@@ -292,8 +292,8 @@ fn names(
             name
         })
         .collect();
-    let keys = Names::new(keys, key_length as usize, shuffled);
-    let values = Names::new(most_values, value_length as usize, shuffled);
+    let keys = SeriesNames::new(keys, key_length as usize, shuffled);
+    let values = SeriesNames::new(most_values, value_length as usize, shuffled);
     let keys = noted(reader, &p::KEYS, keys);
     Some((keys?, tags, noted(reader, &p::TAG_CARDINALITY, values)?, cardinality))
 }
@@ -309,7 +309,7 @@ fn unit_factor(reader: &mut Reader<'_>) -> (i64, bool) {
     }
 }
 
-fn clock(reader: &mut Reader<'_>, series: u64, exact: bool, now: Duration) -> Option<Clock> {
+fn clock(reader: &mut Reader<'_>, series: u64, exact: bool, now: Duration) -> Option<SeriesClock> {
     let (factor, milliseconds) = unit_factor(reader);
     let bare = reader.count(&p::TIMESTAMP_INTERVAL).max(1) as i64;
     let step = bare * factor;
@@ -338,10 +338,10 @@ fn clock(reader: &mut Reader<'_>, series: u64, exact: bool, now: Duration) -> Op
     } else {
         None
     };
-    Some(Clock { start, step, interval: if exact { step } else { bare }, ticks, shuffled })
+    Some(SeriesClock { start, step, interval: if exact { step } else { bare }, ticks, shuffled })
 }
 
-fn query(reader: &mut Reader<'_>, tags: usize, exact: bool, clock: &Clock) -> Option<QueryFormat> {
+fn query(reader: &mut Reader<'_>, tags: usize, exact: bool, clock: &SeriesClock) -> Option<QueryFormat> {
     let pair_delimiter = reader.text(&p::PAIR_DELIMITER);
     let mut span = reader.count(&p::QUERY_TIMESPAN) as i64;
     if exact {
@@ -442,11 +442,11 @@ fn scan_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
 }
 
 /// Returns the fields of a record in the order of Java's `TreeMap`.
-fn slots(tags: &[String], timestamp_key: &str, value_key: &str) -> Vec<Slot> {
-    let mut slots: Vec<(&str, Slot)> =
-        tags.iter().enumerate().map(|(tag, name)| (name.as_str(), Slot::Tag(tag))).collect();
-    slots.push((timestamp_key, Slot::Timestamp));
-    slots.push((value_key, Slot::Value));
+fn slots(tags: &[String], timestamp_key: &str, value_key: &str) -> Vec<FieldSlot> {
+    let mut slots: Vec<(&str, FieldSlot)> =
+        tags.iter().enumerate().map(|(tag, name)| (name.as_str(), FieldSlot::Tag(tag))).collect();
+    slots.push((timestamp_key, FieldSlot::Timestamp));
+    slots.push((value_key, FieldSlot::Value));
     slots.sort_by_key(|(name, _)| *name);
     slots.into_iter().map(|(_, slot)| slot).collect()
 }
@@ -505,7 +505,7 @@ impl TimeSeriesWorkload {
                     .into(),
             );
         }
-        Some(TimeSeriesWorkload(Arc::new(Shared {
+        Some(TimeSeriesWorkload(Arc::new(SeriesShared {
             phase: facts.phase,
             table: reader.text(&c::TABLE),
             exact,
@@ -541,10 +541,10 @@ impl TimeSeriesWorkload {
 
 impl Workload for TimeSeriesWorkload {
     fn schema(&self) -> Schema {
-        let name = |slot: &Slot| match *slot {
-            Slot::Tag(tag) => self.0.tags[tag].clone(),
-            Slot::Timestamp => self.0.timestamp_key.clone(),
-            Slot::Value => self.0.value_key.clone(),
+        let name = |slot: &FieldSlot| match *slot {
+            FieldSlot::Tag(tag) => self.0.tags[tag].clone(),
+            FieldSlot::Timestamp => self.0.timestamp_key.clone(),
+            FieldSlot::Value => self.0.value_key.clone(),
         };
         Schema { table: self.0.table.clone(), fields: self.0.slots.iter().map(name).collect() }
     }
@@ -565,7 +565,7 @@ impl Workload for TimeSeriesWorkload {
     }
 
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
-        Box::new(Client::new(Arc::clone(&self.0), place, rng))
+        Box::new(SeriesClient::new(Arc::clone(&self.0), place, rng))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -58,7 +58,7 @@ const KEPT_MAX: u64 = 1 << 20;
 
 /// Names by number, in turn or shuffled.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(super) struct SeriesNames {
     count: u64,
     length: usize,
     shuffle: Option<Bijection>,
@@ -66,10 +66,10 @@ pub(super) struct Names {
     kept: String,
 }
 
-impl Names {
+impl SeriesNames {
     pub(super) fn new(count: u64, length: usize, shuffled: bool) -> Result<Self, DistributionError> {
         let shuffle = if shuffled { Some(Bijection::new(count, SHUFFLE_SEED)?) } else { None };
-        let mut names = Names { count, length, shuffle, kept: String::new() };
+        let mut names = SeriesNames { count, length, shuffle, kept: String::new() };
         if count.saturating_mul(length as u64) <= KEPT_MAX {
             let mut kept = String::new();
             (0..count).for_each(|index| names.make(&mut kept, index));
@@ -155,15 +155,15 @@ impl Cardinality {
 
     /// The series and timestamp number of a step of a client with `keys`
     /// keys from `first` on.
-    pub(super) fn point(&self, step: u64, first: u64, keys: u64) -> Point {
+    pub(super) fn point(&self, step: u64, first: u64, keys: u64) -> SeriesPoint {
         let turns = step / self.period;
-        Point { key: first + turns % keys, v: step % self.per_key, tick: turns / keys }
+        SeriesPoint { key: first + turns % keys, v: step % self.per_key, tick: turns / keys }
     }
 }
 
 /// Where a data point belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct SeriesPoint {
     /// The number of its key.
     pub(super) key: u64,
     /// The number of its series among those of the key.
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn shuffled_names_are_the_same_names() {
-        let write = |names: &Names, index| {
+        let write = |names: &SeriesNames, index| {
             let mut out = String::new();
             names.write(&mut out, index);
             out
         };
-        let shuffled = Names::new(100, 2, true).unwrap();
+        let shuffled = SeriesNames::new(100, 2, true).unwrap();
         let mut drawn: Vec<String> = (0..100).map(|index| write(&shuffled, index)).collect();
-        let unkept = Names { kept: String::new(), ..shuffled.clone() };
+        let unkept = SeriesNames { kept: String::new(), ..shuffled.clone() };
         assert_eq!(drawn, (0..100).map(|index| write(&unkept, index)).collect::<Vec<_>>());
         let in_turn: Vec<String> = (0..100).map(|n| name(n, 2)).collect();
         assert_ne!(drawn, in_turn);
@@ -208,14 +208,14 @@ mod tests {
     }
 
     /// YCSB's odometer, step by step.
-    fn odometer(counts: &[u64], keys: u64, steps: usize) -> Vec<Point> {
+    fn odometer(counts: &[u64], keys: u64, steps: usize) -> Vec<SeriesPoint> {
         let mut digits = vec![0; counts.len()];
         let first = counts.iter().position(|&count| count > 1).unwrap_or(0);
         let (mut key, mut tick) = (0, 0);
         (0..steps)
             .map(|_| {
                 let v = counts.iter().zip(&digits).fold(0, |v, (count, digit)| v * count + digit);
-                let point = Point { key, v, tick };
+                let point = SeriesPoint { key, v, tick };
                 let mut carry = false;
                 for i in (0..counts.len()).rev() {
                     if counts[i] <= 1 {
@@ -253,7 +253,8 @@ mod tests {
         ] {
             for keys in [1, 2, 5] {
                 let cardinality = Cardinality::new(keys, counts, false).unwrap();
-                let steps: Vec<Point> = (0..1000).map(|step| cardinality.point(step, 0, keys)).collect();
+                let steps: Vec<SeriesPoint> =
+                    (0..1000).map(|step| cardinality.point(step, 0, keys)).collect();
                 assert_eq!(steps, odometer(counts, keys, 1000), "{counts:?}, {keys} keys");
             }
         }
