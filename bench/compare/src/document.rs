@@ -28,7 +28,7 @@ pub struct Comparison {
     /// The seed of the resampling.
     pub seed: u64,
     /// What is found of all.
-    pub verdict: Overall,
+    pub verdict: OverallVerdict,
     /// The verdict in a sentence.
     pub sentence: String,
     /// What differs in the set-up of the sides.
@@ -43,7 +43,7 @@ pub struct Comparison {
 /// The verdict of a whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Overall {
+pub enum OverallVerdict {
     /// Something is worse in B.
     Worse,
     /// Nothing is known to be worse, but a side of some point has too few runs.
@@ -57,7 +57,7 @@ pub enum Overall {
 /// The verdict of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum MetricVerdict {
     /// B is better, beyond chance, noise and threshold.
     Better,
     /// B is worse, beyond chance, noise and threshold.
@@ -73,16 +73,16 @@ pub enum Verdict {
     Inconclusive,
 }
 
-impl Verdict {
+impl MetricVerdict {
     /// The verdict in words.
     pub fn words(self) -> &'static str {
         match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::WithinNoise => "within noise",
-            Verdict::BelowThreshold => "ignored",
-            Verdict::NoDifference => "no difference",
-            Verdict::Inconclusive => "inconclusive",
+            MetricVerdict::Better => "better",
+            MetricVerdict::Worse => "worse",
+            MetricVerdict::WithinNoise => "within noise",
+            MetricVerdict::BelowThreshold => "ignored",
+            MetricVerdict::NoDifference => "no difference",
+            MetricVerdict::Inconclusive => "inconclusive",
         }
     }
 }
@@ -113,18 +113,18 @@ pub struct PointComparison {
 
 /// What is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Metric {
+pub struct MetricId {
     /// The operation; absent for what is of a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// What of it.
-    pub kind: Kind,
+    pub kind: MetricKind,
 }
 
 /// What of an operation, or a run, is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum MetricKind {
     /// Operations/s of a run.
     Throughput,
     /// The share of operations that failed, 0 to 1.
@@ -152,20 +152,30 @@ pub enum Kind {
 }
 
 /// What of an operation's times is compared.
-pub(crate) const RESPONSE: [Kind; 5] =
-    [Kind::ResponseMean, Kind::ResponseP50, Kind::ResponseP95, Kind::ResponseP99, Kind::ResponseP999];
+pub(crate) const RESPONSE: [MetricKind; 5] = [
+    MetricKind::ResponseMean,
+    MetricKind::ResponseP50,
+    MetricKind::ResponseP95,
+    MetricKind::ResponseP99,
+    MetricKind::ResponseP999,
+];
 /// The same of service times.
-pub(crate) const SERVICE: [Kind; 5] =
-    [Kind::ServiceMean, Kind::ServiceP50, Kind::ServiceP95, Kind::ServiceP99, Kind::ServiceP999];
+pub(crate) const SERVICE: [MetricKind; 5] = [
+    MetricKind::ServiceMean,
+    MetricKind::ServiceP50,
+    MetricKind::ServiceP95,
+    MetricKind::ServiceP99,
+    MetricKind::ServiceP999,
+];
 
-impl Kind {
+impl MetricKind {
     /// The percentile, 0 to 100, if it is one.
     pub fn percentile(self) -> Option<f64> {
         match self {
-            Kind::ResponseP50 | Kind::ServiceP50 => Some(50.0),
-            Kind::ResponseP95 | Kind::ServiceP95 => Some(95.0),
-            Kind::ResponseP99 | Kind::ServiceP99 => Some(99.0),
-            Kind::ResponseP999 | Kind::ServiceP999 => Some(99.9),
+            MetricKind::ResponseP50 | MetricKind::ServiceP50 => Some(50.0),
+            MetricKind::ResponseP95 | MetricKind::ServiceP95 => Some(95.0),
+            MetricKind::ResponseP99 | MetricKind::ServiceP99 => Some(99.0),
+            MetricKind::ResponseP999 | MetricKind::ServiceP999 => Some(99.9),
             _ => None,
         }
     }
@@ -177,13 +187,13 @@ impl Kind {
 
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
-        self == Kind::Throughput
+        self == MetricKind::Throughput
     }
 
     /// Whether sides are compared by the difference of logarithms, that is by
     /// their quotient. Shares may be 0 and are compared by their difference.
     pub fn is_relative(self) -> bool {
-        self != Kind::FailedShare
+        self != MetricKind::FailedShare
     }
 }
 
@@ -194,7 +204,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetricComparison {
     /// Which.
-    pub metric: Metric,
+    pub metric: MetricId,
     /// A's value: the geometric mean over runs of a run's value; of shares the
     /// arithmetic mean.
     pub a: f64,
@@ -216,7 +226,7 @@ pub struct MetricComparison {
     /// The smallest change that would have been found with a chance of 80 %.
     pub detectable: Option<f64>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: MetricVerdict,
     /// The runs' values in A.
     pub values_a: Vec<f64>,
     /// The runs' values in B.

@@ -1,5 +1,5 @@
-//! The histogram log beside a result, as far as resampling needs it: per
-//! piece of the run and operation, how many times fell into which cell.
+//! Reads the histogram log beside a result: how many times of each operation fell into which cell of the histogram,
+//! for each piece of the run.
 
 use crate::pieces::{Pieces, start_ms, weighted};
 use serval_measure::{histogram::Histogram, layout};
@@ -10,31 +10,30 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a log that are read at most: a day of seconds with four operations.
+/// Largest log, in bytes: a day of one-second intervals with four operations.
 const LOG_MAX: u64 = 1 << 30;
-/// Bytes of a line that are read at most; a histogram has a few thousand.
+/// Longest line, in bytes; a histogram has a few thousand.
 const LINE_MAX: u64 = 4 << 20;
-/// Cells kept of an operation at most. Where a run has more, neighbours are
-/// put together in the resamples (not in the values that are shown).
+/// Most cells of an operation. Of more, neighbours are merged in resamples, but not in the values that are shown.
 const CELLS_MAX: usize = 2048;
 
-/// One operation's times, by cell and piece.
+/// Times of one operation, by cell and piece.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Times {
+pub(crate) struct PieceTimes {
     pieces: usize,
-    /// The highest time of each cell that is not empty, ns, rising.
+    /// The highest time of each non-empty cell, ns, in rising order.
     highest: Vec<u64>,
-    /// For each cell a row: how many times of each piece are in it or below.
+    /// A row for each cell: the number of times in it or below, by piece.
     below: Vec<u32>,
-    /// The sum of the times of each piece, ns.
+    /// Sum of the times, ns, by piece.
     sums: Vec<f64>,
-    /// How many there are in each piece.
+    /// Number of times, by piece.
     counts: Vec<f64>,
 }
 
-impl Times {
-    /// Takes counts of cells by piece.
-    fn of(pieces: usize, mut found: Vec<(u32, u32, u64)>) -> Option<Times> {
+impl PieceTimes {
+    /// Builds it from `(cell, piece, count)`; `None` if a piece has too many times to count.
+    fn of(pieces: usize, mut found: Vec<(u32, u32, u64)>) -> Option<PieceTimes> {
         found.sort_unstable();
         let mut cells: Vec<u32> = found.iter().map(|(cell, _, _)| *cell).collect();
         cells.dedup();
@@ -43,8 +42,13 @@ impl Times {
             .chunks(together)
             .map(|cells| layout::highest_of(*cells.last().unwrap_or(&0) as usize))
             .collect();
-        let mut times =
-            Times { pieces, highest, below: Vec::new(), sums: vec![0.0; pieces], counts: vec![0.0; pieces] };
+        let mut times = PieceTimes {
+            pieces,
+            highest,
+            below: Vec::new(),
+            sums: vec![0.0; pieces],
+            counts: vec![0.0; pieces],
+        };
         let mut sofar = vec![0u32; pieces];
         let mut rest = found.iter().peekable();
         for cells in cells.chunks(together) {
@@ -59,12 +63,12 @@ impl Times {
         Some(times)
     }
 
-    /// How many times there are.
+    /// Number of times.
     pub(crate) fn total(&self) -> u64 {
         self.counts.iter().sum::<f64>() as u64
     }
 
-    /// The mean where pieces are there `weights` times, ns.
+    /// Mean of a resample that has each piece `weights` times, ns.
     pub(crate) fn mean(&self, weights: &[u32]) -> f64 {
         weighted(&self.sums, weights) / weighted(&self.counts, weights)
     }
@@ -74,9 +78,8 @@ impl Times {
         row.iter().zip(weights).map(|(n, weight)| u64::from(*n) * u64::from(*weight)).sum()
     }
 
-    /// The percentile of the merged histograms of pieces that are there
-    /// `weights` times, ns, as [`Histogram::percentile`] has it. No number
-    /// where nothing is there.
+    /// Percentile of the merged histograms of a resample that has each piece `weights` times, ns, as
+    /// [`Histogram::percentile`] defines it. NaN if the resample has no times.
     pub(crate) fn percentile(&self, percentile: f64, weights: &[u32]) -> f64 {
         let Some(last) = self.highest.len().checked_sub(1) else { return f64::NAN };
         let total = self.up_to(last, weights);
@@ -93,15 +96,16 @@ impl Times {
     }
 }
 
-/// Counts by cell of one tag in the piece that is being read.
+/// Counts of one tag while the log is read.
 #[derive(Default)]
-struct Growing {
+struct TagCounts {
+    /// The piece that the current lines belong to, and its cells.
     piece: u32,
     cells: BTreeMap<u32, u64>,
     found: Vec<(u32, u32, u64)>,
 }
 
-impl Growing {
+impl TagCounts {
     fn next_piece(&mut self, piece: u32) {
         let of = self.piece;
         self.found.extend(std::mem::take(&mut self.cells).into_iter().map(|(cell, n)| (cell, of, n)));
@@ -109,19 +113,19 @@ impl Growing {
     }
 }
 
-/// The tag that the log has for a name.
+/// The tag of an operation in the log.
 pub(crate) fn tag(operation: &str, service: bool) -> String {
     let name: String =
         operation.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect();
     if service { format!("{name}-SERVICE") } else { name }
 }
 
-/// Reads what a log has of some tags in the measured intervals.
+/// Reads the wanted tags of the measured intervals.
 pub(crate) fn read(
     path: &Path,
     pieces: &Pieces,
     wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<String, Times>, String> {
+) -> Result<BTreeMap<String, PieceTimes>, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     if length > LOG_MAX {
@@ -134,8 +138,8 @@ fn read_from(
     mut input: impl BufRead,
     pieces: &Pieces,
     wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<String, Times>, String> {
-    let mut growing: BTreeMap<String, Growing> = BTreeMap::new();
+) -> Result<BTreeMap<String, PieceTimes>, String> {
+    let mut by_tag: BTreeMap<String, TagCounts> = BTreeMap::new();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -149,7 +153,7 @@ fn read_from(
         }
         let text = std::str::from_utf8(&line).map_err(|_| fault("it is no text"))?.trim_end();
         let Some(fields) = text.strip_prefix("Tag=") else {
-            // Comments, the head, and lines without a tag, which Serval has not.
+            // Comments and the head; every line of times has a tag.
             continue;
         };
         let mut fields = fields.splitn(5, ',');
@@ -162,9 +166,9 @@ fn read_from(
         let Some(piece) = pieces.at(start_ms(start)) else { continue };
         let histogram = Histogram::decode(encoded).map_err(|error| fault(&error.to_string()))?;
         let piece = piece as u32;
-        let tag = match growing.get_mut(tag) {
+        let tag = match by_tag.get_mut(tag) {
             Some(tag) => tag,
-            None => growing.entry(tag.to_owned()).or_default(),
+            None => by_tag.entry(tag.to_owned()).or_default(),
         };
         if tag.piece != piece {
             tag.next_piece(piece);
@@ -175,9 +179,9 @@ fn read_from(
         }
     }
     let mut all = BTreeMap::new();
-    for (tag, mut growing) in growing {
-        growing.next_piece(0);
-        let times = Times::of(pieces.number(), growing.found)
+    for (tag, mut counts) in by_tag {
+        counts.next_piece(0);
+        let times = PieceTimes::of(pieces.number(), counts.found)
             .ok_or_else(|| format!("{tag}: more than {} times in one part of the run", u32::MAX))?;
         all.insert(tag, times);
     }

@@ -2,7 +2,7 @@
 //! changed in a table, the rest folded away.
 
 use crate::{
-    document::{Comparison, MetricComparison, Overall, Verdict},
+    document::{Comparison, MetricComparison, MetricVerdict, OverallVerdict},
     table::{change, full_name, interval, level, notes, runs, size, value},
 };
 use serval_report::text::printable;
@@ -41,7 +41,7 @@ fn rows<'a>(
     for (point, metric) in rows {
         let kind = metric.metric.kind;
         let marked = match metric.verdict {
-            Verdict::Worse | Verdict::Better => format!("**{}**", metric.verdict.words()),
+            MetricVerdict::Worse | MetricVerdict::Better => format!("**{}**", metric.verdict.words()),
             other => other.words().to_owned(),
         };
         let point = if with_point { format!("| {} ", escaped(point)) } else { String::new() };
@@ -67,9 +67,9 @@ fn rows<'a>(
 /// The Markdown.
 pub fn markdown(comparison: &Comparison) -> String {
     let mark = match comparison.verdict {
-        Overall::Worse => "❌",
-        Overall::Inconclusive => "❔",
-        Overall::Better | Overall::NoDifference => "✅",
+        OverallVerdict::Worse => "❌",
+        OverallVerdict::Inconclusive => "❔",
+        OverallVerdict::Better | OverallVerdict::NoDifference => "✅",
     };
     let mut out = format!("{mark} **serval compare: {}**\n", escaped(&comparison.sentence));
     let all = || {
@@ -91,7 +91,8 @@ pub fn markdown(comparison: &Comparison) -> String {
     for warning in &comparison.warnings {
         let _ = writeln!(out, "* {}", escaped(warning));
     }
-    let changed = |metric: &MetricComparison| matches!(metric.verdict, Verdict::Worse | Verdict::Better);
+    let changed =
+        |metric: &MetricComparison| matches!(metric.verdict, MetricVerdict::Worse | MetricVerdict::Better);
     if all().any(|(_, metric)| changed(metric)) {
         out.push('\n');
         rows(&mut out, comparison, all().filter(|(_, metric)| changed(metric)));

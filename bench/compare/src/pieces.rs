@@ -1,4 +1,4 @@
-//! A run cut into pieces of time, which are what is resampled within it.
+//! The pieces of a run's measured time, which resampling draws.
 
 use serval_result::{
     document::{IntervalMetric, IntervalSummary},

@@ -1,10 +1,10 @@
-//! One run, as far as it is compared.
+//! The values and the resampling of one run.
 
 use crate::{
-    document::{Kind, Metric, RESPONSE, SERVICE},
-    log::{self, Times},
+    document::{MetricId, MetricKind, RESPONSE, SERVICE},
+    log::{self, PieceTimes},
     pieces::{LEFT_OUT, Pieces},
-    setup,
+    setup::{Setup, setup},
 };
 use serval_report::{
     json::ReadError,
@@ -20,59 +20,89 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A run.
+/// One run of a side.
 #[derive(Debug)]
-pub(crate) struct Run {
-    /// Its result's file.
+pub(crate) struct ComparedRun {
+    /// The result's file.
     pub(crate) path: PathBuf,
-    /// The moment and seed of it, which no two runs share.
-    pub(crate) identity: (String, u64, String),
-    /// What it was, by name.
-    pub(crate) setup: BTreeMap<String, String>,
-    /// Its values, in the units of [`Kind`].
-    pub(crate) values: BTreeMap<Metric, f64>,
-    /// Successes by operation.
+    pub(crate) identity: RunIdentity,
+    pub(crate) setup: Setup,
+    /// Values, in the units of [`MetricKind`].
+    pub(crate) values: BTreeMap<MetricId, f64>,
+    /// Successful operations, by operation.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// Operations that ended.
+    /// Finished operations.
     pub(crate) operations: u64,
     /// Whether response and service times differ.
     pub(crate) two_times: bool,
-    /// Whether throughput says something: it was not offered, or not reached.
+    /// Whether throughput is a result: the load was not paced, or its target was missed.
     pub(crate) throughput_matters: bool,
-    /// What must be known of it.
+    /// What a reader must know before quoting its numbers.
     pub(crate) notes: Vec<&'static str>,
-    /// Its parts.
+    /// Parts of the measured time, which resampling draws.
     pub(crate) pieces: Pieces,
     log: PathBuf,
 }
 
-/// What resampling a run needs, while it is looked at.
-pub(crate) struct Parts {
-    times: BTreeMap<(String, bool), Times>,
-    /// The values of the whole, by the same ways as those of resamples.
-    whole: BTreeMap<Metric, f64>,
+/// What no two runs share.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RunIdentity {
+    pub(crate) started: String,
+    pub(crate) seed: u64,
+    pub(crate) host: String,
 }
 
-fn latency_values(latency: &Latency, kinds: [Kind; 5]) -> Result<Vec<(Kind, f64)>, String> {
+/// Times of one run's operations by piece, held while it is resampled.
+pub(crate) struct ResamplingData {
+    /// By operation, and whether they are service times.
+    times: BTreeMap<(String, bool), PieceTimes>,
+    /// The values of the whole run, computed as those of resamples are.
+    whole: BTreeMap<MetricId, f64>,
+}
+
+fn latency_values(latency: &Latency, kinds: [MetricKind; 5]) -> Result<Vec<(MetricKind, f64)>, String> {
     let histogram = latency.to_histogram().map_err(|error| error.to_string())?;
-    let value = |kind: Kind| match kind.percentile() {
+    let value = |kind: MetricKind| match kind.percentile() {
         Some(percentile) => histogram.percentile(percentile) as f64,
         None => latency.mean_ns,
     };
     Ok(kinds.into_iter().map(|kind| (kind, value(kind))).collect())
 }
 
-impl Run {
-    /// Takes a result.
-    pub(crate) fn of(path: &Path, document: &ResultDocument) -> Result<Run, StoredError> {
+/// Returns what a reader must know of a run, as the end of a sentence about several runs.
+fn notes(document: &ResultDocument) -> Vec<&'static str> {
+    let mut notes = Vec::new();
+    if document.overall.operations == 0 {
+        notes.push("measured no operation");
+    }
+    match document.overall.ended_by.known() {
+        Some(EndedBy::Interrupted) => notes.push("were interrupted"),
+        Some(EndedBy::Failed) => notes.push("failed before their end"),
+        _ => (),
+    }
+    if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {
+        notes.push("were bounded by the client, not the store");
+    }
+    if document.environment.debug {
+        notes.push("are of a debug build of the client");
+    }
+    if document.censored.in_flight > 0 || document.censored.not_started > 0 {
+        notes.push("left operations unfinished, whose times are missing from the percentiles");
+    }
+    notes
+}
+
+impl ComparedRun {
+    /// Takes the values of a result.
+    pub(crate) fn of(path: &Path, document: &ResultDocument) -> Result<ComparedRun, StoredError> {
         let mut values = BTreeMap::new();
         let mut counts = BTreeMap::new();
         let overall = &document.overall;
-        let of_run = |kind| Metric { operation: None, kind };
-        values.insert(of_run(Kind::Throughput), overall.throughput);
+        let of_run = |kind| MetricId { operation: None, kind };
+        values.insert(of_run(MetricKind::Throughput), overall.throughput);
         if overall.operations > 0 {
             let share = overall.failed as f64 / overall.operations as f64;
-            values.insert(of_run(Kind::FailedShare), share.min(1.0));
+            values.insert(of_run(MetricKind::FailedShare), share.min(1.0));
         }
         let two_times = two_times(document);
         for metric in document.metrics.iter().filter(|metric| !LEFT_OUT.contains(&metric.name.as_str())) {
@@ -84,8 +114,8 @@ impl Run {
                     error: ReadError::NotAResult(format!("{}: {problem}", metric.name)),
                 })?;
                 for (kind, value) in found {
-                    // Times below a clock's step are as good as one of its steps.
-                    values.insert(Metric { operation: Some(metric.name.clone()), kind }, value.max(1.0));
+                    // 0 ns means less than one step of the clock, and has no logarithm.
+                    values.insert(MetricId { operation: Some(metric.name.clone()), kind }, value.max(1.0));
                 }
                 Ok(())
             };
@@ -95,47 +125,33 @@ impl Run {
             }
         }
         values.retain(|metric, value| value.is_finite() && (*value > 0.0 || !metric.kind.is_relative()));
-        let mut notes = Vec::new();
-        if overall.operations == 0 {
-            notes.push("measured no operation");
-        }
-        match overall.ended_by.known() {
-            Some(EndedBy::Interrupted) => notes.push("were interrupted"),
-            Some(EndedBy::Failed) => notes.push("failed before their end"),
-            _ => (),
-        }
-        if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {
-            notes.push("were bounded by the client, not the store");
-        }
-        if document.environment.debug {
-            notes.push("are of a debug build of the client");
-        }
-        if document.censored.in_flight > 0 || document.censored.not_started > 0 {
-            notes.push("left operations unfinished, whose times are missing from the percentiles");
-        }
         let run = &document.run;
-        Ok(Run {
+        Ok(ComparedRun {
             path: path.to_owned(),
-            identity: (run.started.clone(), run.seed, document.environment.host.clone()),
-            setup: setup::facts(document),
+            identity: RunIdentity {
+                started: run.started.clone(),
+                seed: run.seed,
+                host: document.environment.host.clone(),
+            },
+            setup: setup(document),
             values,
             counts,
             operations: overall.operations,
             two_times,
             throughput_matters: Offered::of(document).is_none_or(|offered| offered.is_missed()),
-            notes,
+            notes: notes(document),
             pieces: Pieces::of(&document.series),
             log: path.with_file_name(HISTOGRAM_LOG),
         })
     }
 
-    /// Whether there is a histogram log.
+    /// Whether a histogram log lies beside the result.
     pub(crate) fn has_log(&self) -> bool {
         self.log.is_file()
     }
 
-    /// Reads what resampling needs of some metrics. What the log has not whole is left out, and named.
-    pub(crate) fn parts(&self, metrics: &[Metric]) -> (Parts, Option<String>) {
+    /// Reads what resampling needs of some metrics, and says why the log lacks times of one of them, if it does.
+    pub(crate) fn resampling_data(&self, metrics: &[MetricId]) -> (ResamplingData, Option<String>) {
         let mut problem = None;
         let mut times = BTreeMap::new();
         let operations: BTreeSet<(&str, bool)> = metrics
@@ -161,23 +177,23 @@ impl Run {
                 Err(error) => problem = Some(error),
             }
         }
-        let mut parts = Parts { times, whole: BTreeMap::new() };
+        let mut data = ResamplingData { times, whole: BTreeMap::new() };
         let once = vec![1; self.pieces.number()];
         for metric in metrics {
-            if let Some(value) = parts.value(self, metric, &once) {
-                parts.whole.insert(metric.clone(), value);
+            if let Some(value) = data.value(self, metric, &once) {
+                data.whole.insert(metric.clone(), value);
             }
         }
         let problem = problem.map(|problem| format!("{}: {problem}", self.log.display()));
-        (parts, problem)
+        (data, problem)
     }
 }
 
-impl Parts {
-    fn value(&self, run: &Run, metric: &Metric, weights: &[u32]) -> Option<f64> {
+impl ResamplingData {
+    fn value(&self, run: &ComparedRun, metric: &MetricId, weights: &[u32]) -> Option<f64> {
         let Some(operation) = &metric.operation else {
             return match metric.kind {
-                Kind::Throughput => Some(run.pieces.rate(weights)),
+                MetricKind::Throughput => Some(run.pieces.rate(weights)),
                 _ => Some(run.pieces.failed_share(weights)),
             };
         };
@@ -188,9 +204,8 @@ impl Parts {
         })
     }
 
-    /// How far a metric of the run with these pieces is from that of the whole:
-    /// a difference of logarithms, or of shares.
-    pub(crate) fn deviation(&self, run: &Run, metric: &Metric, weights: &[u32]) -> Option<f64> {
+    /// Difference of a metric between a resample of the run and the whole run: of logarithms, or of shares.
+    pub(crate) fn deviation(&self, run: &ComparedRun, metric: &MetricId, weights: &[u32]) -> Option<f64> {
         let whole = *self.whole.get(metric)?;
         let value = self.value(run, metric, weights)?;
         Some(if metric.kind.is_relative() { (value / whole).ln() } else { value - whole })

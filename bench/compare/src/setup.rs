@@ -1,24 +1,24 @@
-//! What runs were: in what the set-up of two sides differs.
+//! The set-up of runs, and how those of two sides differ.
 
-use crate::{document::SetupDifference, run::Run};
+use crate::document::SetupDifference;
 use serval_report::{text::printable, units::rate};
 use serval_result::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Characters of a value that are kept.
+/// Longest value, in characters.
 const VALUE_MAX: usize = 60;
-/// Different values of a side that are named.
+/// Most different values of a side that a difference lists.
 const VALUES_MAX: usize = 3;
-/// Properties, and facts of stores, that are named.
+/// Most differing properties and facts of stores that are listed.
 const DETAILS_MAX: usize = 8;
 
-/// Properties that differ from run to run by their nature, or are told under another name.
+/// Properties that differ in every run, or that are shown under another name.
 const LEFT_OUT: [&str; 6] = ["seed", "label", "threadcount", "target", "workload", "expectedoperations"];
 
 const PROPERTY: &str = "property ";
 const FACT: &str = "store's ";
 
-/// A schedule as it is told: a rate that is a share of a saturation has more digits than anybody reads.
+/// A schedule, with a fractional rate rounded: one that is a share of a saturation has many digits.
 fn offered(schedule: &str) -> String {
     let number = schedule.strip_suffix("/s").and_then(|number| number.parse::<f64>().ok());
     match number.filter(|number| number.is_finite() && number.fract() != 0.0) {
@@ -27,9 +27,11 @@ fn offered(schedule: &str) -> String {
     }
 }
 
-/// What a run was, by name. Names sort as they are to be read: what is most telling has no
-/// prefix.
-pub(crate) fn facts(document: &ResultDocument) -> BTreeMap<String, String> {
+/// The set-up of a run: values by name.
+pub(crate) type Setup = BTreeMap<String, String>;
+
+/// Returns the set-up of a run.
+pub(crate) fn setup(document: &ResultDocument) -> Setup {
     let (run, environment) = (&document.run, &document.environment);
     let load = document.pacing.as_ref().map(|pacing| offered(&pacing.schedule));
     let mut facts = BTreeMap::from([
@@ -55,7 +57,7 @@ pub(crate) fn facts(document: &ResultDocument) -> BTreeMap<String, String> {
     facts
 }
 
-/// The order in which differences are told.
+/// The order in which differences are listed; properties and facts of stores follow.
 const ORDER: [&str; 11] = [
     "store",
     "workload",
@@ -70,8 +72,8 @@ const ORDER: [&str; 11] = [
     "build",
 ];
 
-fn values<'a>(runs: &[&'a Run], name: &str) -> BTreeSet<&'a str> {
-    runs.iter().map(|run| run.setup.get(name).map_or("", String::as_str)).collect()
+fn values<'a>(runs: &[&'a Setup], name: &str) -> BTreeSet<&'a str> {
+    runs.iter().map(|run| run.get(name).map_or("", String::as_str)).collect()
 }
 
 fn words(values: &BTreeSet<&str>) -> String {
@@ -81,18 +83,16 @@ fn words(values: &BTreeSet<&str>) -> String {
     format!("{}{more}", shown.join("; "))
 }
 
-/// In what the sides differ: names whose values in A and B are not the same.
-/// Properties and facts of stores only where they are the same throughout each side.
-pub(crate) fn differences(a: &[&Run], b: &[&Run]) -> Vec<SetupDifference> {
-    let names: BTreeSet<&str> =
-        a.iter().chain(b).flat_map(|run| run.setup.keys().map(String::as_str)).collect();
+/// Returns the names whose values differ between A and B; properties and facts of stores only if all runs of a side agree.
+pub(crate) fn differences(a: &[&Setup], b: &[&Setup]) -> Vec<SetupDifference> {
+    let names: BTreeSet<&str> = a.iter().chain(b).flat_map(|run| run.keys().map(String::as_str)).collect();
     let rest = names.iter().copied().filter(|name| !ORDER.contains(name));
     let mut differences = Vec::new();
     let mut details = 0;
     for name in ORDER.into_iter().chain(rest) {
         let (of_a, of_b) = (values(a, name), values(b, name));
         let is_detail = !ORDER.contains(&name);
-        // A path that is another for each run says nothing of the sides.
+        // A path that differs from run to run does not tell the sides apart.
         if of_a == of_b || (is_detail && (of_a.len() > 1 || of_b.len() > 1)) {
             continue;
         }
@@ -115,8 +115,8 @@ pub(crate) fn differences(a: &[&Run], b: &[&Run]) -> Vec<SetupDifference> {
     differences
 }
 
-/// In what runs of one side differ that should be alike.
-pub(crate) fn within(side: &str, runs: &[&Run]) -> Option<String> {
+/// Returns a warning if runs of one side that should repeat one another have different set-ups.
+pub(crate) fn within(side: &str, runs: &[&Setup]) -> Option<String> {
     let differing: Vec<String> = ["store", "workload", "phase", "offered load", "clients"]
         .into_iter()
         .map(|name| (name, values(runs, name)))

@@ -2,11 +2,11 @@
 
 use crate::{
     RUNS_MIN,
-    document::{Comparison, Kind, MetricComparison, Overall, PointComparison, Verdict},
+    document::{Comparison, MetricComparison, MetricKind, MetricVerdict, OverallVerdict, PointComparison},
 };
 use anstyle::Style;
 use serval_report::{
-    summary::{Styles, WIDTH, line, wrapped},
+    terminal::{Styles, WIDTH, line, wrapped},
     text::printable,
     units::{count, digits, percentile, plural, rate, time},
 };
@@ -18,11 +18,11 @@ const LONG_NAME_MAX: usize = 40;
 /// Characters of what a side was given as.
 const GIVEN_MAX: usize = 200;
 
-fn what(kind: Kind) -> String {
+fn what(kind: MetricKind) -> String {
     match (kind, kind.percentile()) {
         (_, Some(of)) => percentile(of),
-        (Kind::Throughput, _) => "throughput".to_owned(),
-        (Kind::FailedShare, _) => "share failed".to_owned(),
+        (MetricKind::Throughput, _) => "throughput".to_owned(),
+        (MetricKind::FailedShare, _) => "share failed".to_owned(),
         (..) => "mean".to_owned(),
     }
 }
@@ -42,10 +42,10 @@ pub(crate) fn full_name(metric: &MetricComparison) -> String {
 }
 
 /// A value in its unit.
-pub(crate) fn value(kind: Kind, value: f64) -> String {
+pub(crate) fn value(kind: MetricKind, value: f64) -> String {
     match kind {
-        Kind::Throughput => rate(value),
-        Kind::FailedShare => format!("{} %", short(value * 100.0)),
+        MetricKind::Throughput => rate(value),
+        MetricKind::FailedShare => format!("{} %", short(value * 100.0)),
         _ => time(value),
     }
 }
@@ -92,7 +92,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 }
 
 /// `+3.10 %`, of shares `+0.2 points`.
-pub(crate) fn change(kind: Kind, value: f64) -> String {
+pub(crate) fn change(kind: MetricKind, value: f64) -> String {
     with_unit(value, if kind.is_relative() { "%" } else { "points" })
 }
 
@@ -116,17 +116,17 @@ pub(crate) fn size(value: Option<f64>) -> String {
 fn verdict(metric: &MetricComparison, styles: &Styles) -> (String, Style) {
     let words = metric.verdict.words().to_owned();
     match metric.verdict {
-        Verdict::Worse => (words.to_uppercase(), styles.warning),
-        Verdict::Better => (words.to_uppercase(), styles.heading),
-        Verdict::WithinNoise | Verdict::BelowThreshold => (words, Style::new()),
-        Verdict::NoDifference | Verdict::Inconclusive => (words, styles.dim),
+        MetricVerdict::Worse => (words.to_uppercase(), styles.warning),
+        MetricVerdict::Better => (words.to_uppercase(), styles.heading),
+        MetricVerdict::WithinNoise | MetricVerdict::BelowThreshold => (words, Style::new()),
+        MetricVerdict::NoDifference | MetricVerdict::Inconclusive => (words, styles.dim),
     }
 }
 
 /// The table.
 pub fn table(comparison: &Comparison, styles: &Styles) -> String {
     let mut text = String::new();
-    let worse = matches!(comparison.verdict, Overall::Worse | Overall::Inconclusive);
+    let worse = matches!(comparison.verdict, OverallVerdict::Worse | OverallVerdict::Inconclusive);
     wrapped(&mut text, "", &comparison.sentence, if worse { styles.warning } else { styles.headline });
     for (name, given) in [("A", &comparison.a), ("B", &comparison.b)] {
         wrapped(&mut text, &format!("{name}: "), &printable(given, GIVEN_MAX), styles.dim);
@@ -173,18 +173,18 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
         ));
     }
     let has = |verdict| metrics.iter().any(|metric| metric.verdict == verdict);
-    if has(Verdict::WithinNoise) {
+    if has(MetricVerdict::WithinNoise) {
         notes.push(
             "'Within noise': more than chance makes of means, but no more than single runs of one side differ by.".into(),
         );
     }
-    if has(Verdict::BelowThreshold) {
+    if has(MetricVerdict::BelowThreshold) {
         let threshold = level(comparison.threshold);
         notes.push(format!(
             "'Ignored': more than chance and noise, but no more than the threshold of {threshold} %."
         ));
     }
-    if has(Verdict::Inconclusive) {
+    if has(MetricVerdict::Inconclusive) {
         notes.push(format!("'Inconclusive': fewer than {RUNS_MIN} runs on a side; repeat the runs."));
     }
     notes

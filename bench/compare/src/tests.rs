@@ -1,7 +1,7 @@
 //! Comparisons of stored runs whose truth is known.
 
 use super::{
-    document::{Comparison, Kind, MetricComparison, Overall, Verdict},
+    document::{Comparison, MetricComparison, MetricKind, MetricVerdict, OverallVerdict},
     *,
 };
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
 use serval_report::{
     json,
     stored::{EXPERIMENT, HISTOGRAM_LOG},
-    summary::{Styles, WIDTH},
+    terminal::{Styles, WIDTH},
 };
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
@@ -112,16 +112,16 @@ pub(super) fn write_side(folder: &Path, law: &Law, runs: u64) -> PathBuf {
     folder.to_owned()
 }
 
-fn options() -> Options {
-    Options { resamples: 300, ..Options::default() }
+fn options() -> CompareOptions {
+    CompareOptions { resamples: 300, ..CompareOptions::default() }
 }
 
-fn compared(a: &Path, b: &Path, options: &Options) -> Comparison {
+fn compared(a: &Path, b: &Path, options: &CompareOptions) -> Comparison {
     let (a, b) = (Side::read("A", &[a.into()]).unwrap(), Side::read("B", &[b.into()]).unwrap());
     compare(&a, &b, &[], options).unwrap()
 }
 
-fn metric<'a>(comparison: &'a Comparison, operation: &str, kind: Kind) -> &'a MetricComparison {
+fn metric<'a>(comparison: &'a Comparison, operation: &str, kind: MetricKind) -> &'a MetricComparison {
     let operation = (!operation.is_empty()).then(|| operation.to_owned());
     let mut metrics = comparison.points.iter().flat_map(|point| &point.metrics);
     metrics.find(|m| m.metric.operation == operation && m.metric.kind == kind).unwrap()
@@ -169,7 +169,8 @@ fn phases_are_compared_by_their_names() {
         .map(|point| (point.name.as_str(), point.runs_a.len(), point.runs_b.len()))
         .collect();
     assert_eq!(names, [("phase load", 5, 5), ("phase insert", 5, 5)]);
-    let worse = |point: &PointComparison| point.metrics.iter().any(|metric| metric.verdict == Verdict::Worse);
+    let worse =
+        |point: &PointComparison| point.metrics.iter().any(|metric| metric.verdict == MetricVerdict::Worse);
     assert!(!worse(&found.points[0]) && worse(&found.points[1]), "{found:?}");
     assert!(
         found.warnings.iter().any(|warning| warning == "phase more is in B only."),
@@ -205,27 +206,27 @@ fn what_is_slower_is_worse_and_what_is_faster_is_better() {
     let a = write_side(&place.path().join("a"), &LAW, 6);
     let slow = write_side(&place.path().join("slow"), &Law { seed: 2, factor: 1.4, ..LAW }, 5);
     let worse = compared(&a, &slow, &options());
-    assert_eq!(worse.verdict, Overall::Worse);
+    assert_eq!(worse.verdict, OverallVerdict::Worse);
     for (operation, kind) in [
-        ("", Kind::Throughput),
-        ("READ", Kind::ResponseMean),
-        ("READ", Kind::ResponseP99),
-        ("UPDATE", Kind::ResponseP50),
+        ("", MetricKind::Throughput),
+        ("READ", MetricKind::ResponseMean),
+        ("READ", MetricKind::ResponseP99),
+        ("UPDATE", MetricKind::ResponseP50),
     ] {
         let metric = metric(&worse, operation, kind);
-        assert_eq!(metric.verdict, Verdict::Worse, "{metric:?}");
-        let truth = if kind == Kind::Throughput { 1.0 / 1.4 - 1.0 } else { 0.4 };
+        assert_eq!(metric.verdict, MetricVerdict::Worse, "{metric:?}");
+        let truth = if kind == MetricKind::Throughput { 1.0 / 1.4 - 1.0 } else { 0.4 };
         assert!((metric.change - truth).abs() < 0.1, "{metric:?}");
         assert!(metric.low.unwrap() < truth + 0.02 && truth - 0.02 < metric.high.unwrap(), "{metric:?}");
     }
-    assert_eq!(metric(&worse, "", Kind::FailedShare).verdict, Verdict::NoDifference);
-    assert_eq!(compared(&slow, &a, &options()).verdict, Overall::Better);
+    assert_eq!(metric(&worse, "", MetricKind::FailedShare).verdict, MetricVerdict::NoDifference);
+    assert_eq!(compared(&slow, &a, &options()).verdict, OverallVerdict::Better);
     assert!(worse.sentence.starts_with("B is worse in "), "{}", worse.sentence);
     // Fewer than 10,000 of each: no 99.9th percentile.
-    assert!(!worse.points[0].metrics.iter().any(|m| m.metric.kind == Kind::ResponseP999));
-    let ignored = compared(&a, &slow, &Options { threshold: 0.5, ..options() });
-    assert_eq!(ignored.verdict, Overall::NoDifference);
-    assert_eq!(metric(&ignored, "READ", Kind::ResponseMean).verdict, Verdict::BelowThreshold);
+    assert!(!worse.points[0].metrics.iter().any(|m| m.metric.kind == MetricKind::ResponseP999));
+    let ignored = compared(&a, &slow, &CompareOptions { threshold: 0.5, ..options() });
+    assert_eq!(ignored.verdict, OverallVerdict::NoDifference);
+    assert_eq!(metric(&ignored, "READ", MetricKind::ResponseMean).verdict, MetricVerdict::BelowThreshold);
 }
 
 #[test]
@@ -234,9 +235,9 @@ fn the_same_is_no_difference_and_the_same_seed_says_the_same() {
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 3, ..LAW }, 5);
     let first = compared(&a, &b, &options());
-    assert_eq!(first.verdict, Overall::NoDifference, "{first:#?}");
+    assert_eq!(first.verdict, OverallVerdict::NoDifference, "{first:#?}");
     assert_eq!(first, compared(&a, &b, &options()));
-    let found = metric(&first, "READ", Kind::ResponseMean);
+    let found = metric(&first, "READ", MetricKind::ResponseMean);
     assert!(found.detectable.unwrap() > found.noise.unwrap() && found.detectable.unwrap() < 0.2, "{found:?}");
 }
 
@@ -246,12 +247,12 @@ fn few_runs_are_inconclusive_with_their_numbers() {
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, factor: 3.0, ..LAW }, 4);
     let found = compared(&a, &b, &options());
-    assert_eq!(found.verdict, Overall::Inconclusive);
-    let read = metric(&found, "READ", Kind::ResponseMean);
-    assert_eq!((read.verdict, read.p_adjusted), (Verdict::Inconclusive, None));
+    assert_eq!(found.verdict, OverallVerdict::Inconclusive);
+    let read = metric(&found, "READ", MetricKind::ResponseMean);
+    assert_eq!((read.verdict, read.p_adjusted), (MetricVerdict::Inconclusive, None));
     assert!(read.change > 1.5 && read.low.unwrap() > 1.0, "{read:?}");
     let alone = compared(&a, &b.join("run-0/result.json"), &options());
-    assert_eq!(metric(&alone, "READ", Kind::ResponseMean).low, None);
+    assert_eq!(metric(&alone, "READ", MetricKind::ResponseMean).low, None);
 }
 
 #[test]
@@ -260,17 +261,20 @@ fn what_single_runs_differ_by_is_noise() {
     let a = write_side(&place.path().join("a"), &Law { between: 0.0, ..LAW }, 10);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, factor: 1.08, between: 0.0, ..LAW }, 10);
     let loud = write_side(&place.path().join("loud"), &Law { seed: 3, between: 0.2, ..LAW }, 6);
-    assert_eq!(compared(&a, &b, &options()).verdict, Overall::Worse);
+    assert_eq!(compared(&a, &b, &options()).verdict, OverallVerdict::Worse);
     let (a, b) = (Side::read("A", &[a]).unwrap(), Side::read("B", &[b]).unwrap());
     let same = [Side::read("--aa", &[loud]).unwrap()];
     let found = compare(&a, &b, &same, &options()).unwrap();
-    assert_eq!(found.verdict, Overall::NoDifference);
-    let read = metric(&found, "READ", Kind::ResponseMean);
-    assert!(read.verdict == Verdict::WithinNoise && read.noise.unwrap() > 0.1, "{read:?}");
+    assert_eq!(found.verdict, OverallVerdict::NoDifference);
+    let read = metric(&found, "READ", MetricKind::ResponseMean);
+    assert!(read.verdict == MetricVerdict::WithinNoise && read.noise.unwrap() > 0.1, "{read:?}");
     assert!(table(&found, &Styles::plain()).contains("'Within noise'"));
     let single = [Side::read("--aa", &[place.path().join("loud/run-0")]).unwrap()];
     let found = compare(&a, &b, &single, &options()).unwrap();
-    assert!(found.verdict == Overall::Worse && found.warnings[0].contains("no two of the same"), "{found:?}");
+    assert!(
+        found.verdict == OverallVerdict::Worse && found.warnings[0].contains("no two of the same"),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn logs_that_are_missing_cut_or_foreign_are_said_and_done_without() {
         .collect();
     fs::write(log(&b, 3), cut).unwrap();
     let found = compared(&a, &b, &options());
-    assert_eq!(found.verdict, Overall::Worse);
+    assert_eq!(found.verdict, OverallVerdict::Worse);
     assert!(found.warnings[0].starts_with("1 run has no histograms.hlog"), "{:?}", found.warnings);
     assert!(found.warnings[1].starts_with("3 histogram logs cannot be used"), "{:?}", found.warnings);
 }
@@ -428,15 +432,18 @@ fn points_of_experiments_are_compared_with_their_like() {
             "second, point 2: as fast as the store answers",
         ]
     );
-    let worse: Vec<bool> =
-        found.points.iter().map(|point| point.metrics.iter().any(|m| m.verdict == Verdict::Worse)).collect();
+    let worse: Vec<bool> = found
+        .points
+        .iter()
+        .map(|point| point.metrics.iter().any(|m| m.verdict == MetricVerdict::Worse))
+        .collect();
     assert_eq!(worse, [false, false, false, true]);
     // Searches are no repeats.
     assert!(found.points.iter().all(|point| point.runs_a.len() == 5 && point.runs_b.len() == 5));
     // Two curves of one experiment.
     let curve = |name: &str| PathBuf::from(format!("{}:{name}", b.display()));
     let found = compared(&curve("first"), &curve("second"), &options());
-    assert_eq!((found.points.len(), found.verdict), (2, Overall::Worse));
+    assert_eq!((found.points.len(), found.verdict), (2, OverallVerdict::Worse));
     let side = |paths: &[PathBuf]| Side::read("A", paths);
     let error = side(&[curve("third")]).unwrap_err().to_string();
     assert!(error.contains("has no curve 'third'; it has first, second"), "{error}");
@@ -476,7 +483,7 @@ fn shares_of_the_saturation_are_compared_with_the_same_share() {
     let saturation = &found.points[4];
     assert_eq!(saturation.name, "first, saturation, by sweeps");
     assert_eq!((saturation.runs_a.len(), saturation.metrics.len()), (5, 1));
-    assert_eq!(saturation.metrics[0].verdict, Verdict::Better, "{:?}", saturation.metrics[0]);
+    assert_eq!(saturation.metrics[0].verdict, MetricVerdict::Better, "{:?}", saturation.metrics[0]);
     assert!((saturation.metrics[0].change - (2_598.0 / 2_002.0 - 1.0)).abs() < 1e-3);
 }
 
@@ -487,7 +494,7 @@ fn sides_that_are_swapped_differ_by_the_same() {
     let b = write_side(&place.path().join("b"), &Law { seed: 9, factor: 1.1, ..LAW }, 7);
     let (one, other) = (compared(&a, &b, &options()), compared(&b, &a, &options()));
     let metrics = one.points[0].metrics.iter().zip(&other.points[0].metrics);
-    for (one, other) in metrics.filter(|(one, _)| one.metric.kind != Kind::FailedShare) {
+    for (one, other) in metrics.filter(|(one, _)| one.metric.kind != MetricKind::FailedShare) {
         let same =
             |one: f64, other: f64| assert!((one.ln_1p() + other.ln_1p()).abs() < 1e-9, "{one} {other}");
         same(one.change, other.change);
@@ -500,14 +507,14 @@ fn sides_that_are_swapped_differ_by_the_same() {
 #[test]
 fn digits_of_the_arithmetic_are_no_difference() {
     let judged = |b: f64| {
-        let mut all = vec![judge::throughputs(&[300.0; 5], &[b; 5], &options())];
-        conclude(&mut all, &options());
-        all.remove(0).told.verdict
+        let mut judged = judge::throughputs(vec![300.0; 5], vec![b; 5], &options());
+        judge::conclude(std::iter::once(&mut judged), &options());
+        judged.comparison.verdict
     };
     // As 900 operations in 3.0000000000000004 s have it.
-    assert!(!matches!(judged(300.0 * (1.0 - 2e-16)), Verdict::Worse | Verdict::Better));
-    assert!(!matches!(judged(300.0), Verdict::Worse | Verdict::Better));
-    assert_eq!(judged(299.0), Verdict::Worse);
+    assert!(!matches!(judged(300.0 * (1.0 - 2e-16)), MetricVerdict::Worse | MetricVerdict::Better));
+    assert!(!matches!(judged(300.0), MetricVerdict::Worse | MetricVerdict::Better));
+    assert_eq!(judged(299.0), MetricVerdict::Worse);
     // The mean of seven equal logarithms is not that of five to the last digit.
     let place = tempfile::tempdir().unwrap();
     let side = |name: &str, seed, runs: u64| {
@@ -521,8 +528,8 @@ fn digits_of_the_arithmetic_are_no_difference() {
         folder
     };
     let found = compared(&side("a", 3, 5), &side("b", 4, 7), &options());
-    let throughput = metric(&found, "", Kind::Throughput);
-    assert!(!matches!(throughput.verdict, Verdict::Worse | Verdict::Better), "{throughput:?}");
+    let throughput = metric(&found, "", MetricKind::Throughput);
+    assert!(!matches!(throughput.verdict, MetricVerdict::Worse | MetricVerdict::Better), "{throughput:?}");
 }
 
 #[test]
@@ -626,7 +633,7 @@ proptest! {
             }
             sides.push(Side::read(name, &paths).unwrap());
         }
-        let found = compare(&sides[0], &sides[1], &[], &Options { resamples: 50, ..options() }).unwrap();
+        let found = compare(&sides[0], &sides[1], &[], &CompareOptions { resamples: 50, ..options() }).unwrap();
         let text = table(&found, &Styles::plain());
         prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{}", text);
         for line in text.lines().filter(|line| line.contains(' ')) {
@@ -646,6 +653,6 @@ fn how_long_a_comparison_takes() {
     let a = write_side(&place.path().join("a"), &law, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, ..law }, 5);
     let start = std::time::Instant::now();
-    let found = compared(&a, &b, &Options::default());
+    let found = compared(&a, &b, &CompareOptions::default());
     println!("{:?} for {} metrics", start.elapsed(), found.points[0].metrics.len());
 }

@@ -1,100 +1,101 @@
 //! `yesquel serve`: a storage server, until it is told to end.
 
 use crate::{
-    failure::Failure,
+    connect,
+    failure::CliError,
     metrics,
     process::{self, StandardError},
-    reach, show,
+    show,
 };
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
 use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, SOCKET_MODE, Server, ServerId, Settings,
+    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, LogOptions, SOCKET_MODE, Server, ServerId, Settings,
     Techniques,
 };
 
 /// When what was written is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DurabilityName {
-    /// Before it is acknowledged
+    /// Before the write is acknowledged
     Sync,
-    /// Within --sync-interval: so much may be lost
+    /// Within --sync-interval, which is the most that can be lost
     Interval,
-    /// When the system likes
+    /// When the operating system writes it
     None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// Lines for people
+    /// Lines of text
     Text,
-    /// An object a line
+    /// One JSON object per line
     Json,
 }
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("where").required(true).args(["data", "in_memory"])))]
-pub(crate) struct Arguments {
-    /// The folder for what is stored, made if it is not there
+pub(crate) struct ServeArguments {
+    /// Data folder; created if missing
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Store nothing on disk
+    /// Keep all data in memory only
     #[arg(long)]
     in_memory: bool,
-    /// Where to listen: host:port, host, or the path of a Unix socket, which has a slash (./name); may be given several times
+    /// Address to listen on: host:port, host (port 7411), or the path of a Unix socket, with a slash (./name); may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
-    /// Who may connect to Unix sockets, as chmod has it: 0660 lets the file's group
-    #[arg(long, value_name = "MODE", default_value_t = Mode(SOCKET_MODE), value_parser = mode)]
-    socket_mode: Mode,
-    /// The certificate, and those between it and its signer (PEM); TCP is then encrypted
+    /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group
+    #[arg(long, value_name = "MODE", default_value_t = FileMode(SOCKET_MODE), value_parser = mode)]
+    socket_mode: FileMode,
+    /// PEM file of the server's certificate and its chain; encrypts TCP connections
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's key (PEM)
+    /// PEM file of the certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The file whose first line clients must know
+    /// File whose first line is the credential that clients must present
     #[arg(long, value_name = "FILE", env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// When what was written is on disk
+    /// When a write is on disk
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Milliseconds of writes that `--durability interval` may lose
+    /// Writes that `--durability interval` can lose, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     sync_interval: u64,
-    /// Memory that nodes may take, such as 4G; at least 1M
+    /// Memory budget of nodes, such as 4G; at least 1M [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<usize>,
-    /// Log that is written before a checkpoint is made, such as 64M; at least 64K. Of a large
-    /// store the log grows to half of the last checkpoint
+    /// Log size that starts a checkpoint, such as 64M; at least 64K. In a large store the log
+    /// grows to half of the last checkpoint
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = checkpoint_every)]
     checkpoint_every: usize,
-    /// Accesses of a node in a second beyond which it is split; 0: never
+    /// Accesses per second above which a node is split; 0: never
     #[arg(long, value_name = "COUNT", default_value_t = Settings::default().node_load_max)]
     node_load_max: u64,
-    /// Seconds that a transaction may be open before its snapshot is let go of
+    /// Longest time for which a transaction keeps its snapshot, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = Settings::default().snapshot_age_ms_max / 1_000)]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     snapshot_age_max: u64,
-    /// Clients that are served at a time
+    /// Largest number of connected clients
     #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX as u32)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     clients_max: u32,
-    /// This server's number among those that share databases
+    /// Number of this server among those that share databases
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     server: u16,
-    /// Where Prometheus asks for metrics: host:port, at /metrics; of this machine, for they are neither encrypted nor is there a credential
+    /// Address on which Prometheus can read metrics: host:port, at /metrics. Must be local, because metrics have neither encryption nor a credential
     #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<metrics::Address>,
-    /// Let others than this machine read the metrics too
+    metrics: Option<metrics::MetricsAddress>,
+    /// Allow an address for metrics that other machines can reach
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
-    /// Techniques of the paper's section 4.5 to do without, to see what they are worth
+    /// Techniques of the paper's section 4.5 to disable, to measure their effect
     #[arg(long, value_name = "TECHNIQUE", value_enum, value_delimiter = ',', hide_short_help = true)]
     #[arg(help_heading = "Research")]
     without: Vec<Technique>,
-    /// How the server's log, on standard error, is written
+    /// Format of the server's log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
@@ -102,15 +103,15 @@ pub(crate) struct Arguments {
 /// What can be taken away for research.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Technique {
-    /// A split then moves the upper half of a node away
+    /// Without it a split moves the upper half of a node away
     RightSplits,
-    /// The client whose write meets a full leaf then splits it, in its transaction; nothing is split by load
+    /// Without it the client whose write meets a full leaf splits it in its transaction; nothing is split by load
     DelegatedSplits,
-    /// Transactions then conflict where they write into the same node
+    /// Without it transactions conflict if they write into the same node
     CommutativeOperations,
 }
 
-/// All but these.
+/// Returns all techniques but these.
 fn techniques(without: &[Technique]) -> Techniques {
     Techniques {
         right_splits: !without.contains(&Technique::RightSplits),
@@ -119,7 +120,7 @@ fn techniques(without: &[Technique]) -> Techniques {
     }
 }
 
-/// Bytes, with K, M or G for powers of 1,024.
+/// Parses a size in bytes, with K, M or G for powers of 1,024.
 fn size(text: &str) -> Result<usize, String> {
     let wrong = || format!("'{text}' is no size: write a number of bytes, or one with K, M or G");
     let (digits, unit) = match text.char_indices().last() {
@@ -131,7 +132,7 @@ fn size(text: &str) -> Result<usize, String> {
     digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
 }
 
-/// At least so much, which is told as `told`.
+/// Parses a size with a minimum, which error messages show as `told`.
 fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
     match size(text)? {
         size if size < least => Err(format!("'{text}' is too little: at least {told}")),
@@ -139,36 +140,36 @@ fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
     }
 }
 
-/// With less there is hardly room for what tells which databases there are.
+/// Less memory hardly holds the catalog.
 fn memory(text: &str) -> Result<usize, String> {
     at_least(text, 1 << 20, "1M")
 }
 
-/// The least that a segment of the log has.
+/// The minimum size of a log segment.
 fn checkpoint_every(text: &str) -> Result<usize, String> {
     at_least(text, 64 << 10, "64K")
 }
 
-/// Who may do what with a file.
+/// Mode of a file, as chmod takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mode(u32);
+struct FileMode(u32);
 
-impl fmt::Display for Mode {
+impl fmt::Display for FileMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
+fn mode(text: &str) -> Result<FileMode, String> {
     let digits = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
-    mode.map(Mode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
+    mode.map(FileMode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
 }
 
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("YESQUEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
-    // It would tell of them on standard error, and panic where that fails.
+    // The subscriber would report them on standard error, and panic if that fails.
     let log = log.log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
@@ -176,16 +177,16 @@ fn begin_log(format: LogFormat) {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     begin_log(arguments.log_format);
     process::end_on_panic();
-    // Before anything is begun that must end in order.
+    // Before anything starts that must stop cleanly.
     let mut signals = process::signals()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
         _ => None,
     };
-    let credential = arguments.credential_file.as_ref().map(reach::credential).transpose()?;
+    let credential = arguments.credential_file.as_ref().map(connect::credential).transpose()?;
     let settings = Settings {
         server: ServerId(arguments.server),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
@@ -194,7 +195,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         techniques: techniques(&arguments.without),
         ..Settings::default()
     };
-    let options = Options {
+    let options = LogOptions {
         durability: match arguments.durability {
             DurabilityName::Sync => Durability::Sync,
             DurabilityName::Interval => Durability::Interval(arguments.sync_interval),
@@ -204,18 +205,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let metrics = arguments.metrics.as_ref();
     let metrics = metrics.map(|address| address.listen(arguments.metrics_public)).transpose()?;
-    let reach = yesquel::Reach {
+    let listen = yesquel::ListenOptions {
         addresses: arguments.listen.clone(),
         socket_mode: arguments.socket_mode.0,
         tls,
         credential,
         clients_max: arguments.clients_max as usize,
     };
-    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, reach)?);
+    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, listen)?);
     metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;
     let _trimming = crate::trim::begin(&server)?;
     for address in server.addresses() {
-        // Clients that name no port ask this one.
+        // Clients without a port use this one.
         let is_usual = matches!(address, Address::Tcp { port: DEFAULT_PORT, .. });
         tracing::info!(%address, usual_port = is_usual, "listening");
     }
@@ -235,7 +236,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mode, checkpoint_every, memory, mode, size};
+    use super::{FileMode, checkpoint_every, memory, mode, size};
 
     #[test]
     fn sizes_have_units() {
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn modes_are_octal() {
-        assert_eq!([mode("660"), mode("0600")], [Ok(Mode(0o660)), Ok(Mode(0o600))]);
+        assert_eq!([mode("660"), mode("0600")], [Ok(FileMode(0o660)), Ok(FileMode(0o600))]);
         assert_eq!(mode("0640").map(|mode| mode.to_string()), Ok("0640".to_owned()));
         for wrong in ["", "rw", "+660", "668", "1777"] {
             assert!(mode(wrong).is_err(), "{wrong}");

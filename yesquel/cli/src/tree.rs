@@ -1,6 +1,6 @@
 //! `yesquel tree`: reads, writes and draws the maps of a server.
 
-use crate::{draw, failure::Failure, reach::Reach, show};
+use crate::{connect::ServerArguments, failure::CliError, show, tree_drawing};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::{
@@ -11,91 +11,91 @@ use std::{
 use yesquel::{Database, Map, limits};
 
 /// How bytes are written, for the help.
-const WRITING: &str = "Keys and values are text, given and printed the same way: \\t, \\n, \\r and \\xHH (two \
-    hexadecimal digits) stand for control characters and for bytes that are no UTF-8, \\\\ for a backslash, and \
-    \\x2d for a '-' that would be taken for an option. With --hex all is hexadecimal digits. JSON has strings, and \
-    {\"hex\":\"80\"} in place of a key or value that is no UTF-8; with --hex all its strings are hexadecimal.";
+const WRITING: &str = "Keys and values are text, in input as in output: \\t, \\n, \\r and \\xHH (two hexadecimal digits) \
+    stand for control characters and for bytes that are not UTF-8, \\\\ for a backslash, and \\x2d for a '-' that \
+    would be taken for an option. With --hex all keys and values are hexadecimal digits. JSON has strings, and \
+    {\"hex\":\"80\"} for a key or value that is not UTF-8; with --hex all its strings are hexadecimal.";
 
 #[derive(Debug, Args)]
 #[command(after_help = WRITING)]
-pub(crate) struct Arguments {
+pub(crate) struct TreeArguments {
     #[command(flatten)]
-    reach: Reach,
-    /// The database and the map in it
+    server: ServerArguments,
+    /// Database and map
     #[arg(value_name = "DATABASE/MAP")]
     map: String,
-    /// Keys and values are hexadecimal digits
+    /// Read and print keys and values as hexadecimal digits
     #[arg(long, global = true)]
     hex: bool,
     #[command(subcommand)]
-    command: Command,
+    command: TreeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Print the value under a key
+enum TreeCommand {
+    /// Print the value of a key
     #[command(after_help = WRITING)]
     Get {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// The bytes as they are, without a line's end
+        /// Print the bytes unchanged, without a newline
         #[arg(long)]
         raw: bool,
     },
-    /// Write a value under a key; the map is made if it is not there
+    /// Set the value of a key; creates a missing map
     #[command(after_help = WRITING)]
     Put {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// The value; `-`: what comes on standard input, as it is
+        /// Value, or `-` for the bytes of standard input
         #[arg(allow_negative_numbers = true)]
         value: String,
-        /// Fail if the key is there
+        /// Fail if the key exists
         #[arg(long)]
         new: bool,
     },
     /// Delete a key
     #[command(after_help = WRITING)]
     Delete {
-        /// The key
+        /// Key
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
-    /// Print keys and their values in order
+    /// Print keys and values in order of keys
     #[command(after_help = WRITING)]
     Scan {
-        /// The first key
+        /// First key, inclusive
         #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         from: Option<String>,
-        /// The key to stop before
+        /// Last key, exclusive
         #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         to: Option<String>,
-        /// Only keys that begin so
+        /// Prefix of keys
         #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
         prefix: Option<String>,
-        /// So many at most
+        /// Largest number of keys
         #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
         limit: Option<u64>,
-        /// An object a line: {"key":"...","value":"..."}; what is no UTF-8 as {"hex":"80"}
+        /// Print one object per line: {"key":"...","value":"..."}, with {"hex":"80"} for bytes that are not UTF-8
         #[arg(long)]
         json: bool,
     },
-    /// Draw the tree: its nodes, what keys are theirs, and how often each is asked for
+    /// Draw the tree: its nodes, their key ranges, and how often each is accessed
     Draw {
-        /// As a picture, into this file; `-`: to standard output
+        /// SVG file to write; `-`: standard output
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
 }
 
-impl Arguments {
-    fn bytes(&self, text: &str) -> Result<Vec<u8>, Failure> {
+impl TreeArguments {
+    fn bytes(&self, text: &str) -> Result<Vec<u8>, CliError> {
         if !self.hex {
-            return show::from_text(text).map_err(Failure::Usage);
+            return show::from_text(text).map_err(CliError::Usage);
         }
-        show::from_hex(text).ok_or_else(|| Failure::Usage(format!("'{text}' is not hexadecimal")))
+        show::from_hex(text).ok_or_else(|| CliError::Usage(format!("'{text}' is not hexadecimal")))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -107,23 +107,23 @@ impl Arguments {
     }
 
     /// A map that must be there.
-    fn existing(&self, database: &Database, name: &str) -> Result<Map, Failure> {
-        let absent = || Failure::Absent(format!("there is no map '{name}' in '{}'", database.name()));
+    fn existing(&self, database: &Database, name: &str) -> Result<Map, CliError> {
+        let absent = || CliError::Absent(format!("there is no map '{name}' in '{}'", database.name()));
         database.existing_map(name)?.ok_or_else(absent)
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &TreeArguments) -> Result<(), CliError> {
     let Some((database, name)) = arguments.map.split_once('/') else {
-        return Err(Failure::Usage(format!("'{}' is no DATABASE/MAP", arguments.map)));
+        return Err(CliError::Usage(format!("'{}' is no DATABASE/MAP", arguments.map)));
     };
-    let store = arguments.reach.connect()?;
+    let store = arguments.server.connect()?;
     let database = store.database(database)?;
     match &arguments.command {
-        Command::Get { key, raw } => {
+        TreeCommand::Get { key, raw } => {
             let map = arguments.existing(&database, name)?;
             let found = database.get(map, &arguments.bytes(key)?)?;
-            let value = found.ok_or_else(|| Failure::Absent(format!("there is no key '{key}'")))?;
+            let value = found.ok_or_else(|| CliError::Absent(format!("there is no key '{key}'")))?;
             let mut out = anstream::stdout();
             if *raw {
                 std::io::stdout().write_all(&value)?;
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Put { key, value, new } => {
+        TreeCommand::Put { key, value, new } => {
             let value = match value.as_str() {
                 "-" => {
                     let mut all = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             })?;
             Ok(())
         }
-        Command::Delete { key } => {
+        TreeCommand::Delete { key } => {
             let map = arguments.existing(&database, name)?;
             let bytes = arguments.bytes(key)?;
             let was_there = database.run(|transaction| {
@@ -155,24 +155,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 transaction.delete(map, &bytes)?;
                 Ok(found)
             })?;
-            if was_there { Ok(()) } else { Err(Failure::Absent(format!("there is no key '{key}'"))) }
+            if was_there { Ok(()) } else { Err(CliError::Absent(format!("there is no key '{key}'"))) }
         }
-        Command::Scan { from, to, prefix, limit, json } => {
+        TreeCommand::Scan { from, to, prefix, limit, json } => {
             let map = arguments.existing(&database, name)?;
             let bytes = |text: &Option<String>| text.as_deref().map(|text| arguments.bytes(text)).transpose();
             let range = ScanRange { from: bytes(from)?, to: bytes(to)?, prefix: bytes(prefix)? };
             scan(arguments, &database, map, &range, limit.unwrap_or(u64::MAX), *json)
         }
-        Command::Draw { svg } => {
+        TreeCommand::Draw { svg } => {
             let map = arguments.existing(&database, name)?;
             let nodes = store.nodes(map)?;
             match svg {
-                None => draw::text(&nodes, &mut anstream::stdout()),
+                None => tree_drawing::text(&nodes, &mut anstream::stdout()),
                 Some(path) if path.as_os_str() == "-" => {
-                    Ok(svg::write(std::io::stdout().lock(), &draw::svg(&nodes, &arguments.map)?)?)
+                    Ok(svg::write(std::io::stdout().lock(), &tree_drawing::svg(&nodes, &arguments.map)?)?)
                 }
-                Some(path) => svg::save(path, &draw::svg(&nodes, &arguments.map)?)
-                    .map_err(|error| Failure::File { path: path.into(), error }),
+                Some(path) => svg::save(path, &tree_drawing::svg(&nodes, &arguments.map)?)
+                    .map_err(|error| CliError::File { path: path.into(), error }),
             }
         }
     }
@@ -186,17 +186,17 @@ struct ScanRange {
 }
 
 fn scan(
-    arguments: &Arguments,
+    arguments: &TreeArguments,
     database: &Database,
     map: Map,
     ScanRange { from, to, prefix }: &ScanRange,
     limit: u64,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let low = from.as_ref().or(prefix.as_ref()).map_or(Bound::Unbounded, Bound::Included);
     let high = to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {
-        return Err(Failure::Usage("--from is above --to".to_owned()));
+        return Err(CliError::Usage("--from is above --to".to_owned()));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut transaction = database.begin();

@@ -31,7 +31,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_sqlite::Place;
+use yesquel_sqlite::DatabaseLocation;
 
 /// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -106,7 +106,7 @@ impl YesquelSql {
     }
 
     fn is_embedded(&self) -> bool {
-        !matches!(self.settings.address.place, Place::Server(_))
+        !matches!(self.settings.address.location, DatabaseLocation::Server(_))
     }
 
     fn lock(&self) -> MutexGuard<'_, PreparedStore> {
@@ -167,15 +167,15 @@ impl YesquelSql {
 
     /// Returns why a run has no database, as far as can be told without creating it.
     fn nothing(&self) -> Option<StoreError> {
-        match &self.settings.address.place {
-            Place::Memory | Place::SharedMemory => Some(self.error(
+        match &self.settings.address.location {
+            DatabaseLocation::Memory | DatabaseLocation::SharedMemory => Some(self.error(
                 "this database is gone when Serval ends, so load and run must be one command, unless yesquel.address \
                  says where records stay",
             )),
-            Place::Folder(path) if is_empty(path) => {
+            DatabaseLocation::Folder(path) if is_empty(path) => {
                 Some(self.error(format!("there is nothing: {}", load_first())))
             }
-            Place::Folder(_) | Place::Server(_) => None,
+            DatabaseLocation::Folder(_) | DatabaseLocation::Server(_) => None,
         }
     }
 }
@@ -231,7 +231,7 @@ impl Store for YesquelSql {
             ("version".to_owned(), format!("{}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())),
             ("address".to_owned(), address.to_string()),
         ];
-        if let Place::Folder(path) = &address.place {
+        if let DatabaseLocation::Folder(path) = &address.location {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             all.push(("path".to_owned(), path.display().to_string()));
             all.push(("durability".to_owned(), address.durability.to_string()));
@@ -253,7 +253,8 @@ impl Store for YesquelSql {
 
     fn finish(&self) -> Result<(), StoreError> {
         // A database in memory must survive until the run after the load.
-        if matches!(self.settings.address.place, Place::Folder(_) | Place::Server(_)) {
+        if matches!(self.settings.address.location, DatabaseLocation::Folder(_) | DatabaseLocation::Server(_))
+        {
             let keeper = self.lock().keeper.take();
             if let Some(Err((_, error))) = keeper.map(Connection::close) {
                 return Err(self.refused(&error));

@@ -1,6 +1,6 @@
-//! Statements of any bytes, as a script may have them.
+//! Statements with arbitrary bytes, as a script may contain them.
 
-/// Whether there is nothing but spaces and comments that are at an end.
+/// Returns whether a text consists of spaces and closed comments.
 pub(super) fn is_blank(text: &[u8]) -> bool {
     let mut rest = text;
     loop {
@@ -25,12 +25,12 @@ fn end_of_comment(text: &[u8]) -> Option<usize> {
     text[2..].windows(2).position(|two| two == b"*/").map(|at| at + 4)
 }
 
-/// How long the quoted thing is that a text begins with, its quotes included.
+/// Returns the length of the quoted token at the start of a text, with its quotes.
 fn quoted(text: &[u8], close: u8) -> usize {
     let mut at = 1;
     while at < text.len() {
         if text[at] == close {
-            // Twice is once, and no end.
+            // A doubled quote does not end it.
             if close != b']' && text.get(at + 1) == Some(&close) {
                 at += 1;
             } else {
@@ -42,14 +42,14 @@ fn quoted(text: &[u8], close: u8) -> usize {
     text.len()
 }
 
-/// The statement as SQLite takes it here, in UTF-8: a literal that is not becomes
-/// the value of its bytes. SQLite's own shell hands them on as they are.
-pub(super) fn lawful(text: Vec<u8>) -> String {
+/// Converts a statement to UTF-8: a literal that is not UTF-8 becomes a blob cast to text. SQLite's
+/// own shell passes such bytes on.
+pub(super) fn to_utf8(text: Vec<u8>) -> String {
     let text = match String::from_utf8(text) {
         Ok(text) => return text,
         Err(error) => error.into_bytes(),
     };
-    let (mut lawful, mut rest) = (String::with_capacity(text.len() * 2), &text[..]);
+    let (mut out, mut rest) = (String::with_capacity(text.len() * 2), &text[..]);
     while let Some(first) = rest.first() {
         let length = match (first, rest.get(1)) {
             (b'\'' | b'"' | b'`', _) => quoted(rest, *first),
@@ -61,26 +61,26 @@ pub(super) fn lawful(text: Vec<u8>) -> String {
         let (token, behind) = rest.split_at(length);
         rest = behind;
         match (std::str::from_utf8(token), token) {
-            (Ok(token), _) => lawful.push_str(token),
-            (Err(_), [b'\'', inner @ .., b'\'']) => push_text(&mut lawful, inner),
-            (Err(_), _) => lawful.push_str(&String::from_utf8_lossy(token)),
+            (Ok(token), _) => out.push_str(token),
+            (Err(_), [b'\'', inner @ .., b'\'']) => push_text(&mut out, inner),
+            (Err(_), _) => out.push_str(&String::from_utf8_lossy(token)),
         }
     }
-    lawful
+    out
 }
 
-/// The text that stands between quotes.
-fn push_text(lawful: &mut String, inner: &[u8]) {
+/// Appends a string literal.
+fn push_text(out: &mut String, inner: &[u8]) {
     use std::fmt::Write as _;
-    lawful.push_str("CAST(X'");
+    out.push_str("CAST(X'");
     let mut bytes = inner.iter();
     while let Some(byte) = bytes.next() {
-        let _ = write!(lawful, "{byte:02X}");
+        let _ = write!(out, "{byte:02X}");
         if *byte == b'\'' {
             bytes.next();
         }
     }
-    lawful.push_str("' AS TEXT)");
+    out.push_str("' AS TEXT)");
 }
 
 #[cfg(test)]
@@ -89,17 +89,17 @@ mod tests {
 
     #[test]
     fn text_that_is_no_utf_8_keeps_its_bytes() {
-        let lawful = |text: &[u8]| lawful(text.to_vec());
-        assert_eq!(lawful("SELECT 'ä''b'; -- é".as_bytes()), "SELECT 'ä''b'; -- é");
+        let to_utf8 = |text: &[u8]| to_utf8(text.to_vec());
+        assert_eq!(to_utf8("SELECT 'ä''b'; -- é".as_bytes()), "SELECT 'ä''b'; -- é");
         assert_eq!(
-            lawful(b"INSERT INTO \"a'\" VALUES('caf\xe9', 'it''s \xff', 'b', 1-2/3);"),
+            to_utf8(b"INSERT INTO \"a'\" VALUES('caf\xe9', 'it''s \xff', 'b', 1-2/3);"),
             "INSERT INTO \"a'\" VALUES(CAST(X'636166E9' AS TEXT), CAST(X'6974277320FF' AS TEXT), 'b', 1-2/3);"
         );
         assert_eq!(
-            lawful(b"SELECT 1 -- it's \xe9\n, '\xe9'"),
+            to_utf8(b"SELECT 1 -- it's \xe9\n, '\xe9'"),
             "SELECT 1 -- it's \u{fffd}\n, CAST(X'E9' AS TEXT)"
         );
-        assert_eq!(lawful(b"/* ' \xe9 */ [a'\xe9] '\xe9"), "/* ' \u{fffd} */ [a'\u{fffd}] '\u{fffd}");
+        assert_eq!(to_utf8(b"/* ' \xe9 */ [a'\xe9] '\xe9"), "/* ' \u{fffd} */ [a'\u{fffd}] '\u{fffd}");
     }
 
     #[test]

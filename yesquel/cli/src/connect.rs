@@ -1,44 +1,44 @@
-//! How a server is reached.
+//! Connection to a server, as commands name it.
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 use clap::Args;
 use std::{fs, path::PathBuf, time::Duration};
 use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
-pub(crate) struct Reach {
-    /// The server: host:port, host, or the path of a Unix socket, which has a `/` (./s1.sock)
+pub(crate) struct ServerArguments {
+    /// Server: host:port, host (port 7411), or the path of a Unix socket, with a `/` (./s1.sock)
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
-    options: ReachOptions,
+    options: ConnectOptions,
 }
 
 #[derive(Debug, Args)]
-struct ReachOptions {
-    /// Encrypt, and trust servers whose certificate browsers trust
+struct ConnectOptions {
+    /// Encrypt, and trust the certificates that browsers trust
     #[arg(long, global = true)]
     tls: bool,
-    /// Encrypt, and trust servers that were signed by a certificate of this file (PEM)
+    /// Encrypt, and trust certificates signed by one in this PEM file
     #[arg(long, value_name = "FILE", global = true)]
     tls_ca: Option<PathBuf>,
-    /// The file with the server's credential
+    /// File whose first line is the server's credential
     #[arg(long, value_name = "FILE", global = true, env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// Seconds that a connection may take in all, a day at most
+    /// Timeout for a connection, seconds, at most a day
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds,
         allow_negative_numbers = true, global = true)]
     connect_timeout: Duration,
 }
 
-/// Seconds, not none and not for ever.
+/// Parses a positive number of seconds, a day at most.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     const MOST: f64 = 86_400.0;
     match text.parse::<f64>() {
         Err(_) => Err("it is no number of seconds".to_owned()),
         Ok(seconds) if seconds > MOST => Err(format!("it is more than {MOST} seconds, a day")),
-        // What is no number is not above zero either.
+        // NaN is not above zero either.
         Ok(seconds) => Duration::try_from_secs_f64(seconds)
             .ok()
             .filter(|time| !time.is_zero())
@@ -46,16 +46,16 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The credential in a file: its first line.
-pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, Failure> {
-    let read = fs::read(path).map_err(|error| Failure::File { path: path.clone(), error })?;
+/// Reads the credential of a file: its first line.
+pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
+    let read = fs::read(path).map_err(|error| CliError::File { path: path.clone(), error })?;
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
-        return Err(Failure::Usage(format!("{}: the credential, its first line, is empty", path.display())));
+        return Err(CliError::Usage(format!("{}: the credential, its first line, is empty", path.display())));
     }
     if line.len() > CREDENTIAL_BYTES_MAX {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "{}: the credential, its first line, has {} bytes; the limit is {CREDENTIAL_BYTES_MAX}",
             path.display(),
             line.len()
@@ -64,9 +64,9 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, Failure> {
     Ok(line.into())
 }
 
-impl Reach {
-    pub(crate) fn connect(&self) -> Result<Store, Failure> {
-        let ReachOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+impl ServerArguments {
+    pub(crate) fn connect(&self) -> Result<Store, CliError> {
+        let ConnectOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
         let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
         let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
         let connect_timeout = *connect_timeout;

@@ -29,7 +29,7 @@ impl Place {
     /// A client, whose transactions send whatever they may.
     fn client(&self) -> Store {
         let store = Store::of_host(Arc::clone(&self.host));
-        store.set_ahead_bytes(1);
+        store.set_bulk_load_bytes(1);
         store
     }
 

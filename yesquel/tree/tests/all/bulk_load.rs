@@ -16,7 +16,9 @@ use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
 use yesquel_transport::block_on;
-use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
+use yesquel_tree::{
+    LoadRegistration, Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad,
+};
 
 const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 60;
@@ -118,7 +120,7 @@ struct Run<'a> {
     server: EmbeddedServer,
     others: &'a Trees<EmbeddedServer>,
     list: Tree,
-    txn: Transaction<'a, EmbeddedServer>,
+    txn: TreeTransaction<'a, EmbeddedServer>,
     world: World,
     savepoints: Vec<(Savepoint, World)>,
     /// Of the tree that was there before, what others have written; the
@@ -146,9 +148,10 @@ impl Run<'_> {
         self.server.tick();
         match *step {
             Step::Create => {
-                let tree = block_on(self.others.fresh(SERVER)).unwrap();
+                let tree = block_on(self.others.new_tree(SERVER)).unwrap();
                 let key = tree.root().to_bits().to_be_bytes();
-                self.txn.create_tree_ahead(tree, UnderWay { list: self.list, key: key[..].into() });
+                self.txn
+                    .create_bulk_loaded_tree(tree, LoadRegistration { list: self.list, key: key[..].into() });
                 self.world.push((tree, Some(State::new())));
             }
             Step::Get(tree, number) => {
@@ -171,7 +174,7 @@ impl Run<'_> {
                 let is_there = state.contains_key(&key(number));
                 // Who has sent keys looks before he inserts one among them; and in a
                 // tree that others have the commit looks.
-                if which == 0 || (is_there && self.txn.may_have_sent(tree, &key(number))) {
+                if which == 0 || (is_there && self.txn.may_be_flushed(tree, &key(number))) {
                     return;
                 }
                 let done = self.txn.insert(tree, &key(number), &[value]);
@@ -214,8 +217,8 @@ impl Run<'_> {
                 }
             }
             Step::Send => {
-                if self.txn.is_much() {
-                    block_on(self.txn.send_ahead()).unwrap();
+                if self.txn.should_flush() {
+                    block_on(self.txn.flush_bulk_loads()).unwrap();
                 }
             }
             Step::Split => split(&self.server, self.others),
@@ -307,7 +310,7 @@ fn run(steps: &[Step]) {
     let server = server();
     let (others, own) = (trees(&server, 1), trees(&server, 2));
     // So little that nearly all is sent, and in parts.
-    own.set_ahead_bytes(150);
+    own.set_bulk_load_bytes(150);
     let (list, before) = (block_on(others.create(SERVER)).unwrap(), block_on(others.create(SERVER)).unwrap());
     let mut first = others.begin();
     let state: State = (0..KEYS).step_by(3).map(|number| (key(number), vec![number as u8])).collect();
@@ -330,7 +333,7 @@ fn run(steps: &[Step]) {
 
     let Run { mut txn, world, others_wrote, .. } = run;
     SENT.fetch_add(all_of(&server, list).unwrap().len() as u64, Relaxed);
-    block_on(txn.send_rest()).unwrap();
+    block_on(txn.finish_bulk_loads()).unwrap();
     let outcome = block_on(txn.try_commit());
     let is_committed = outcome.is_ok();
     match outcome {
@@ -339,7 +342,7 @@ fn run(steps: &[Step]) {
         Err(error) => panic!("{error}"),
     }
     LOST.fetch_add(u64::from(!is_committed), Relaxed);
-    block_on(txn.settle(is_committed)).unwrap();
+    block_on(txn.settle_bulk_loads(is_committed)).unwrap();
     split(&server, &others);
     for (tree, state) in world.iter().skip(1) {
         match (state, is_committed) {
@@ -364,16 +367,16 @@ fn every_seed_agrees_with_the_reference() {
 }
 
 /// A transaction that has filled a tree ahead.
-fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (Transaction<'a, EmbeddedServer>, Tree) {
-    trees.set_ahead_bytes(1);
+fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (TreeTransaction<'a, EmbeddedServer>, Tree) {
+    trees.set_bulk_load_bytes(1);
     let mut txn = trees.begin();
     block_on(txn.get(list, b"")).unwrap();
-    let tree = block_on(trees.fresh(SERVER)).unwrap();
-    txn.create_tree_ahead(tree, UnderWay { list, key: b"t"[..].into() });
+    let tree = block_on(trees.new_tree(SERVER)).unwrap();
+    txn.create_bulk_loaded_tree(tree, LoadRegistration { list, key: b"t"[..].into() });
     txn.put(tree, b"a", b"1").unwrap();
-    assert!(txn.is_much() && txn.is_first());
-    block_on(txn.send_ahead()).unwrap();
-    assert!(!txn.is_much() && !txn.is_first());
+    assert!(txn.should_flush() && txn.has_flushed_nothing());
+    block_on(txn.flush_bulk_loads()).unwrap();
+    assert!(!txn.should_flush() && !txn.has_flushed_nothing());
     (txn, tree)
 }
 
@@ -393,14 +396,14 @@ fn who_finds_an_entry_knows_whether_its_transaction_can_still_commit() {
     };
     wait();
     let entry = block_on(other.begin().get(list, b"t")).unwrap().unwrap();
-    let entry = UnderWayEntry::decode(&entry).unwrap();
+    let entry = UnfinishedLoad::decode(&entry).unwrap();
     assert_eq!((entry.tree, Some(entry.snapshot)), (tree, txn.snapshot()));
-    assert!(block_on(other.is_kept(list, entry.snapshot)).unwrap());
-    assert_eq!(UnderWayEntry::decode(b"short"), None);
+    assert!(block_on(other.is_snapshot_readable(list, entry.snapshot)).unwrap());
+    assert_eq!(UnfinishedLoad::decode(b"short"), None);
     // It ends as that of a client that dies.
     drop(txn);
     wait();
-    assert!(!block_on(other.is_kept(list, entry.snapshot)).unwrap());
+    assert!(!block_on(other.is_snapshot_readable(list, entry.snapshot)).unwrap());
 }
 
 #[test]
@@ -415,9 +418,9 @@ fn what_may_or_may_not_have_arrived_is_not_committed() {
     block_on(other.commit()).unwrap();
     txn.put(tree, b"b", b"2").unwrap();
     let gone = Err(TreeError::NoTree(tree.root().tree));
-    assert_eq!(block_on(txn.send_ahead()), gone);
+    assert_eq!(block_on(txn.flush_bulk_loads()), gone);
     assert_eq!(block_on(txn.try_commit()).map(drop), gone);
-    assert_eq!(block_on(txn.send_rest()), gone);
+    assert_eq!(block_on(txn.finish_bulk_loads()), gone);
     // All else of it is gone with a rollback.
     txn.rollback_all();
     assert_eq!(block_on(txn.try_commit()).map(drop), Ok(()));
@@ -443,11 +446,11 @@ fn what_is_looked_for_again_and_again_waits() {
     let server = server();
     let own = trees(&server, 1);
     let list = block_on(own.create(SERVER)).unwrap();
-    own.set_ahead_bytes(10_000);
+    own.set_bulk_load_bytes(10_000);
     let mut txn = own.begin();
     let [looked_for, written] = [0, 1].map(|at| {
-        let tree = block_on(own.fresh(SERVER)).unwrap();
-        txn.create_tree_ahead(tree, UnderWay { list, key: [at][..].into() });
+        let tree = block_on(own.new_tree(SERVER)).unwrap();
+        txn.create_bulk_loaded_tree(tree, LoadRegistration { list, key: [at][..].into() });
         tree
     });
     for number in 0..1_000_u32 {
@@ -456,8 +459,8 @@ fn what_is_looked_for_again_and_again_waits() {
         assert_eq!(block_on(txn.get(looked_for, &key)), Ok(None));
         txn.put(looked_for, &key, b"").unwrap();
         txn.put(written, &key, b"").unwrap();
-        if txn.is_much() {
-            block_on(txn.send_ahead()).unwrap();
+        if txn.should_flush() {
+            block_on(txn.flush_bulk_loads()).unwrap();
         }
     }
     let is_at_server = |tree| all_of(&server, tree).is_ok();

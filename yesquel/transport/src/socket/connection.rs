@@ -1,16 +1,16 @@
-//! One connection that threads share, in two roles: whoever sends takes
-//! along what the others have to say, and whoever receives hands out what has
-//! come for them. Neither waits for the other.
+//! A connection that threads share, with two roles: the sender also sends the other threads'
+//! requests, and the receiver hands out the replies of the other threads. Neither waits for the
+//! other.
 
 use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
-    failure::Step,
-    slots::{Delivered, Slots},
+    connect_error::ConnectStep,
+    reply_slots::{Delivered, ReplySlots},
 };
 use crate::{
-    Cause, HeartbeatSource,
-    wait::{self, LOOK_EVERY},
+    HeartbeatSource, LossCause,
+    wait::{self, CHECK_EVERY},
 };
 use std::{
     future::Future,
@@ -31,23 +31,23 @@ use yesquel_wire::{
     greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
 
-/// How old what the server knows of its client may be when something is sent.
-/// Well below the time for which a server keeps a snapshot that it has given.
-const NEWS_EVERY: Duration = Duration::from_millis(200);
+/// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
+/// servers.
+const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
 
-/// Requests under way on a lane.
+/// Requests in flight on a lane.
 const LANE_REQUESTS_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Sending {
     outbox: Outbox,
-    /// Somebody has the role.
+    /// Whether a thread has the role.
     is_taken: bool,
-    /// Encryption has something to say.
+    /// Whether encryption itself must send something.
     flush: bool,
-    /// A buffer that was sent, for the next time.
+    /// A sent buffer, for reuse.
     spare: Vec<u8>,
-    /// The rest of one whose sender has given up: it goes before all others.
+    /// The unsent rest of a buffer whose sender has cancelled; it is sent first.
     rest: Vec<u8>,
     heartbeat: ClientHeartbeat,
     news_at: Option<Instant>,
@@ -57,99 +57,99 @@ struct Sending {
 struct Receiving {
     inbox: Inbox,
     wakers: Vec<Waker>,
-    /// Since when nothing has come, although it was waited for, if that is long.
+    /// Since when nothing has come although a reply is due, if that is long.
     quiet: Option<Instant>,
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     channel: Channel,
     pub(super) server: ServerId,
-    /// What the server's clock said.
+    /// The server's clock at the greeting.
     pub(super) now: Timestamp,
-    slots: Slots,
+    slots: ReplySlots,
     sending: Mutex<Sending>,
-    /// Whoever holds it has the role.
+    /// The receiver holds the lock.
     receiving: Mutex<Receiving>,
-    /// Threads that were woken with a reply and will probably ask again.
+    /// Threads that were woken with a reply and will probably send the next request.
     expected: AtomicU32,
-    /// Requests whose replies nobody has taken yet.
+    /// Requests whose replies were not taken yet.
     under_way: AtomicU32,
-    /// The end of something sent waits for whoever sends next.
+    /// The rest of a buffer waits for the next sender.
     is_cut: AtomicBool,
-    /// Why nothing more will come.
-    dead: OnceLock<Dead>,
+    /// Why the connection is closed.
+    lost: OnceLock<LostConnection>,
     timeout: Duration,
 }
 
-/// Why a request could not be asked, or has no reply.
+/// Why a request was not sent, or has no reply.
 #[derive(Debug, Clone)]
-pub(super) struct Dead {
-    pub(super) cause: Cause,
+pub(super) struct LostConnection {
+    pub(super) cause: LossCause,
     pub(super) why: String,
 }
 
-impl Dead {
-    pub(super) fn other(why: impl Into<String>) -> Dead {
-        Dead { cause: Cause::Other, why: why.into() }
+impl LostConnection {
+    pub(super) fn other(why: impl Into<String>) -> LostConnection {
+        LostConnection { cause: LossCause::Other, why: why.into() }
     }
 
-    pub(super) fn given_up() -> Dead {
-        Dead { cause: Cause::GivenUp, why: String::new() }
+    pub(super) fn cancelled() -> LostConnection {
+        LostConnection { cause: LossCause::Cancelled, why: String::new() }
     }
 
-    /// The system ends it.
-    fn of(error: &io::Error) -> Dead {
-        Dead { cause: Cause::Ended, why: error.to_string() }
+    /// From an error of the operating system.
+    fn of(error: &io::Error) -> LostConnection {
+        LostConnection { cause: LossCause::Disconnected, why: error.to_string() }
     }
 }
 
-/// A request under way. Whoever polls it may have to receive for all.
+/// A request in flight. Polling it may receive for all threads.
 pub(super) struct Call {
-    line: Arc<Line>,
+    connection: Arc<Connection>,
     slot: u32,
-    is_over: bool,
+    is_cancelled: bool,
 }
 
 impl Future for Call {
-    type Output = Result<Vec<u8>, Dead>;
+    type Output = Result<Vec<u8>, LostConnection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let reply = self.line.poll(self.slot, context.waker());
-        self.is_over |= matches!(reply, Poll::Ready(Ok(_)));
+        let reply = self.connection.poll(self.slot, context.waker());
+        self.is_cancelled |= matches!(reply, Poll::Ready(Ok(_)));
         reply
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.line.under_way.fetch_sub(1, Relaxed);
-        if !self.is_over {
-            self.line.slots.abandon(self.slot);
-            // It may have been the one who was to receive.
-            self.line.pass_on();
-            self.line.rest();
+        self.connection.under_way.fetch_sub(1, Relaxed);
+        if !self.is_cancelled {
+            self.connection.slots.abandon(self.slot);
+            // This thread may have been the next receiver.
+            self.connection.pass_on();
+            self.connection.rest();
         }
     }
 }
 
-impl Line {
+impl Connection {
     pub(super) fn connect(
         address: &Address,
         client: u64,
         options: &SocketOptions,
-    ) -> Result<Line, ConnectError> {
+    ) -> Result<Connection, ConnectError> {
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
         }
         let is_lane = client & LANE != 0;
-        let failed = |error| ConnectError::at(address, options, Step::Greet, error);
-        // More than a day is no limit.
+        let failed = |error| ConnectError::at(address, options, ConnectStep::Greet, error);
+        // More than a day counts as a day.
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
         let channel = Channel::connect(address, options, until)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
-        // A server that takes nobody more may have closed it, and said why.
+        // A server at its limit may have closed the connection and told why.
         let mut sent = channel.send_until(&hello.encode(), until).err();
         let mut inbox = Inbox::default();
         let welcome = loop {
@@ -166,20 +166,20 @@ impl Line {
             Welcome::Served { server, now, requests_max, .. } => (server, now, requests_max),
             Welcome::Refused(denial) => return Err(denied(denial)),
         };
-        channel.timeout(options.timeout.min(LOOK_EVERY)).map_err(failed)?;
-        Ok(Line {
+        channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
+        Ok(Connection {
             channel,
             server,
             now,
-            // What a server allows is its affair, but not without bound; a lane has
-            // few at a time, and those that nobody waits for any more.
-            slots: Slots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
+            // The server's limit is respected up to a bound; a lane has few requests, and those
+            // that were cancelled.
+            slots: ReplySlots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
             sending: Mutex::default(),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
             is_cut: AtomicBool::new(false),
-            dead: OnceLock::new(),
+            lost: OnceLock::new(),
             timeout: options.timeout,
         })
     }
@@ -188,36 +188,35 @@ impl Line {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.dead.get().is_some()
+    pub(super) fn is_closed(&self) -> bool {
+        self.lost.get().is_some()
     }
 
-    /// How many wait for replies.
+    /// Number of requests that wait for replies.
     pub(super) fn under_way(&self) -> u32 {
         self.under_way.load(Relaxed)
     }
 
-    /// Whether the end of something sent may be missing, because its sender has
-    /// given up.
+    /// Whether the end of a request may be missing, because its sender has cancelled.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Relaxed)
     }
 
-    /// Ends the connection: all who wait are told.
-    pub(super) fn die(&self, why: Dead) {
-        // The first reason is the one.
-        let _ = self.dead.set(why);
+    /// Closes the connection and fails all requests.
+    pub(super) fn close_with(&self, why: LostConnection) {
+        // The first reason counts.
+        let _ = self.lost.set(why);
         self.channel.close();
         self.slots.all_waiting().into_iter().for_each(Waker::wake);
     }
 
-    /// Sends a request; the future brings its reply.
+    /// Sends a request; the future returns its reply.
     pub(super) fn call(
-        self: &Arc<Line>,
+        self: &Arc<Connection>,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
-    ) -> Result<Call, Dead> {
-        let full = || Dead::other("as many requests are under way as a connection may have");
+    ) -> Result<Call, LostConnection> {
+        let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
         let mut sending = self.lock();
@@ -230,44 +229,44 @@ impl Line {
         if !sending.is_taken {
             sending.is_taken = true;
             if expected > 1 {
-                // Others have got their replies with this one: their next
-                // requests may come along.
+                // Other threads have got their replies at the same time: their next requests can go
+                // along.
                 drop(sending);
                 thread::yield_now();
                 sending = self.lock();
             }
             self.send_all(sending, heartbeats);
         }
-        Ok(Call { line: Arc::clone(self), slot, is_over: false })
+        Ok(Call { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
-    /// The reply, if it has come; receives, if nobody else does.
-    fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, Dead>> {
-        // Of this request, whatever comes of it: the next one begins anew.
+    /// Returns the reply if it has come; otherwise receives, unless another thread does.
+    fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, LostConnection>> {
+        // Taken in any case: a cancellation concerns this call only.
         let is_to_end = wait::take_cancelled();
         loop {
             if let Some(reply) = self.slots.take(slot, waker) {
                 return Poll::Ready(Ok(reply));
             }
-            if let Some(why) = self.dead.get() {
+            if let Some(why) = self.lost.get() {
                 return Poll::Ready(Err(why.clone()));
             }
             let role = match self.receiving.try_lock() {
                 Ok(role) => role,
                 Err(TryLockError::Poisoned(role)) => role.into_inner(),
                 Err(TryLockError::WouldBlock) if is_to_end => {
-                    return Poll::Ready(Err(Dead::given_up()));
+                    return Poll::Ready(Err(LostConnection::cancelled()));
                 }
                 Err(TryLockError::WouldBlock) => return Poll::Pending,
             };
-            // Not in the role: whoever is asked may ask servers himself.
-            if !self.receive(role, slot) && wait::gives_up() {
-                return Poll::Ready(Err(Dead::given_up()));
+            // Outside of the role: the check may call servers itself.
+            if !self.receive(role, slot) && wait::check_cancelled() {
+                return Poll::Ready(Err(LostConnection::cancelled()));
             }
         }
     }
 
-    /// In the sending role: sends until nothing waits.
+    /// As the sender: sends until nothing is queued.
     fn send_all<'a>(
         &'a self,
         mut sending: MutexGuard<'a, Sending>,
@@ -296,14 +295,14 @@ impl Line {
             let left = match self.channel.sealed(&buffer) {
                 Ok(sealed) => self.send_sealed(&sealed),
                 Err(error) => {
-                    self.die(Dead::of(&error));
+                    self.close_with(LostConnection::of(&error));
                     None
                 }
             };
             buffer.clear();
             sending = self.lock();
             if let Some(left) = left {
-                // Whoever has the role next goes on with it.
+                // The next sender goes on with it.
                 sending.rest = left;
                 break;
             }
@@ -312,82 +311,85 @@ impl Line {
         sending.is_taken = false;
     }
 
-    /// Sends what was sealed. What is left of it, if the thread gives up because
-    /// the server takes nothing.
+    /// Sends sealed bytes. Returns the rest if the thread is cancelled because the server takes
+    /// nothing.
     fn send_sealed(&self, mut sealed: &[u8]) -> Option<Vec<u8>> {
         let mut quiet = None;
-        while !sealed.is_empty() && !self.is_dead() {
+        while !sealed.is_empty() && !self.is_closed() {
             match self.channel.send_some(sealed) {
-                Ok(0) => self.die(Dead::of(&io::ErrorKind::WriteZero.into())),
+                Ok(0) => self.close_with(LostConnection::of(&io::ErrorKind::WriteZero.into())),
                 Ok(count) => {
                     sealed = sealed.get(count..).unwrap_or_default();
                     quiet = None;
                 }
                 Err(error) if is_late(&error) => {
                     if self.is_quiet(&mut quiet) {
-                        self.die(self.silent());
-                    } else if wait::gives_up() {
+                        self.close_with(self.silent());
+                    } else if wait::check_cancelled() {
                         self.is_cut.store(true, Relaxed);
                         return Some(sealed.to_vec());
                     }
                 }
-                Err(error) => self.die(Dead::of(&error)),
+                Err(error) => self.close_with(LostConnection::of(&error)),
             }
         }
         None
     }
 
-    /// The socket's timeout is over: whether the server has had its time.
+    /// After the socket's timeout: whether the server's time is up.
     fn is_quiet(&self, quiet: &mut Option<Instant>) -> bool {
         let now = Instant::now();
-        let look = self.timeout.min(LOOK_EVERY);
+        let look = self.timeout.min(CHECK_EVERY);
         let since = *quiet.get_or_insert_with(|| now.checked_sub(look).unwrap_or(now));
         now.duration_since(since) >= self.timeout
     }
 
-    fn silent(&self) -> Dead {
-        Dead::other(format!("no answer for {} s", self.timeout.as_secs_f32()))
+    fn silent(&self) -> LostConnection {
+        LostConnection::other(format!("no answer for {} s", self.timeout.as_secs_f32()))
     }
 
-    /// Tells the server what it must know, if that has changed, although
-    /// nothing else is to be said.
+    /// Sends the heartbeat if it has changed, although no request is to be sent.
     pub(super) fn report(&self, heartbeats: &Arc<dyn HeartbeatSource>) {
         let mut sending = self.lock();
-        if !sending.is_taken && !self.is_dead() {
+        if !sending.is_taken && !self.is_closed() {
             sending.is_taken = true;
             self.send_all(sending, Some(heartbeats));
         }
     }
 
-    /// In the receiving role: hands out what comes until one's own reply has, or
-    /// nothing has come for a while, and then it is false.
+    /// As the receiver: hands out replies until the own one has come. Returns false if nothing came
+    /// for a while.
     fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) -> bool {
         let Receiving { inbox, wakers, quiet } = &mut *role;
-        while !self.slots.is_done(own) && !self.is_dead() {
+        while !self.slots.is_done(own) && !self.is_closed() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
                 Err(error) if is_late(&error) && !self.is_quiet(quiet) => return false,
                 Err(error) => {
-                    self.die(if is_late(&error) { self.silent() } else { Dead::of(&error) });
+                    self.close_with(if is_late(&error) { self.silent() } else { LostConnection::of(&error) });
                     break;
                 }
             }
             *quiet = None;
-            let mut unasked = false;
+            let mut unexpected = false;
             let taken = inbox.take(|number, reply| {
                 let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
-                match slot.map_or(Delivered::Unasked, |slot| self.slots.deliver(slot, reply)) {
-                    Delivered::To(waker) if slot != Some(own) => wakers.extend(waker),
-                    Delivered::To(_) | Delivered::Nobody => {}
-                    Delivered::Unasked => unasked = true,
+                match slot.map_or(Delivered::Unexpected, |slot| self.slots.deliver(slot, reply)) {
+                    Delivered::Stored(waker) if slot != Some(own) => wakers.extend(waker),
+                    Delivered::Stored(_) | Delivered::Unwanted => {}
+                    Delivered::Unexpected => unexpected = true,
                 }
             });
             match taken {
                 Err(error) => {
-                    self.die(Dead::other(format!("the server does not follow the protocol: {error}")));
+                    self.close_with(LostConnection::other(format!(
+                        "the server does not follow the protocol: {error}"
+                    )));
                 }
-                Ok(()) if unasked => self.die(Dead::other("the server answers what was not asked")),
+                Ok(()) if unexpected => {
+                    self.close_with(LostConnection::other("the server answers what was not asked"))
+                }
                 Ok(()) => {}
             }
             self.expected.store(wakers.len() as u32 + 1, Relaxed);
@@ -398,7 +400,7 @@ impl Line {
         true
     }
 
-    /// If nobody waits any more, the server's silence is none.
+    /// While no thread waits, the server's silence does not count.
     fn rest(&self) {
         if self.slots.any_waiting().is_none()
             && let Ok(mut role) = self.receiving.try_lock()
@@ -407,7 +409,7 @@ impl Line {
         }
     }
 
-    /// Wakes somebody who waits, to receive, if nobody does.
+    /// Wakes a waiting thread to receive, if no thread does.
     fn pass_on(&self) {
         if let Some(waker) = self.slots.any_waiting()
             && !matches!(self.receiving.try_lock(), Err(TryLockError::WouldBlock))
@@ -416,25 +418,23 @@ impl Line {
         }
     }
 
-    /// Has what encryption itself wants to say sent, by whoever sends.
+    /// Sends what encryption itself must send, through the sender.
     fn flush(&self) {
         let mut sending = self.lock();
         sending.flush = true;
         if !sending.is_taken {
             sending.is_taken = true;
-            // In the role of who receives: whoever would be asked might himself ask
-            // servers, and wait for this one.
-            wait::unasked(|| self.send_all(sending, None));
+            // As the receiver: a cancel check might call servers itself, and wait for this thread.
+            wait::without_cancellation(|| self.send_all(sending, None));
         }
     }
 }
 
 impl Sending {
-    /// Adds what the server must know, if it has changed and some time has
-    /// passed.
+    /// Adds the heartbeat if it has changed and some time has passed.
     fn report(&mut self, heartbeats: &dyn HeartbeatSource) {
         let now = Instant::now();
-        if self.news_at.is_some_and(|at| now.duration_since(at) < NEWS_EVERY) {
+        if self.news_at.is_some_and(|at| now.duration_since(at) < HEARTBEAT_EVERY) {
             return;
         }
         self.news_at = Some(now);

@@ -1,8 +1,8 @@
-//! What a log that ended in order says of its end, so that a tail that went
-//! missing afterwards is missed.
+//! The marker of a clean shutdown: it states where the log ended, so that a tail that is lost
+//! afterwards is noticed.
 //!
-//! It is never taken back: records that were on disk once must be there ever
-//! after, however the log goes on.
+//! It is never removed: records that were durable once must exist ever after, however the log goes
+//! on.
 
 use crate::{
     LogError,
@@ -11,25 +11,24 @@ use crate::{
 };
 
 const MAGIC: &[u8; 8] = b"YQLEND01";
-/// The file.
+/// The file's name.
 pub(crate) const NAME: &str = "ended";
-/// What it is called until it is whole.
+/// Its name until it is complete.
 const UNFINISHED: &str = "ended-unfinished";
 
-/// Writes down, durably, that all records up to this one are on disk.
+/// Records durably that all records up to this one are durable.
 pub(crate) fn write<D: Disk>(disk: &D, lsn: u64) -> Result<(), LogError> {
     let failed = |what| LogError::io(disk.path().join(UNFINISHED), what);
     if disk.names().map_err(failed("its folder cannot be listed"))?.iter().any(|name| name == UNFINISHED) {
         disk.delete(UNFINISHED).map_err(failed("it cannot be deleted"))?;
     }
-    let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be made"))?;
+    let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be created"))?;
     let written = file.write_at(0, &head_of(MAGIC, lsn)).and_then(|()| file.sync());
     written.map_err(failed("it cannot be written"))?;
     disk.rename(UNFINISHED, NAME).map_err(failed("it cannot be renamed"))
 }
 
-/// The record up to which all was on disk when the log last ended in order;
-/// zero: it never has.
+/// The record up to which all were durable at the last clean shutdown; zero: there was none.
 pub(crate) fn read<D: Disk>(disk: &D, names: &[String]) -> Result<u64, LogError> {
     if !names.iter().any(|name| name == NAME) {
         return Ok(0);

@@ -1,43 +1,40 @@
-//! How much is fetched at a time by those who seek often, and how much of it is
-//! kept.
+//! Read-ahead policy for frequent seeks: how much to fetch, and how much to cache.
 
 use rustc_hash::FxHashMap;
 
-/// Whether what a transaction seeks in a tree lies side by side, so that whole
-/// leaves are of use: an application that inserts rows in the order of their keys,
-/// each by a statement of its own, asks for each whether it is there already. Or
-/// whether it seeks so often that it comes back to leaves that it has: a join, or
-/// `PRAGMA integrity_check`.
+/// Access pattern of a transaction in one tree, which decides whether a seek fetches a whole leaf.
+/// That pays if seeks are near each other, as in an application that inserts rows in key order,
+/// each by a statement of its own that first looks up the key. It also pays if the transaction
+/// returns to the leaves that it has, as a join or `PRAGMA integrity_check` does.
 ///
-/// Which of the two it is nobody knows before. So of many seeks that find nothing
-/// one in [`SEEKS_A_TRY`] fetches a leaf: who seeks as often as there are leaves,
-/// some times over, has half of them by then, and fetches the others as he goes;
-/// who does not pays a part more for what he asks.
+/// The pattern is not known in advance. So one in [`SEEKS_A_TRY`] seeks that miss fetches a leaf. A
+/// transaction with several times as many seeks as leaves has half of them by then, and fetches the
+/// others as it proceeds; any other transaction pays a small fraction more.
 #[derive(Debug, Default)]
-pub(crate) struct Habit {
+pub(crate) struct AccessPattern {
     seeks: u32,
-    /// Of the last seeks those that had to ask nobody, less those that had.
+    /// Number of recent seeks without a request, minus those with one.
     credit: i32,
 }
 
-/// Seeks by which nothing is known yet.
+/// Seeks before the pattern counts as known.
 const SEEKS_FEW: u32 = 4;
-/// Seeks that fetch leaves in any case then.
+/// Credit down to which a seek fetches a leaf in any case.
 const CREDIT_LEAST: i32 = -4;
-/// Of so many seeks one fetches a leaf, whatever is known.
+/// One in so many seeks fetches a leaf regardless of the pattern.
 const SEEKS_A_TRY: u32 = 4;
-/// Seeks after which that begins: it is no use to a transaction of a few.
+/// Seeks from which that begins, for it does not pay in a short transaction.
 const SEEKS_MANY: u32 = 32;
 
-impl Habit {
-    /// It seeks once more; whether it is to fetch whole leaves.
+impl AccessPattern {
+    /// Counts a seek. Returns whether to fetch a whole leaf.
     pub(crate) fn seeks(&mut self) -> bool {
         self.seeks = self.seeks.saturating_add(1);
         let tries = self.seeks > SEEKS_MANY && self.seeks.is_multiple_of(SEEKS_A_TRY);
         self.seeks > SEEKS_FEW && (self.credit > CREDIT_LEAST || tries)
     }
 
-    /// It had to ask so often for what it sought.
+    /// Counts the requests of the last seek.
     pub(crate) fn asked(&mut self, times: u64) {
         if self.seeks > SEEKS_FEW {
             self.credit = (self.credit + if times == 0 { 1 } else { -1 }).clamp(CREDIT_LEAST, 16);
@@ -45,30 +42,30 @@ impl Habit {
     }
 }
 
-/// The habits of a transaction, by tree; and what the databases of a connection
-/// are to keep of what it reads (`PRAGMA cache_size`), by their schemas' trees.
+/// Access patterns of a transaction, by tree, and the cache sizes of the connection's databases
+/// (`PRAGMA cache_size`), by their schemas' trees.
 #[derive(Debug, Default)]
-pub(crate) struct Habits {
-    trees: FxHashMap<u64, Habit>,
+pub(crate) struct AccessPatterns {
+    trees: FxHashMap<u64, AccessPattern>,
     kept: FxHashMap<u64, usize>,
 }
 
-impl Habits {
-    pub(crate) fn of(&mut self, tree: u64) -> &mut Habit {
+impl AccessPatterns {
+    pub(crate) fn of(&mut self, tree: u64) -> &mut AccessPattern {
         self.trees.entry(tree).or_default()
     }
 
-    /// The transaction has ended.
+    /// Resets the patterns at the end of a transaction.
     pub(crate) fn clear(&mut self) {
         self.trees.clear();
     }
 
-    /// A database is to keep so many bytes.
+    /// Sets the cache size of a database, in bytes.
     pub(crate) fn keep(&mut self, schema: u64, bytes: usize) {
         self.kept.insert(schema, bytes);
     }
 
-    /// The most that one of them is to keep.
+    /// Returns the largest cache size.
     pub(crate) fn kept(&self) -> usize {
         self.kept.values().copied().max().unwrap_or_default()
     }
@@ -82,46 +79,45 @@ mod tests {
 
     #[test]
     fn leaves_are_fetched_as_long_as_they_are_of_use() {
-        let mut habit = Habit::default();
-        let first: Vec<bool> = (0..SEEKS_FEW + 1).map(|_| habit.seeks()).collect();
+        let mut access_pattern = AccessPattern::default();
+        let first: Vec<bool> = (0..SEEKS_FEW + 1).map(|_| access_pattern.seeks()).collect();
         assert_eq!(first.iter().filter(|near| **near).count(), 1);
-        // One in three asks for a leaf, and two find theirs.
+        // One in three requests a leaf, and two hit it.
         for time in 0..100 {
-            habit.asked(u64::from(time % 3 == 0));
-            assert!(habit.seeks());
+            access_pattern.asked(u64::from(time % 3 == 0));
+            assert!(access_pattern.seeks());
         }
-        // None is of use to the next.
-        let mut habit = Habit::default();
+        // No leaf helps the next seek.
+        let mut access_pattern = AccessPattern::default();
         let mut near = 0;
         for seek in 1..=SEEKS_MANY {
-            near += u32::from(habit.seeks());
-            habit.asked(1);
+            near += u32::from(access_pattern.seeks());
+            access_pattern.asked(1);
             assert!(seek <= SEEKS_FEW + 4 || near == 4);
         }
-        // But now and then it is tried.
+        // An occasional trial remains.
         let tries = (0..400).filter(|_| {
-            let near = habit.seeks();
-            habit.asked(1);
+            let near = access_pattern.seeks();
+            access_pattern.asked(1);
             near
         });
         assert_eq!(tries.count(), 400 / SEEKS_A_TRY as usize);
     }
 
-    /// Seeks in no order: how often somebody is asked, of how many it would be
-    /// without leaves.
+    /// Random seeks: returns the number of requests and the number there would be without leaves.
     fn asked(leaves: u64, seeks: u64, random: &mut Random) -> (u64, u64) {
-        let (mut habit, mut known) = (Habit::default(), HashSet::new());
+        let (mut access_pattern, mut known) = (AccessPattern::default(), HashSet::new());
         let (mut asked, mut fetched) = (0, 0);
         for _ in 0..seeks {
             let leaf = random.next(leaves);
-            let near = habit.seeks();
+            let near = access_pattern.seeks();
             let is_known = known.contains(&leaf);
             if near && !is_known {
                 fetched += 1;
                 known.insert(leaf);
             }
             asked += u64::from(!is_known);
-            habit.asked(u64::from(!is_known));
+            access_pattern.asked(u64::from(!is_known));
         }
         (asked, fetched)
     }

@@ -1,21 +1,21 @@
-//! A database, as one connection has it.
+//! Database of a connection.
 
 use crate::{
-    address::Address,
-    code::Code,
-    schema::{Schema, Values},
-    session::Session,
-    stores::{Shared, store_of},
-    trees::Trees,
+    address::DatabaseAddress,
+    code::ResultCode,
+    schema::{MetaValues, SchemaIndex},
+    session::SqlSession,
+    stores::{StoreRef, store_of},
+    trees::DatabaseTrees,
 };
 use std::{cell::RefCell, rc::Rc};
-use yesquel::{Database, Error, Map, Patience};
+use yesquel::{CancelCheck, Database, Error, Map};
 
-/// That of the schema's cookie.
+/// Index of the schema's cookie.
 const COOKIE: usize = 1;
-/// One that is no value of the database: it changes when others have written.
+/// Index of a pseudo value that changes when others have written.
 const DATA_VERSION: usize = 15;
-/// The root of the schema table.
+/// Root page of the schema table.
 const SCHEMA_ROOT: u32 = 1;
 
 const SCHEMA_MAP: &str = "sql/schema";
@@ -31,28 +31,28 @@ enum State {
     In,
 }
 
-/// A database of a connection.
+/// Database of a connection: its main one or an attached one.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct AttachedDatabase {
     database: Database,
     schema: Map,
     cookies: Map,
     pub(crate) is_readonly: bool,
     state: State,
-    known: Schema,
-    /// Dropped last, for the store goes with it.
-    pub(crate) session: Rc<RefCell<Session>>,
+    known: SchemaIndex,
+    /// Dropped last, for it may hold the store.
+    pub(crate) session: Rc<RefCell<SqlSession>>,
 }
 
-impl Side {
-    /// Opens a database. `others` are those that the connection has.
+impl AttachedDatabase {
+    /// Opens a database. `others` are the connection's other databases.
     pub(crate) fn open(
-        address: &Address,
+        address: &DatabaseAddress,
         (is_readonly, creates): (bool, bool),
-        others: &[&Side],
-        patience: Patience,
-    ) -> Result<Side, Error> {
-        let shared: Shared = store_of(address)?;
+        others: &[&AttachedDatabase],
+        cancel_check: CancelCheck,
+    ) -> Result<AttachedDatabase, Error> {
+        let shared: StoreRef = store_of(address)?;
         let store = shared.store();
         let database = match (is_readonly, creates) {
             (false, true) => store.database_or_create(&address.name)?,
@@ -70,18 +70,18 @@ impl Side {
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
         let session = session.unwrap_or_else(|| {
-            Rc::new(RefCell::new(Session::new(shared.clone(), database.clone(), patience)))
+            Rc::new(RefCell::new(SqlSession::new(shared.clone(), database.clone(), cancel_check)))
         });
         let known = session.borrow_mut().schema(schema, cookies);
-        Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known, session })
+        Ok(AttachedDatabase { database, schema, cookies, is_readonly, state: State::Out, known, session })
     }
 
-    /// What may be asked of its trees beside SQL.
-    pub(crate) fn trees(&self) -> Trees {
-        Trees::new(self.database.clone(), self.schema)
+    /// Returns its trees, for tools.
+    pub(crate) fn trees(&self) -> DatabaseTrees {
+        DatabaseTrees::new(self.database.clone(), self.schema)
     }
 
-    /// Bytes of all that is in its trees, as far as servers tell.
+    /// Returns the number of bytes in its trees, as far as servers report it.
     pub(crate) fn size(&self) -> u64 {
         let _waits = self.session.borrow().waits();
         self.trees().size().unwrap_or_default()
@@ -91,14 +91,14 @@ impl Side {
         self.cookies
     }
 
-    /// The map of a root page.
+    /// Returns the map of a root page.
     pub(crate) fn map(&self, root: u32) -> Option<Map> {
         if root == SCHEMA_ROOT { Some(self.schema) } else { self.database.map_by_number(u64::from(root)) }
     }
 
-    /// Is in a transaction; returns the schema's cookie, as far as it is known: if
-    /// it is another one, the first request says so.
-    pub(crate) fn begin(&mut self) -> Result<u32, Code> {
+    /// Begins a transaction. Returns the cached cookie of the schema: if it is outdated, the first
+    /// request reports that.
+    pub(crate) fn begin(&mut self) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         session.shared.check_process()?;
         if self.state == State::Out {
@@ -106,17 +106,17 @@ impl Side {
             self.state = State::In;
         }
         session.renew();
-        Ok(session.likely_values(self.known, self.cookies)?[COOKIE])
+        Ok(session.assumed_values(self.known, self.cookies)?[COOKIE])
     }
 
-    /// The schema's cookie as far as it is known.
+    /// Returns the cached cookie of the schema.
     pub(crate) fn known_cookie(&self) -> Option<u32> {
-        self.session.borrow().known_values(self.known).map(|values| values[COOKIE])
+        self.session.borrow().cached_values(self.known).map(|values| values[COOKIE])
     }
 
-    /// A meta value. By another schema than the one that `begin` told of nothing
-    /// more is to be done: the statement is prepared again.
-    pub(crate) fn meta(&mut self, index: usize) -> Result<u32, Code> {
+    /// Returns a meta value; fails if the schema differs from the one that `begin` returned, so
+    /// that the statement is prepared again.
+    pub(crate) fn meta(&mut self, index: usize) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         if index == DATA_VERSION {
             return Ok(session.moment() as u32);
@@ -125,46 +125,45 @@ impl Side {
         Ok(values.get(index).copied().unwrap_or_default())
     }
 
-    /// Has the values be those of the transaction, for one who was not told of
-    /// any.
-    pub(crate) fn prove(&mut self) -> Result<(), Code> {
-        self.session.borrow_mut().right_values(self.known, self.cookies).map(drop)
+    /// Verifies the meta values, for a caller that has not used any.
+    pub(crate) fn prove(&mut self) -> Result<(), ResultCode> {
+        self.session.borrow_mut().verified_values(self.known, self.cookies).map(drop)
     }
 
-    pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), Code> {
+    pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), ResultCode> {
         let mut session = self.session.borrow_mut();
         let mut all = if index == COOKIE {
             session.values_to_follow(self.known, self.cookies)?
         } else {
-            session.right_values(self.known, self.cookies)?
+            session.verified_values(self.known, self.cookies)?
         };
         let Some(place) = all.get_mut(index) else { return Ok(()) };
         *place = value;
-        session.set_values(self.known, self.cookies, Values::from(all))
+        session.set_values(self.known, self.cookies, MetaValues::from(all))
     }
 
-    /// What was to go on when a statement is prepared again does so no more.
-    pub(crate) fn let_go(&mut self) {
-        self.session.borrow_mut().let_go();
+    /// Ends a transaction that was kept for a statement to be prepared again.
+    pub(crate) fn end_kept_transaction(&mut self) {
+        self.session.borrow_mut().end_kept_transaction();
     }
 
-    /// Of what is read so many bytes are kept (`PRAGMA cache_size`).
+    /// Sets the cache size in bytes (`PRAGMA cache_size`).
     pub(crate) fn keep(&mut self, bytes: usize) {
         self.session.borrow_mut().keep(self.schema, bytes);
     }
 
-    /// Keeps others from writing until the transaction ends that begins now.
-    pub(crate) fn lease(&mut self) -> Result<(), Code> {
+    /// Keeps others from writing during the transaction that begins next.
+    pub(crate) fn lease(&mut self) -> Result<(), ResultCode> {
         self.session.borrow_mut().take_lease(self.cookies)
     }
 
-    pub(crate) fn commit(&mut self) -> Result<(), Code> {
+    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
         self.session.borrow_mut().commit()
     }
 
-    /// Is in no transaction any more, or goes on with another.
-    pub(crate) fn end(&mut self, goes_on: bool) {
-        if goes_on {
+    /// Leaves the transaction, or stays in it for read statements.
+    pub(crate) fn end(&mut self, keeps_transaction: bool) {
+        if keeps_transaction {
             self.session.borrow_mut().settle();
         } else if self.state == State::In {
             self.state = State::Out;
@@ -172,23 +171,23 @@ impl Side {
         }
     }
 
-    pub(crate) fn create(&mut self) -> Result<u32, Code> {
+    pub(crate) fn create(&mut self) -> Result<u32, ResultCode> {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         let map = session.write(cookies, |transaction| transaction.create_map(&database, map_name))?;
-        u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(Code::FULL)
+        u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(ResultCode::FULL)
     }
 
-    pub(crate) fn drop_tree(&mut self, root: u32) -> Result<(), Code> {
+    pub(crate) fn drop_tree(&mut self, root: u32) -> Result<(), ResultCode> {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         let name = map_name(u64::from(root));
         session.write(cookies, |transaction| transaction.drop_map(&database, &name)).map(|_| ())
     }
 
-    /// Deletes all of a tree; returns how many there were, if it is asked.
-    pub(crate) fn clear(&mut self, root: u32, counts: bool) -> Result<i64, Code> {
-        let map = self.map(root).ok_or(Code::CORRUPT)?;
+    /// Deletes all entries of a tree; returns their number if `counts` is set.
+    pub(crate) fn clear(&mut self, root: u32, counts: bool) -> Result<i64, ResultCode> {
+        let map = self.map(root).ok_or(ResultCode::CORRUPT)?;
         let count = if counts { self.check(root)? } else { 0 };
         let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
         session.shared.rows().suspect(map.tree());
@@ -199,16 +198,16 @@ impl Side {
         Ok(count)
     }
 
-    /// Walks through a tree: how many entries there are, if all is well.
-    pub(crate) fn check(&self, root: u32) -> Result<i64, Code> {
-        let map = self.map(root).ok_or(Code::CORRUPT)?;
+    /// Reads a whole tree. Returns the number of entries if all are intact.
+    pub(crate) fn check(&self, root: u32) -> Result<i64, ResultCode> {
+        let map = self.map(root).ok_or(ResultCode::CORRUPT)?;
         let mut session = self.session.borrow_mut();
         let mut cursor = session.cursor(map)?;
         let (mut count, mut last) = (0, None);
         let mut found = session.with(|transaction| cursor.first(transaction))?;
         while let Some((key, _)) = found {
             if last.is_some_and(|last| last >= key) {
-                return Err(Code::CORRUPT);
+                return Err(ResultCode::CORRUPT);
             }
             count += 1;
             last = Some(key);
@@ -218,7 +217,7 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for AttachedDatabase {
     fn drop(&mut self) {
         self.end(false);
     }

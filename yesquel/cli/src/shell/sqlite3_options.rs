@@ -1,16 +1,15 @@
-//! Options as people type them for SQLite's own shell: with one dash or two, and
-//! forms of output as options of their own.
+//! Options in the style of SQLite's own shell: with one dash or two, and with output formats as
+//! options of their own.
 
-use super::settings::Mode;
+use super::settings::OutputMode;
 use std::ffi::OsString;
 
-/// Those that a value follows.
+/// Options with a value.
 const VALUED: [&str; 6] = ["cmd", "init", "null", "nullvalue", "separator", "newline"];
-/// The others.
+/// Options without a value.
 const PLAIN: [&str; 8] = ["bail", "batch", "echo", "readonly", "stats", "headers", "help", "version"];
 
-/// An option as it is here, if SQLite's shell has it. For no one knows which of
-/// its dashes is which, one is as good as two.
+/// Translates an option of SQLite's shell, with one dash or two.
 fn translated(typed: &str) -> Option<Vec<String>> {
     let name = typed.strip_prefix('-')?;
     let name = name.strip_prefix('-').unwrap_or(name);
@@ -19,15 +18,15 @@ fn translated(typed: &str) -> Option<Vec<String>> {
         "header" => same("headers"),
         "noheader" | "noheaders" => same("no-headers"),
         "nullvalue" => same("null"),
-        // Its rows end with a newline only, other than those of .mode csv.
+        // With this option rows end with a plain newline, unlike with `.mode csv`.
         "csv" => Some(vec!["--mode=csv".to_owned(), "--newline=\n".to_owned()]),
         _ if VALUED.contains(&name) || PLAIN.contains(&name) => same(name),
-        _ if Mode::ALL.iter().any(|(_, mode, _)| *mode == name) => Some(vec![format!("--mode={name}")]),
+        _ if OutputMode::ALL.iter().any(|(_, mode, _)| *mode == name) => Some(vec![format!("--mode={name}")]),
         _ => None,
     }
 }
 
-/// What was typed, with the options of `yesquel shell` as they are here.
+/// Translates the options of `yesquel shell` among the arguments.
 pub(crate) fn options_of_sqlite3(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut typed = typed.peekable();
     let mut all: Vec<OsString> = typed.by_ref().take(1).collect();

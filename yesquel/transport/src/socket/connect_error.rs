@@ -1,4 +1,4 @@
-//! Why there is no connection, and what is likely the matter.
+//! Why a connection fails, and the likely cause.
 
 use super::{Address, SocketOptions};
 use std::{fmt, io, time::Duration};
@@ -6,148 +6,150 @@ use thiserror::Error;
 use yesquel_model::ServerId;
 use yesquel_wire::greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError};
 
-/// A step on the way to a connection.
+/// A step of connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Finding the address of a host.
+pub enum ConnectStep {
+    /// Resolving the host.
     Resolve,
     /// Connecting.
     Connect,
-    /// Agreeing on encryption.
+    /// Negotiating encryption.
     Encrypt,
-    /// Greeting.
+    /// Exchanging greetings.
     Greet,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ConnectStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Resolve => "finding the host's address",
-            Step::Connect => "connecting",
-            Step::Encrypt => "agreeing on encryption (TLS)",
-            Step::Greet => "the server's greeting",
+            ConnectStep::Resolve => "finding the host's address",
+            ConnectStep::Connect => "connecting",
+            ConnectStep::Encrypt => "agreeing on encryption (TLS)",
+            ConnectStep::Greet => "the server's greeting",
         })
     }
 }
 
-impl Step {
+impl ConnectStep {
     fn advice(self) -> &'static str {
         match self {
-            Step::Resolve | Step::Connect => "",
-            Step::Encrypt => ": does it speak TLS?",
-            Step::Greet => ": is it a Yesquel server, and is it asked with the encryption that it has?",
+            ConnectStep::Resolve | ConnectStep::Connect => "",
+            ConnectStep::Encrypt => ": does it speak TLS?",
+            ConnectStep::Greet => {
+                ": is it a Yesquel server, and is it asked with the encryption that it has?"
+            }
         }
     }
 }
 
-/// Why there is no connection.
+/// Why a connection fails.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The system says so.
+    /// The operating system reports an error.
     #[error("{address}: {error}")]
     Io {
-        /// Where.
+        /// The server.
         address: Address,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// It took longer than [`SocketOptions::connect_timeout`] lets it.
+    /// It exceeded [`SocketOptions::connect_timeout`].
     #[error("{address}: {step} took longer than {} s{}", limit.as_secs_f64(), step.advice())]
     Late {
-        /// Where.
+        /// The server.
         address: Address,
-        /// What.
-        step: Step,
-        /// How long it may take in all.
+        /// The step in progress.
+        step: ConnectStep,
+        /// The time limit.
         limit: Duration,
     },
-    /// It was asked with encryption, and does not answer so.
+    /// The client encrypts, but the server does not.
     #[error(
         "{address}: asked for an encrypted connection (TLS), the server {}: it may speak no TLS, or be another service",
         if error.kind() == io::ErrorKind::InvalidData { "answered with something else" } else { "closed the connection" }
     )]
     NotTls {
-        /// Where.
+        /// The server.
         address: Address,
-        /// What came of it.
+        /// The error.
         error: io::Error,
     },
-    /// It was asked without encryption, and answers with it.
+    /// The server encrypts, but the client does not.
     #[error(
         "{address}: the server speaks TLS, and was asked without: is it a Yesquel server, then ask for encryption"
     )]
     WantsTls {
-        /// Where.
+        /// The server.
         address: Address,
     },
-    /// Its certificate was not signed by whom one trusts, or is not its own.
+    /// The certificate is not signed by a trusted authority, or is for another name.
     #[error("{address}: the server's certificate is not trusted: {error}")]
     Certificate {
-        /// Where.
+        /// The server.
         address: Address,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// It ended the connection instead of greeting.
+    /// The server closed the connection instead of greeting.
     #[error(
         "{address}: the server closed the connection and did not greet ({error}): it may be about to end, {} or be no \
          Yesquel server",
         if *is_encrypted { "" } else { "want encryption (TLS)," }
     )]
     Closed {
-        /// Where.
+        /// The server.
         address: Address,
-        /// Whether it was asked with encryption.
+        /// Whether the client encrypts.
         is_encrypted: bool,
-        /// What came of it.
+        /// The error.
         error: io::Error,
     },
-    /// Something else is there.
+    /// The peer is not a Yesquel server.
     #[error("{address}: {error}: is it a Yesquel server, and is it asked with the encryption that it has?")]
     Foreign {
-        /// Where.
+        /// The server.
         address: Address,
-        /// What is wrong with its greeting.
+        /// The fault in its greeting.
         error: GreetingError,
     },
-    /// The server says no.
+    /// The server turns the client away.
     #[error("{address}: {denial}")]
     Denied {
-        /// Where.
+        /// The server.
         address: Address,
-        /// Why.
+        /// The reason.
         denial: Denial,
     },
-    /// No server takes a credential that is so long.
+    /// The credential exceeds the limit of all servers.
     #[error("{address}: a credential of {bytes} bytes; the limit is {CREDENTIAL_BYTES_MAX}")]
     LongCredential {
-        /// Where.
+        /// The server.
         address: Address,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// Another server than before answers there.
+    /// Another server answers at the address than before.
     #[error("{address}: server {} answers there now, it was {}", now.0, before.0)]
     Another {
-        /// Where.
+        /// The server.
         address: Address,
-        /// Who was there.
+        /// The server before.
         before: ServerId,
-        /// Who is.
+        /// The server now.
         now: ServerId,
     },
 }
 
-/// What a record of TLS that tells of a fault begins with.
+/// First bytes of a TLS alert record.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 impl ConnectError {
-    /// What a step has failed with.
+    /// The error for a failed step.
     pub(super) fn at(
         address: &Address,
         options: &SocketOptions,
-        step: Step,
+        step: ConnectStep,
         error: io::Error,
     ) -> ConnectError {
         use io::ErrorKind::{
@@ -162,12 +164,12 @@ impl ConnectError {
             (_, _, Some(rustls::Error::InvalidCertificate(_))) => {
                 ConnectError::Certificate { address, error }
             }
-            (Step::Encrypt, _, Some(rustls::Error::InvalidMessage(_)))
-            | (Step::Encrypt, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof, _) => {
+            (ConnectStep::Encrypt, _, Some(rustls::Error::InvalidMessage(_)))
+            | (ConnectStep::Encrypt, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof, _) => {
                 ConnectError::NotTls { address, error }
             }
-            (Step::Greet, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof, _) => {
-                // Sockets at files are never encrypted.
+            (ConnectStep::Greet, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof, _) => {
+                // Unix sockets are never encrypted.
                 let is_encrypted = options.tls.is_some() || matches!(address, Address::Unix(_));
                 ConnectError::Closed { address, is_encrypted, error }
             }
@@ -175,7 +177,7 @@ impl ConnectError {
         }
     }
 
-    /// What has begun with these bytes is no greeting.
+    /// The error for a peer whose first bytes are no greeting.
     pub(super) fn foreign(
         address: &Address,
         options: &SocketOptions,
@@ -190,7 +192,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether a server that is about to start anew may be the reason.
+    /// Whether a restarting server may be the cause, so that a retry makes sense.
     pub(super) fn may_pass(&self) -> bool {
         let (ConnectError::Io { error, .. }
         | ConnectError::NotTls { error, .. }

@@ -1,6 +1,6 @@
 //! The lag of several results as one: what can be added is, and what cannot is left out and named.
 
-use crate::merge::{MergeError, Part, Together, latency};
+use super::{MergeError, Part, Together, joined, latency};
 use serval_result::{
     document::Latency,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Versions, Violations},
@@ -77,7 +77,7 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
 
 /// What the parts say of lag as one; `None` where none says anything. Keys that one has read no other has: the queue
 /// gives each once. What is left out is told in `notes`.
-pub(crate) fn merged(
+pub(super) fn merged(
     parts: &[Part<'_>],
     together: Together,
     notes: &mut Vec<MergedNote>,
@@ -119,14 +119,8 @@ pub(crate) fn merged(
         without: add(&read, |lag| lag.visible.as_ref().map_or(0, |visible| visible.without)),
     };
     let known = clocks_known && !read.is_empty();
-    let mut queues: Vec<&str> = Vec::new();
-    for (_, lag) in &lags {
-        if !queues.contains(&lag.queue.as_str()) {
-            queues.push(&lag.queue);
-        }
-    }
     Ok(Some(LagResult {
-        queue: queues.join("; "),
+        queue: joined(lags.iter().map(|(_, lag)| lag.queue.as_str())),
         sample: one.sample,
         poll_ns: one.poll_ns,
         consumers: match together {

@@ -1,4 +1,4 @@
-//! Requests under way on a connection, and whoever waits for their replies.
+//! Slots for the replies of the requests in flight on a connection.
 
 use std::{
     sync::{
@@ -12,11 +12,11 @@ use std::{
 enum Phase {
     #[default]
     Free,
-    /// Its reply has not come.
+    /// The reply has not come.
     Open,
-    /// It has.
+    /// The reply has come.
     Done,
-    /// Nobody waits for it any more.
+    /// The request was cancelled.
     Abandoned,
 }
 
@@ -27,34 +27,34 @@ struct Slot {
     waker: Option<Waker>,
 }
 
-/// Slots of requests. The number of a request is that of its slot and one: no
-/// other has it until its reply has come.
+/// The slots of a connection. A request's number is its slot plus one; no other request has it
+/// until its reply has come.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct ReplySlots {
     slots: Box<[Mutex<Slot>]>,
     free: Mutex<Vec<u32>>,
-    /// A bit for each slot that is open and has a waker.
+    /// A bit for each open slot with a waker.
     waiting: Box<[AtomicU64]>,
-    /// How many words of these bits were ever in use: mostly one of many.
+    /// Number of words of these bits ever in use: usually few.
     words: AtomicUsize,
 }
 
-/// What came for a slot.
+/// What became of a reply.
 #[derive(Debug)]
 pub(super) enum Delivered {
-    /// Somebody waits for it, who is to be woken.
-    To(Option<Waker>),
-    /// Nobody does any more.
-    Nobody,
+    /// It was stored; its caller must be woken.
+    Stored(Option<Waker>),
+    /// Its request was cancelled.
+    Unwanted,
     /// There is no such request.
-    Unasked,
+    Unexpected,
 }
 
-impl Slots {
-    pub(super) fn new(count: u32) -> Slots {
-        Slots {
+impl ReplySlots {
+    pub(super) fn new(count: u32) -> ReplySlots {
+        ReplySlots {
             slots: (0..count).map(|_| Mutex::default()).collect(),
-            // The lowest first: few words of bits are ever looked at.
+            // The lowest slots first, so that few words of bits are used.
             free: Mutex::new((0..count).rev().collect()),
             waiting: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             words: AtomicUsize::new(0),
@@ -69,20 +69,20 @@ impl Slots {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a new request, if not all are taken.
+    /// Opens a slot for a request, if one is free.
     pub(super) fn open(&self) -> Option<u32> {
         let slot = self.free().pop()?;
         self.lock(slot).phase = Phase::Open;
         let word = slot as usize / 64;
         if word >= self.words.load(SeqCst) {
-            // Before its bit is set, which whoever looks for one must not miss.
+            // Before the bit is set, so that a search cannot miss it.
             self.words.fetch_max(word + 1, SeqCst);
         }
         Some(slot)
     }
 
-    /// The reply, if it has come; the slot is free then. Else the waker is told
-    /// when it does, or when somebody is needed who receives.
+    /// Takes the reply and frees the slot, if it has come. Otherwise keeps the waker for when it
+    /// comes, or when a receiver is needed.
     pub(super) fn take(&self, slot: u32, waker: &Waker) -> Option<Vec<u8>> {
         let mut own = self.lock(slot);
         if own.phase != Phase::Done {
@@ -104,10 +104,10 @@ impl Slots {
         self.lock(slot).phase == Phase::Done
     }
 
-    /// A reply has come.
+    /// Stores a reply.
     pub(super) fn deliver(&self, slot: u32, reply: &[u8]) -> Delivered {
         if slot as usize >= self.slots.len() {
-            return Delivered::Unasked;
+            return Delivered::Unexpected;
         }
         let mut own = self.lock(slot);
         match own.phase {
@@ -115,19 +115,19 @@ impl Slots {
                 self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
                 own.reply.extend_from_slice(reply);
                 own.phase = Phase::Done;
-                Delivered::To(own.waker.take())
+                Delivered::Stored(own.waker.take())
             }
             Phase::Abandoned => {
                 *own = Slot::default();
                 drop(own);
                 self.free().push(slot);
-                Delivered::Nobody
+                Delivered::Unwanted
             }
-            Phase::Free | Phase::Done => Delivered::Unasked,
+            Phase::Free | Phase::Done => Delivered::Unexpected,
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Cancels a request.
     pub(super) fn abandon(&self, slot: u32) {
         let mut own = self.lock(slot);
         self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
@@ -141,7 +141,7 @@ impl Slots {
         }
     }
 
-    /// Somebody who waits.
+    /// Returns the waker of a waiting request.
     pub(super) fn any_waiting(&self) -> Option<Waker> {
         for (word, bits) in self.waiting.iter().enumerate().take(self.words.load(SeqCst)) {
             let mut bits = bits.load(SeqCst);
@@ -156,7 +156,7 @@ impl Slots {
         None
     }
 
-    /// All who wait.
+    /// Returns the wakers of all waiting requests.
     pub(super) fn all_waiting(&self) -> Vec<Waker> {
         (0..self.slots.len() as u32).filter_map(|slot| self.lock(slot).waker.take()).collect()
     }

@@ -1,7 +1,6 @@
-//! Trees as text and as pictures: each node with the keys that are its, how
-//! much it holds, and how often it is asked for.
+//! Draws trees as text and as pictures: each node with its range, size and load.
 
-use crate::{failure::Failure, show};
+use crate::{failure::CliError, show};
 use std::{collections::HashMap, io::Write};
 use svg::{
     Document,
@@ -9,15 +8,15 @@ use svg::{
 };
 use yesquel::status::{NodeStatus, TreeNodes};
 
-/// Nodes of a picture; beyond, nobody could read it.
+/// Maximum number of nodes in a picture that stays readable.
 const PICTURE_NODES_MAX: usize = 2_000;
 
-/// A key in quotes.
+/// Formats a key in quotes.
 fn key(bytes: &[u8]) -> String {
     format!("'{}'", show::text(bytes))
 }
 
-/// The keys that are a node's.
+/// Formats the range of a node.
 fn fence(node: &NodeStatus) -> String {
     fence_with(node, key)
 }
@@ -29,7 +28,7 @@ fn fence_with(node: &NodeStatus, shown: fn(&[u8]) -> String) -> String {
     format!("{low} to {high}")
 }
 
-/// What a node holds.
+/// Formats the content of a node.
 fn holds(node: &NodeStatus) -> String {
     if node.leaf {
         format!("{} keys, {}", show::count(node.cells), show::bytes(node.bytes))
@@ -38,40 +37,40 @@ fn holds(node: &NodeStatus) -> String {
     }
 }
 
-/// The nodes of a tree by id, and its root.
-struct Tree<'a> {
+/// Nodes of a tree by id, and its root.
+struct DrawnTree<'a> {
     nodes: HashMap<&'a str, &'a NodeStatus>,
     root: &'a NodeStatus,
 }
 
-fn tree(nodes: &TreeNodes) -> Result<Tree<'_>, Failure> {
+fn tree(nodes: &TreeNodes) -> Result<DrawnTree<'_>, CliError> {
     let by_id = nodes.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    // A root has local id zero.
+    // The local id of a root is zero.
     let root = nodes.nodes.iter().find(|node| node.id.ends_with("0000000000000000"));
-    let root = root.ok_or_else(|| Failure::Absent("the tree has no root here".to_owned()))?;
-    Ok(Tree { nodes: by_id, root })
+    let root = root.ok_or_else(|| CliError::Absent("the tree has no root here".to_owned()))?;
+    Ok(DrawnTree { nodes: by_id, root })
 }
 
-impl<'a> Tree<'a> {
-    /// A node's children that are known here.
+impl<'a> DrawnTree<'a> {
+    /// Returns a node's children, as far as they are in the report.
     fn children(&self, node: &NodeStatus) -> Vec<&'a NodeStatus> {
         node.children.iter().filter_map(|child| self.nodes.get(child.as_str()).copied()).collect()
     }
 }
 
-/// A node and all below it, indented.
-pub(crate) fn text(nodes: &TreeNodes, out: &mut impl Write) -> Result<(), Failure> {
+/// Writes a node and its descendants as indented text.
+pub(crate) fn text(nodes: &TreeNodes, out: &mut impl Write) -> Result<(), CliError> {
     text_with(nodes, key, out)
 }
 
-/// The same, with keys in another form.
+/// Like [`text`], with a function that formats keys.
 pub(crate) fn text_with(
     nodes: &TreeNodes,
     shown: fn(&[u8]) -> String,
     out: &mut impl Write,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let tree = tree(nodes)?;
-    // A node, what stands before its line, and what stands before those of its children.
+    // A node, the prefix of its line, and the prefix of its children's lines.
     let mut open = vec![(tree.root, String::new(), String::new())];
     while let Some((node, own, below)) = open.pop() {
         let load =
@@ -97,34 +96,34 @@ const GAP_X: f64 = 14.0;
 const GAP_Y: f64 = 60.0;
 const MARGIN: f64 = 24.0;
 const HEAD: f64 = 46.0;
-/// Between rows, and around them.
+/// Vertical gap between rows, and inside a frame.
 const GAP_ROWS: f64 = 14.0;
-/// What is no wider than this stays in a row.
+/// Maximum width of a row that is not wrapped.
 const ROW: f64 = 8.0 * (WIDTH + GAP_X);
-/// How much wider than high what is wrapped should be.
+/// Target ratio of width to height of wrapped children.
 const SHAPE: f64 = 1.6;
 
-/// A node with all that is below it, and the room that they take.
-struct Block<'a> {
+/// Node with its descendants, and the area that they take.
+struct TreeBlock<'a> {
     node: &'a NodeStatus,
     width: f64,
     height: f64,
-    /// Blocks, and where they are in this one.
-    below: Vec<(f64, f64, Block<'a>)>,
-    /// They are in several rows: a frame holds them together.
+    /// Blocks with their positions in this one.
+    below: Vec<(f64, f64, TreeBlock<'a>)>,
+    /// Set if the children form several rows, which a frame encloses.
     is_wrapped: bool,
 }
 
-impl<'a> Block<'a> {
-    /// Children stand side by side below their node, those of one with many in
-    /// rows, for nobody could read a picture as wide as they are.
-    fn new(tree: &Tree<'a>, node: &'a NodeStatus, floor: usize) -> Block<'a> {
-        // No tree is as high as that: what leads in circles ends.
+impl<'a> TreeBlock<'a> {
+    /// Places the children side by side below their node, and many children in several rows, so
+    /// that the picture does not become too wide.
+    fn new(tree: &DrawnTree<'a>, node: &'a NodeStatus, floor: usize) -> TreeBlock<'a> {
+        // No tree is this high: this ends cycles.
         let children = if floor < 32 { tree.children(node) } else { Vec::new() };
-        let blocks: Vec<Block<'a>> =
-            children.into_iter().map(|child| Block::new(tree, child, floor + 1)).collect();
+        let blocks: Vec<TreeBlock<'a>> =
+            children.into_iter().map(|child| TreeBlock::new(tree, child, floor + 1)).collect();
         if blocks.is_empty() {
-            return Block { node, width: WIDTH, height: HEIGHT, below: Vec::new(), is_wrapped: false };
+            return TreeBlock { node, width: WIDTH, height: HEIGHT, below: Vec::new(), is_wrapped: false };
         }
         let area: f64 = blocks.iter().map(|block| (block.width + GAP_X) * (block.height + GAP_ROWS)).sum();
         let widest = (area * SHAPE).sqrt().max(ROW);
@@ -152,7 +151,7 @@ impl<'a> Block<'a> {
             }
             y += height + GAP_ROWS;
         }
-        Block { node, width, height: y - GAP_ROWS + edge, below, is_wrapped }
+        TreeBlock { node, width, height: y - GAP_ROWS + edge, below, is_wrapped }
     }
 
     fn draw(&self, (x, y): (f64, f64), load_max: u64, mut lines: Group, mut boxes: Group) -> (Group, Group) {
@@ -181,7 +180,7 @@ impl<'a> Block<'a> {
         (lines, boxes)
     }
 
-    /// The node itself; the busier, the warmer.
+    /// Draws the node itself; its color shows its load.
     fn shape(&self, (x, y): (f64, f64), load_max: u64) -> Group {
         let heat = if load_max == 0 { 0.0 } else { self.node.load as f64 / load_max as f64 };
         let mix = |cold: f64, hot: f64| (cold + (hot - cold) * heat).round();
@@ -214,15 +213,15 @@ const STYLE: &str = "text { font: 11px sans-serif; text-anchor: middle; fill: #1
     .note { font: 12px sans-serif; text-anchor: start; fill: #5b6b7b } \
     line { stroke: #9fb0c0 } rect { stroke: #6d8296 } .frame { fill: none; stroke: #9fb0c0 }";
 
-/// The tree as a picture.
-pub(crate) fn svg(nodes: &TreeNodes, name: &str) -> Result<Document, Failure> {
+/// Draws the tree as a picture.
+pub(crate) fn svg(nodes: &TreeNodes, name: &str) -> Result<Document, CliError> {
     if nodes.more || nodes.nodes.len() > PICTURE_NODES_MAX {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "the tree has more than {PICTURE_NODES_MAX} nodes, too many for a picture: draw it as text"
         )));
     }
     let tree = tree(nodes)?;
-    let root = Block::new(&tree, tree.root, 0);
+    let root = TreeBlock::new(&tree, tree.root, 0);
     let load_max = nodes.nodes.iter().map(|node| node.load).max().unwrap_or_default();
     let (width, height) = ((root.width + 2.0 * MARGIN).max(420.0), HEAD + root.height + 2.0 * MARGIN);
     let (lines, boxes) = root.draw((MARGIN, HEAD + MARGIN), load_max, Group::new(), Group::new());
@@ -251,7 +250,7 @@ pub(crate) fn svg(nodes: &TreeNodes, name: &str) -> Result<Document, Failure> {
 mod tests {
     use super::*;
 
-    /// A tree of so many leaves, each inner node with so many children.
+    /// Builds a tree with this number of leaves, and `fan` children for each inner node.
     fn example(leaves: usize, fan: usize) -> TreeNodes {
         let mut nodes: Vec<NodeStatus> = Vec::new();
         let mut next = 1;
@@ -279,8 +278,8 @@ mod tests {
         TreeNodes { nodes, more: false }
     }
 
-    /// Where all nodes of a block stand.
-    fn places(block: &Block<'_>, (x, y): (f64, f64), all: &mut Vec<(f64, f64)>) {
+    /// Collects the positions of all nodes of a block.
+    fn places(block: &TreeBlock<'_>, (x, y): (f64, f64), all: &mut Vec<(f64, f64)>) {
         all.push((x + (block.width - WIDTH) / 2.0, y));
         for (dx, dy, below) in &block.below {
             assert!(*dx >= 0.0 && dx + below.width <= block.width && dy + below.height <= block.height);
@@ -295,7 +294,7 @@ mod tests {
         {
             let nodes = example(leaves, fan);
             let tree = tree(&nodes).unwrap();
-            let block = Block::new(&tree, tree.root, 0);
+            let block = TreeBlock::new(&tree, tree.root, 0);
             assert!(
                 block.width <= width_max && block.height < block.width * 2.0,
                 "{} {}",
