@@ -149,11 +149,26 @@ pub(crate) mod read {
         let long = prose.filter(|(_, line)| line.chars().count() > width && line.trim().contains(' '));
         long.map(|(index, _)| index + 1).collect()
     }
+
+    /// The cells of tables that have more characters than this.
+    pub(crate) fn long_cells(text: &str, width: usize) -> Vec<String> {
+        let text = without_fences(text);
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let cells = rows.flat_map(|row| row.trim_matches('|').split('|')).map(str::trim);
+        cells.filter(|cell| cell.chars().count() > width).map(str::to_owned).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_cells_are_found() {
+        let page = "| a | bb |\n|---|---|\n| ccccc | d |\n\n```\n| in a fence |\n```\n";
+        assert_eq!(read::long_cells(page, 4), ["ccccc"]);
+        assert!(read::long_cells(page, 5).is_empty());
+    }
 
     #[test]
     fn headings_get_the_anchors_that_links_name() {
