@@ -1,4 +1,4 @@
-//! The cases, but for the sequences of operations.
+//! Cases of the suite, except the random sequences of operations.
 
 pub use crate::sequences::any_sequence_of_operations_agrees_with_a_map;
 use crate::{
@@ -6,9 +6,8 @@ use crate::{
 };
 use serval_model::{Outcome, Purpose, Status, Store};
 
-/// Values of every awkward kind: quotes, NUL, line ends, format characters,
-/// text beyond ASCII, bytes that are no text, nothing at all, a quarter of a
-/// MiB, and a whole one.
+/// Difficult values: quotes, NUL, line ends, format characters, text beyond ASCII,
+/// invalid UTF-8, an empty value, values of 256 KiB and 1 MiB.
 pub fn values_come_back_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let values: Vec<Vec<u8>> = vec![
         b"".into(),
@@ -45,7 +44,7 @@ pub fn values_come_back_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S
             }
             assert_eq!(client.insert(&key, &written).await, Outcome::OK);
             assert!(client.read(&key, &[]).await == Some(written.clone()), "insert of value {index}");
-            // And by update, over something else and over itself.
+            // Also by updates, over another value and over itself.
             let other = fields([("field1", b"other")]);
             assert_eq!(client.update(&key, &other).await, Outcome::OK);
             let back = fields([("field1", value)]);
@@ -56,8 +55,8 @@ pub fn values_come_back_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S
     });
 }
 
-/// Keys of every awkward kind are kept apart, or refused if the store does not
-/// take them: see [`crate::Differences::keys`].
+/// Difficult keys are distinct, or refused if the store does not accept them:
+/// see [`crate::Differences::keys`].
 pub fn keys_may_be_any_text<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let long = "k".repeat(1000);
     let keys = [
@@ -141,7 +140,7 @@ pub fn a_read_brings_back_the_fields_asked_for<S: Store, E: Executor>(subject: &
     });
 }
 
-/// A field that was not written is not there, and can be written later.
+/// A field that was not written is missing, and can be written later.
 pub fn a_record_may_have_some_fields_only<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         let part = fields([("field3", b"three")]);
@@ -154,7 +153,7 @@ pub fn a_record_may_have_some_fields_only<S: Store, E: Executor>(subject: &Subje
     });
 }
 
-/// Of one field, and of several.
+/// Updates of one field, and of several.
 pub fn an_update_leaves_the_other_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
@@ -173,8 +172,8 @@ pub fn an_update_leaves_the_other_fields<S: Store, E: Executor>(subject: &Subjec
     });
 }
 
-/// Reads and deletes of keys that are not there, in an empty table and
-/// beside a neighbour; deletes by [`crate::Differences::delete_missing_is_not_found`].
+/// Reads and deletes of missing records, in an empty table and next to a
+/// neighbour; see [`crate::Differences::delete_missing_is_not_found`].
 pub fn what_is_missing_is_not_found<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let differences = subject.differences;
     subject.with_client(async |client| {
@@ -190,7 +189,7 @@ pub fn what_is_missing_is_not_found<S: Store, E: Executor>(subject: &Subject<S, 
     });
 }
 
-/// Not found, or made, by [`crate::Differences::update_missing_is_not_found`].
+/// NOT_FOUND, or an insert: see [`crate::Differences::update_missing_is_not_found`].
 pub fn an_update_of_a_missing_record<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let not_found = subject.differences.update_missing_is_not_found;
     subject.with_client(async |client| {
@@ -206,7 +205,7 @@ pub fn an_update_of_a_missing_record<S: Store, E: Executor>(subject: &Subject<S,
     });
 }
 
-/// Refused, replaced or merged, by [`crate::Differences::insert_existing`].
+/// Refused, replaced or merged: see [`crate::Differences::insert_existing`].
 pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let existing = subject.differences.insert_existing;
     subject.with_client(async |client| {
@@ -220,7 +219,7 @@ pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject
     });
 }
 
-/// Gone from reads and scans, and its key free again.
+/// A deleted record is missing from reads and scans, and its key can be reused.
 pub fn a_deleted_record_is_gone<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         for key in ["a", "b", "c"] {
@@ -236,14 +235,14 @@ pub fn a_deleted_record_is_gone<S: Store, E: Executor>(subject: &Subject<S, E>) 
                 assert_eq!(left, [full("a"), full("c")]);
             }
         }
-        // Nothing of the old record shows in a new one.
+        // A new record has nothing of the old one.
         let part = fields([("field1", b"again")]);
         assert_eq!(client.insert("b", &part).await, Outcome::OK);
         assert_eq!(client.read("b", &[]).await, Some(part));
     });
 }
 
-/// There, with no field, by [`crate::Differences::empty_records`].
+/// See [`crate::Differences::empty_records`].
 pub fn a_record_without_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let empty = subject.differences.empty_records;
     subject.with_client(async |client| {
@@ -258,13 +257,13 @@ pub fn a_record_without_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
             }
             assert_eq!(client.update("k", &full("k")).await, Outcome::OK);
         }
-        // The client is none the worse for it.
+        // The client is still usable.
         assert_eq!(client.insert("m", &full("m")).await, Outcome::OK);
         assert_eq!(client.read("m", &[]).await, Some(full("m")));
     });
 }
 
-/// Order, limits, and starts at a key, between two, before all, beyond all.
+/// Order and limits; starts at a key, between two keys, before all, after all.
 pub fn a_scan_begins_at_its_key_and_stops_at_its_limit<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if !subject.scans() {
         return;
@@ -300,7 +299,7 @@ pub fn a_scan_begins_at_its_key_and_stops_at_its_limit<S: Store, E: Executor>(su
     });
 }
 
-/// Of every record alike, and nothing of records that lack them.
+/// The same fields of every record, and nothing of records without them.
 pub fn a_scan_brings_back_the_fields_asked_for<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if !subject.scans() {
         return;
@@ -322,7 +321,7 @@ pub fn a_scan_brings_back_the_fields_asked_for<S: Store, E: Executor>(subject: &
     });
 }
 
-/// Several records, one, and none.
+/// Batches of several records, one, and none.
 pub fn a_batch_is_written<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         let keys: Vec<String> = (0..100).map(|n| format!("user{n}")).collect();
@@ -339,7 +338,7 @@ pub fn a_batch_is_written<S: Store, E: Executor>(subject: &Subject<S, E>) {
     });
 }
 
-/// In the middle, on a key that is there; see [`crate::Differences::atomic_batch`].
+/// A batch that fails in the middle, on an existing record: see [`crate::Differences::atomic_batch`].
 pub fn a_batch_that_fails_stops_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if subject.differences.insert_existing != InsertExisting::Refused {
         return;
@@ -354,14 +353,14 @@ pub fn a_batch_that_fails_stops_there<S: Store, E: Executor>(subject: &Subject<S
         assert!(first.is_none() || !subject.differences.atomic_batch && first == Some(full("a")));
         assert_eq!(client.read("b", &[]).await, Some(full("old")));
         assert_eq!(client.read("c", &[]).await, None);
-        // The client is none the worse for it.
+        // The client is still usable.
         assert_eq!(client.insert("d", &full("d")).await, Outcome::OK);
         assert!(client.insert_batch(&[("e", full("e"))]).await.is_ok());
         assert_eq!(client.read("e", &[]).await, Some(full("e")));
     });
 }
 
-/// A client that connects later, after the store was prepared for a run.
+/// A client that connects after the store was prepared for a run.
 pub fn what_one_client_wrote_the_next_reads<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
@@ -378,8 +377,8 @@ pub fn what_one_client_wrote_the_next_reads<S: Store, E: Executor>(subject: &Sub
     subject.store.finish().unwrap();
 }
 
-/// Several clients on threads of their own: inserts of own keys, updates of
-/// own fields of shared records, deletes of which each succeeds once.
+/// Several clients on threads: inserts of own keys, updates of own fields of
+/// shared records, and deletes, each of which succeeds once.
 pub fn clients_do_not_lose_each_other_s_writes<S: Store, E: Executor>(subject: &Subject<S, E>) {
     const ROUNDS: usize = 50;
     let shared: Vec<String> = (0..5).map(|n| format!("shared{n}")).collect();
@@ -407,7 +406,7 @@ pub fn clients_do_not_lose_each_other_s_writes<S: Store, E: Executor>(subject: &
                             let value = format!("{field} in round {round}");
                             let change = fields([(field, value.as_bytes())]);
                             assert_eq!(client.update(key, &change).await, Outcome::OK);
-                            // No one else writes this field.
+                            // No other client writes this field.
                             assert_eq!(client.read(key, &[field]).await, Some(change));
                             assert_eq!(client.read(key, &[]).await.map_or(0, |f| f.len()), 4);
                             if scans {

@@ -1,4 +1,4 @@
-//! What runs a client's futures.
+//! Executors of clients' futures.
 
 use std::{
     future::Future,
@@ -6,15 +6,14 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Runs a client's futures. `Copy` because every thread of a case takes one.
+/// Runs a client's futures. `Copy`, because each thread of a case gets one.
 pub trait Executor: Copy + Send + Sync + 'static {
-    /// Runs one to its end. For a store on event loops: makes a current-thread
-    /// runtime with I/O and timers and blocks on the future; everything that a
-    /// case does with a store's clients happens within one call.
+    /// Runs a future to its end. All uses of a store's clients in a case happen
+    /// within one call.
     fn run<F: Future>(self, future: F) -> F::Output;
 }
 
-/// Runs futures that are ready when first polled: those of stores on threads.
+/// Runs futures of blocking stores, which are ready when first polled.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready;
 
@@ -27,12 +26,12 @@ impl Executor for Ready {
     }
 }
 
-/// Runs futures of stores on event loops, as a loop of the runner does: a
-/// runtime of one thread, with I/O and timers, and tasks that stay on it.
+/// Runs futures of asynchronous stores like an event loop of the runner: on a
+/// current-thread runtime with I/O, timers and local tasks.
 #[derive(Debug, Clone, Copy)]
-pub struct Loop;
+pub struct EventLoop;
 
-impl Executor for Loop {
+impl Executor for EventLoop {
     fn run<F: Future>(self, future: F) -> F::Output {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, future)

@@ -1,8 +1,8 @@
-//! What every store that keeps records must do, whatever it is: one suite,
-//! run on each store by [`suite!`].
+//! Conformance tests for stores that keep records: one suite, which [`suite!`] runs
+//! on a store.
 //!
-//! A store's test file names an executor and a function that makes a
-//! [`Subject`], an empty store with what it does differently:
+//! A store's test file provides a function that returns a [`Subject`]: an empty
+//! store with an executor and the store's [`Differences`]:
 //!
 //! ```ignore
 //! use serval_conformance::{Differences, Ready, Subject, properties};
@@ -14,44 +14,44 @@
 //! serval_conformance::suite!(subject);
 //! ```
 //!
-//! Each case gets a subject of its own and expects it empty. Cases run side
-//! by side, as tests do; a store that cannot be had twice (a server) hands
-//! out a lock guard in [`Subject::keep`] and empties itself in `subject()`.
+//! Each case calls the function for an empty subject. Cases run concurrently, as
+//! tests do. For a store that exists once (a server), the function locks a mutex, puts
+//! the guard into [`Subject::keep`], and empties the store.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failure is what a test is for")]
 
-mod between;
 pub mod cases;
 mod executor;
+mod faulty_proxy;
 mod sequences;
 mod server;
 mod subject;
 
-pub use between::Between;
-pub use executor::{Executor, Loop, Ready};
+pub use executor::{EventLoop, Executor, Ready};
+pub use faulty_proxy::FaultyProxy;
 use serval_model::{Outcome, Status};
 pub use server::{properties, silent, variable};
 pub use subject::{Fields, Handle, Subject, fields, full, schema};
 
-/// The table that all cases use.
+/// Table of all cases.
 pub const TABLE: &str = "usertable";
-/// The fields that records may have; not in order of names, and not in
-/// capitals, so that a store that changes either is found out.
+/// Fields of records; neither sorted nor in capitals, to detect stores that
+/// change either.
 pub const FIELDS: [&str; 4] = ["field2", "field0", "field1", "field3"];
 
-/// What insert does with a key that is there.
+/// Effect of an insert on an existing record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertExisting {
     /// Fails with ERROR and leaves the record.
     Refused,
-    /// Puts the new record in the old one's place.
+    /// Replaces the old record.
     Replaced,
     /// Writes the new fields and leaves the others, as an update does.
     Merged,
 }
 
 impl InsertExisting {
-    /// The status of an insert, and the record that it leaves under its key.
+    /// Returns the status of an insert, and the resulting record.
     fn after(self, old: Option<&Fields>, new: &Fields) -> (Status, Fields) {
         match (old, self) {
             (None, _) | (_, InsertExisting::Replaced) => (Status::Ok, new.clone()),
@@ -65,10 +65,10 @@ impl InsertExisting {
     }
 }
 
-/// What bytes a value may be.
+/// AcceptedValues that a store accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Values {
-    /// Any.
+pub enum AcceptedValues {
+    /// Any bytes.
     Bytes,
     /// UTF-8; others are refused with BAD_REQUEST.
     Text,
@@ -76,56 +76,55 @@ pub enum Values {
     TextWithoutNul,
 }
 
-impl Values {
+impl AcceptedValues {
     fn takes(self, value: &[u8]) -> bool {
-        let text = self == Values::Bytes || std::str::from_utf8(value).is_ok();
-        text && (self != Values::TextWithoutNul || !value.contains(&0))
+        let text = self == AcceptedValues::Bytes || std::str::from_utf8(value).is_ok();
+        text && (self != AcceptedValues::TextWithoutNul || !value.contains(&0))
     }
 }
 
-/// What stores may do differently, each a fact of the store's own that its
-/// details tell people. The default is what SQL and YCSB's paper expect.
+/// Permitted differences between stores, each documented in the store's
+/// details. The default is the behaviour of SQL and of YCSB's paper.
 #[derive(Debug, Clone, Copy)]
 pub struct Differences {
-    /// A scan begins with the first key that is not before the start key and
-    /// goes on in the byte order of keys. Without it (redis, as YCSB lays it
-    /// out: by hash) a scan is only held to bring back at most as many
-    /// records as asked for, each one that was written, none twice.
+    /// A scan starts at the first key not below the start key and returns
+    /// records in the byte order of keys. Otherwise (redis in YCSB's layout, by
+    /// hash) it returns at most the requested number of records, each of them
+    /// written before, none twice.
     pub ordered_scan: bool,
-    /// An update of a key that is not there is NOT_FOUND and writes nothing.
-    /// Without it the update makes the record.
+    /// An update of a missing record is NOT_FOUND. Otherwise it inserts the
+    /// record.
     pub update_missing_is_not_found: bool,
-    /// A delete of a key that is not there is NOT_FOUND. Without it the delete
-    /// may be OK, for the store does not look.
+    /// A delete of a missing record is NOT_FOUND. Otherwise it may also be
+    /// OK.
     pub delete_missing_is_not_found: bool,
-    /// What insert does with a key that is there.
+    /// Effect of an insert on an existing record.
     pub insert_existing: InsertExisting,
-    /// A record without any field can be inserted and is then there. Without
-    /// it such an insert may do anything but break the client.
+    /// A record without fields can be inserted and read. Otherwise such an
+    /// insert must only leave the client usable.
     pub empty_records: bool,
-    /// A batch of inserts that fails has written nothing. Without it the
-    /// records before the failure may be there, those after it are not. Tried
-    /// only where an insert can be made to fail: [`InsertExisting::Refused`].
+    /// A failed batch of inserts has written nothing. Otherwise the records
+    /// before the failure may exist, those after it do not. Tested only for
+    /// stores with [`InsertExisting::Refused`].
     pub atomic_batch: bool,
-    /// What bytes a value may be.
-    pub values: Values,
-    /// Bytes of a record's values that fit in any case, and those of which
-    /// there are twice as many surely do not: inserts of these are BAD_REQUEST.
-    /// `None` for stores that take records of 2 MiB.
+    /// AcceptedValues that a store accepts.
+    pub values: AcceptedValues,
+    /// Bytes of values that a record may have. Inserts of at least twice as
+    /// many are BAD_REQUEST. `None` for stores that accept records of 2 MiB.
     pub record_bytes_max: Option<usize>,
-    /// The keys that it takes; writes under others are BAD_REQUEST.
+    /// Keys that it accepts; writes under others are BAD_REQUEST.
     pub keys: fn(&str) -> bool,
 }
 
 impl Differences {
-    /// Whether the store takes a record with these values.
+    /// Returns whether the store accepts a record with these values.
     fn takes(&self, fields: &Fields) -> bool {
         let size: usize = fields.values().map(Vec::len).sum();
         fields.values().all(|value| self.values.takes(value))
             && self.record_bytes_max.is_none_or(|max| size <= max)
     }
 
-    /// Whether this is what a delete of a key that is not there answers.
+    /// Returns whether this outcome of a delete of a missing record is permitted.
     fn deletes_nothing(self, outcome: &Outcome) -> bool {
         outcome.status == Status::NotFound || !self.delete_missing_is_not_found && *outcome == Outcome::OK
     }
@@ -140,18 +139,18 @@ impl Default for Differences {
             insert_existing: InsertExisting::Refused,
             empty_records: true,
             atomic_batch: false,
-            values: Values::Bytes,
+            values: AcceptedValues::Bytes,
             record_bytes_max: None,
             keys: |_| true,
         }
     }
 }
 
-/// Makes a test of each case, on the subjects that the function makes.
+/// Defines a test of each case on the subjects that the function returns.
 ///
-/// `suite!(subject, "needs VARIABLE")` is for subjects that a server provides whose
-/// address is in an environment variable: plain `cargo test` reports the tests as
-/// ignored, `cargo xtask test` starts the server and runs them.
+/// `suite!(subject, "needs VARIABLE")` is for stores behind a server whose address is
+/// in an environment variable: plain `cargo test` ignores these tests, `cargo xtask
+/// test` starts the server and runs them.
 #[macro_export]
 macro_rules! suite {
     ($subject:path $(, $needs:literal)?) => {
@@ -185,7 +184,7 @@ macro_rules! suite {
         $(#[$ignored])?
         #[test]
         fn $case() {
-            // A subject that cannot be had here is `None` and says why.
+            // `None` if the subject is not available here.
             let subject: Option<$crate::Subject<_, _>> = $subject().into();
             if let Some(subject) = subject {
                 $crate::cases::$case(&subject);

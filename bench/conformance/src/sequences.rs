@@ -1,4 +1,4 @@
-//! Random sequences of all verbs against a map.
+//! Random sequences of all verbs, compared with a map.
 
 use crate::{Differences, Executor, FIELDS, Fields, Handle, Subject, schema};
 use proptest::{
@@ -9,7 +9,7 @@ use serval_model::{Outcome, Purpose, Status, Store};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SequenceStep {
     Read(String, Vec<&'static str>),
     Update(String, Fields),
     Insert(String, Fields),
@@ -18,16 +18,16 @@ enum Step {
     Delete(String),
 }
 
-/// Whether servers may disagree that bytes are text: they are no UTF-8, and that is
-/// told by more than a byte that begins no character. A Cassandra takes halves of
-/// surrogate pairs, numbers above U+10FFFF, and E0 00 80.
+/// Returns whether servers differ in accepting these bytes as text: invalid UTF-8 that
+/// starts with a valid first byte. Cassandra accepts lone surrogates, code points above
+/// U+10FFFF, and E0 00 80.
 fn is_disputed(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_err_and(|error| !matches!(bytes.get(error.valid_up_to()), Some(0x80..=0xBF | 0xF8..)))
 }
 
-/// Sequences of operations on few keys, so that they meet.
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// Returns sequences of operations on few keys, so that they conflict.
+fn steps() -> impl Strategy<Value = Vec<SequenceStep>> {
     let key = || prop::sample::select(&["a", "ab", "b", "'", "é", "日"][..]).prop_map(String::from);
     let names = || prop::sample::subsequence(&FIELDS[..], 0..=4);
     let value = || {
@@ -43,20 +43,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(names, values)| names.into_iter().map(String::from).zip(values).collect::<Fields>())
     };
     let step = prop_oneof![
-        (key(), names()).prop_map(|(k, n)| Step::Read(k, n)),
-        (key(), some()).prop_map(|(k, f)| Step::Update(k, f)),
-        (key(), some()).prop_map(|(k, f)| Step::Insert(k, f)),
-        prop::collection::vec((key(), some()), 0..4).prop_map(Step::Batch),
-        (key(), 0..8u64, names()).prop_map(|(k, c, n)| Step::Scan(k, c, n)),
-        key().prop_map(Step::Delete),
+        (key(), names()).prop_map(|(k, n)| SequenceStep::Read(k, n)),
+        (key(), some()).prop_map(|(k, f)| SequenceStep::Update(k, f)),
+        (key(), some()).prop_map(|(k, f)| SequenceStep::Insert(k, f)),
+        prop::collection::vec((key(), some()), 0..4).prop_map(SequenceStep::Batch),
+        (key(), 0..8u64, names()).prop_map(|(k, c, n)| SequenceStep::Scan(k, c, n)),
+        key().prop_map(SequenceStep::Delete),
     ];
     prop::collection::vec(step, 0..40)
 }
 
-/// Random sequences of all verbs, each answer compared with a `BTreeMap`'s.
+/// Runs random sequences of all verbs and compares each answer with a `BTreeMap`.
 pub fn any_sequence_of_operations_agrees_with_a_map<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
-    // No file of failures: the sequences come anew each time and are shrunk.
+    // No file of failures: each run draws new sequences and shrinks failures.
     let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
     let result = TestRunner::new(config).run(&steps(), |steps| {
         subject.with_another_client(0, async |client| {
@@ -65,7 +65,7 @@ pub fn any_sequence_of_operations_agrees_with_a_map<S: Store, E: Executor>(subje
             }
             let mut model = BTreeMap::new();
             for step in steps {
-                if matches!(step, Step::Scan(..)) && !subject.scans() {
+                if matches!(step, SequenceStep::Scan(..)) && !subject.scans() {
                     continue;
                 }
                 agree(client, &mut model, &step, subject.differences).await?;
@@ -83,32 +83,32 @@ fn selected(fields: &Fields, names: &[&str]) -> Fields {
     wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// A step with a value that the store does not take changes nothing, but for
-/// the records of a batch before it.
+/// Checks that a step with a value that the store rejects changes nothing, except for
+/// the records of a batch before the value.
 async fn refuse<S: Store>(
     client: &mut Handle<S>,
     model: &mut BTreeMap<String, Fields>,
-    step: &Step,
+    step: &SequenceStep,
     differences: Differences,
 ) -> Result<(), TestCaseError> {
     let outcome = match step {
-        Step::Update(key, fields) => {
+        SequenceStep::Update(key, fields) => {
             let outcome = client.update(key, fields).await;
-            // A store may look for the record first.
+            // A store may check for the record first.
             if outcome.status == Status::NotFound && !model.contains_key(key) {
                 return Ok(());
             }
             outcome
         }
-        Step::Insert(key, fields) => {
+        SequenceStep::Insert(key, fields) => {
             let outcome = client.insert(key, fields).await;
-            // Or see that its key is taken.
+            // A store may check for the key first.
             if outcome.status == Status::Error && model.contains_key(key) {
                 return Ok(());
             }
             outcome
         }
-        Step::Batch(records) => {
+        SequenceStep::Batch(records) => {
             let batch: Vec<_> = records.iter().map(|(k, f)| (k.as_str(), f.clone())).collect();
             let outcome = client.insert_batch(&batch).await;
             prop_assert!(!outcome.is_ok(), "{:?}", step);
@@ -124,7 +124,7 @@ async fn refuse<S: Store>(
             }
             return Ok(());
         }
-        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => return Ok(()),
+        SequenceStep::Read(..) | SequenceStep::Scan(..) | SequenceStep::Delete(_) => return Ok(()),
     };
     prop_assert_eq!(outcome.status, Status::BadRequest, "{:?}", step);
     Ok(())
@@ -133,20 +133,20 @@ async fn refuse<S: Store>(
 async fn agree<S: Store>(
     client: &mut Handle<S>,
     model: &mut BTreeMap<String, Fields>,
-    step: &Step,
+    step: &SequenceStep,
     differences: Differences,
 ) -> Result<(), TestCaseError> {
     let refused = match step {
-        Step::Update(_, fields) | Step::Insert(_, fields) => !differences.takes(fields),
-        Step::Batch(records) => records.iter().any(|(_, fields)| !differences.takes(fields)),
-        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => false,
+        SequenceStep::Update(_, fields) | SequenceStep::Insert(_, fields) => !differences.takes(fields),
+        SequenceStep::Batch(records) => records.iter().any(|(_, fields)| !differences.takes(fields)),
+        SequenceStep::Read(..) | SequenceStep::Scan(..) | SequenceStep::Delete(_) => false,
     };
     if refused {
         return refuse(client, model, step, differences).await;
     }
     match step {
-        Step::Read(key, names) => {
-            // A store may not tell a record without the fields asked for from none.
+        SequenceStep::Read(key, names) => {
+            // Some stores cannot distinguish a record without the named fields from no record.
             let expected = model.get(key).map(|fields| selected(fields, names));
             let found = client.read(key, names).await;
             if expected.as_ref().is_some_and(Fields::is_empty) && !differences.empty_records {
@@ -155,7 +155,7 @@ async fn agree<S: Store>(
                 prop_assert_eq!(found, expected, "{:?}", step);
             }
         }
-        Step::Update(key, change) => {
+        SequenceStep::Update(key, change) => {
             let outcome = client.update(key, change).await;
             if !model.contains_key(key) && differences.update_missing_is_not_found {
                 prop_assert_eq!(outcome.status, Status::NotFound, "{:?}", step);
@@ -164,13 +164,13 @@ async fn agree<S: Store>(
                 model.entry(key.clone()).or_default().extend(change.clone());
             }
         }
-        Step::Insert(key, fields) => {
+        SequenceStep::Insert(key, fields) => {
             let outcome = client.insert(key, fields).await;
             let (status, after) = differences.insert_existing.after(model.get(key), fields);
             prop_assert_eq!(outcome.status, status, "{:?}", step);
             model.insert(key.clone(), after);
         }
-        Step::Batch(records) => {
+        SequenceStep::Batch(records) => {
             let mut after = model.clone();
             let mut expected = Status::Ok;
             for (key, fields) in records {
@@ -188,13 +188,13 @@ async fn agree<S: Store>(
                 *model = after;
             }
         }
-        Step::Scan(start, count, names) => {
+        SequenceStep::Scan(start, count, names) => {
             let found = client.scan(start, *count, names).await;
             let limit = *count as usize;
             if differences.ordered_scan {
                 let all = model.range(start.clone()..).map(|(_, fields)| selected(fields, names));
                 let expected: Vec<_> = all.clone().take(limit).collect();
-                // As of a read.
+                // As for a read.
                 let visible: Vec<_> = all.filter(|fields| !fields.is_empty()).take(limit).collect();
                 if differences.empty_records || found != visible {
                     prop_assert_eq!(found, expected, "{:?}", step);
@@ -207,7 +207,7 @@ async fn agree<S: Store>(
                 }
             }
         }
-        Step::Delete(key) => {
+        SequenceStep::Delete(key) => {
             let outcome = client.delete(key).await;
             match model.remove(key) {
                 Some(_) => prop_assert_eq!(outcome, Outcome::OK, "{:?}", step),
@@ -223,7 +223,7 @@ mod tests {
     use super::is_disputed;
 
     #[test]
-    fn what_is_text_for_some_is_not_drawn() {
+    fn disputed_text_is_recognised() {
         let disputed: [&[u8]; 5] =
             [b"\xE0\0\x80", b"a\xF4\x90\x80\x80", b"\xED\xA0\x80", b"\xC0\x80", b"\xE6\x97"];
         assert!(disputed.iter().all(|bytes| is_disputed(bytes)));

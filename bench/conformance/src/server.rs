@@ -1,11 +1,10 @@
-//! What tests of stores behind servers need: where the server is, and a server
-//! that says nothing.
+//! Helpers for tests of stores behind servers.
 
 use serval_model::properties::{Origin, Properties};
 use std::net::TcpListener;
 
-/// An environment variable by which `cargo xtask test` says where a server is;
-/// without it says that the test is skipped.
+/// Returns an environment variable that `cargo xtask test` sets for a server. Panics if it
+/// is not set.
 pub fn variable(name: &str) -> Option<String> {
     match std::env::var(name) {
         Ok(value) => Some(value),
@@ -13,7 +12,7 @@ pub fn variable(name: &str) -> Option<String> {
     }
 }
 
-/// Properties as a command line gives them; of two of a name the last wins.
+/// Returns properties as from a command line; the last of a name wins.
 pub fn properties(settings: &[(&str, &str)]) -> Properties {
     let mut properties = Properties::new();
     for (name, value) in settings {
@@ -22,7 +21,7 @@ pub fn properties(settings: &[(&str, &str)]) -> Properties {
     properties
 }
 
-/// A server that takes connections and never answers, and its address.
+/// Starts a server that accepts connections and never answers. Returns its address too.
 pub fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

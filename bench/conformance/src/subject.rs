@@ -1,4 +1,4 @@
-//! A store under test, and its clients as cases use them.
+//! A store under test and its clients.
 
 use crate::{Differences, Executor, FIELDS, TABLE};
 use serval_model::{
@@ -10,40 +10,39 @@ use std::{any::Any, collections::BTreeMap};
 pub struct Subject<S, E> {
     /// The store, empty; the suite prepares it.
     pub store: S,
-    /// What runs its clients.
+    /// Executor of its clients' futures.
     pub executor: E,
-    /// What it does differently.
+    /// Its permitted differences.
     pub differences: Differences,
-    /// What must live as long as the store: its folder, its server, a lock.
-    /// Dropped after the store.
+    /// What the store needs: its folder, its server, a lock guard. Dropped
+    /// after the store.
     pub keep: Box<dyn Any>,
 }
 
 impl<S: Store, E: Executor> Subject<S, E> {
-    /// A subject that needs nothing kept.
+    /// Returns a subject with nothing to keep.
     pub fn new(store: S, executor: E, differences: Differences) -> Self {
         Subject { store, executor, differences, keep: Box::new(()) }
     }
 
-    /// Whether the store can scan; one that cannot says so in its
-    /// capabilities and is then asked for no scan.
+    /// Returns whether the store's capabilities include scans.
     pub fn scans(&self) -> bool {
         self.store.capabilities().contains(OperationKind::Scan)
     }
 
-    /// The same, with something that must live as long.
+    /// Returns the subject with something to keep.
     pub fn keeping(self, keep: impl Any) -> Self {
         Subject { keep: Box::new(keep), ..self }
     }
 
-    /// Prepares the store for a load and runs a case with one client, which
-    /// is closed at the end.
+    /// Prepares the store for a load and runs a case with one client, then
+    /// closes the client.
     pub fn with_client<T>(&self, case: impl AsyncFnOnce(&mut Handle<S>) -> T) -> T {
         self.store.prepare(&schema(), Purpose::Load).unwrap();
         self.with_another_client(0, case)
     }
 
-    /// Runs a case with one more client of a store that is prepared.
+    /// Runs a case with a client of a prepared store.
     pub fn with_another_client<T>(&self, number: usize, case: impl AsyncFnOnce(&mut Handle<S>) -> T) -> T {
         with_client_of(&self.store, self.executor, number, case)
     }
@@ -65,20 +64,20 @@ pub(crate) fn with_client_of<S: Store, E: Executor, T>(
     })
 }
 
-/// The shape of the suite's records.
+/// Returns the schema of the suite's records.
 pub fn schema() -> Schema {
     Schema { table: TABLE.into(), fields: FIELDS.map(String::from).into() }
 }
 
-/// A record as cases write and compare them: fields in any order.
+/// A record's fields, without their order.
 pub type Fields = BTreeMap<String, Vec<u8>>;
 
-/// Fields from pairs.
+/// Returns fields from pairs.
 pub fn fields<const N: usize>(pairs: [(&str, &[u8]); N]) -> Fields {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
 }
 
-/// All four fields, with values that tell the key.
+/// Returns all four fields, with values that contain the key.
 pub fn full(key: &str) -> Fields {
     FIELDS.iter().map(|name| ((*name).to_owned(), format!("{name} of {key}").into())).collect()
 }
@@ -95,9 +94,9 @@ fn selection(names: &[&str]) -> FieldSelection {
     selection
 }
 
-/// A client with the buffers that an operation needs.
+/// A client with a reply buffer.
 pub struct Handle<S: Store> {
-    /// The client itself.
+    /// The client.
     pub client: S::Client,
     reply: Reply,
 }
@@ -125,8 +124,8 @@ impl<S: Store> Handle<S> {
         self.client.delete(TABLE, key).await
     }
 
-    /// Reads the fields named, or all if none is; `None` if there is no
-    /// record. Any other failure fails the test.
+    /// Reads the named fields, or all if none is named. Returns `None` if there is
+    /// no record. Any other failure fails the test.
     pub async fn read(&mut self, key: &str, names: &[&str]) -> Option<Fields> {
         self.reply.clear();
         let outcome = self.client.read(TABLE, key, &selection(names), &mut self.reply).await;
@@ -144,7 +143,7 @@ impl<S: Store> Handle<S> {
         }
     }
 
-    /// Scans. Only for stores that can.
+    /// Scans. Only for stores with scans.
     pub async fn scan(&mut self, start: &str, count: u64, names: &[&str]) -> Vec<Fields> {
         self.reply.clear();
         let selection = selection(names);

@@ -1,17 +1,16 @@
-//! YCSB++'s own way (SoCC 2011, 2.3.1): clients that were started one by one meet at a barrier before a phase and
-//! leave it by another, and nobody coordinates them.
+//! YCSB++'s barriers (SoCC 2011, 2.3.1): clients without a coordinator wait for each other before a phase and
+//! after it.
 //!
 //! ```text
-//! PLACE/in/NAME     ephemeral   a client that has come
-//! PLACE/open        persistent  names of those that may begin: written by whoever sees that all have come
+//! PLACE/in/NAME     ephemeral   a client that has arrived
+//! PLACE/open        persistent  names of the clients that may start: written by a client that sees all of them
 //! PLACE/out/NAME    ephemeral   a client that has done its part
-//! PLACE/done        persistent  names of those that have left together
+//! PLACE/done        persistent  names of the clients that have left together
 //! ```
 //!
-//! A client passes when a list has its name, so that all who pass agree on who they are, even
-//! if one dies in that moment. Names have the session's number in them: what an
-//! earlier meeting has left, at whatever end, has none of them. Nobody counts a node of a client that is
-//! dead, for it goes with its session.
+//! A client passes when a list has its name. All clients that pass therefore agree on the list, even
+//! if one dies at that moment. Names contain the ZooKeeper session's number, so lists of earlier
+//! meetings have none of them. A dead client's node disappears with its session.
 
 use crate::directory::{Directory, DirectoryError};
 use std::{
@@ -27,36 +26,36 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// How often is looked whether somebody has died, or has come in another way than was told.
+/// Interval at which the nodes are listed, in case a change was not reported.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often whoever waits is asked whether it shall go on.
+/// Interval at which `interrupted` is called; also the pause before a failed request is repeated.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Where clients meet.
+/// Options of a barrier.
 #[derive(Debug, Clone)]
 pub struct Meeting {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// The node that the barrier is at.
+    /// Node of the barrier.
     pub place: String,
-    /// How many meet.
+    /// Number of clients that meet.
     pub size: usize,
-    /// What people call this client: `host (process 4711)`.
+    /// This client's name in messages: `host (process 4711)`.
     pub name: String,
-    /// Time in which all must have come.
+    /// Time limit for all clients to arrive.
     pub wait: Duration,
-    /// Silence after which a client's session, and with it the client, is gone.
+    /// Silence after which a client counts as dead.
     pub timeout: Duration,
 }
 
-/// Why clients did not meet.
+/// Why a barrier was not passed.
 #[derive(Debug, thiserror::Error)]
 pub enum BarrierError {
-    /// ZooKeeper.
+    /// ZooKeeper failed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Some are missing.
+    /// Some clients did not arrive in time.
     #[error(
         "at the barrier {place} {came} of {size} clients came within {within:?} (coordination.wait): {}. Start the \
          others, or check barrier-size and that all have the same barrier-zkServer and barrier-zkRoot",
@@ -65,16 +64,16 @@ pub enum BarrierError {
     Missing {
         /// The barrier.
         place: String,
-        /// How many are there.
+        /// Number of clients that arrived.
         came: usize,
-        /// How many were awaited.
+        /// Number of clients expected.
         size: usize,
-        /// How long.
+        /// Time limit.
         within: Duration,
-        /// Those that are there.
+        /// Clients that arrived.
         names: Vec<String>,
     },
-    /// Too many.
+    /// More clients arrived than expected.
     #[error(
         "the barrier {place} was passed by {size} other clients: more have come than barrier-size says. Start as many \
          as meet, or give others another barrier-zkRoot"
@@ -82,49 +81,49 @@ pub enum BarrierError {
     Full {
         /// The barrier.
         place: String,
-        /// How many meet.
+        /// Number of clients that meet.
         size: usize,
     },
-    /// Some do not leave.
+    /// Some clients did not leave in time.
     #[error("at the barrier {place} some clients do not leave: {}", names.join(", "))]
     Staying {
         /// The barrier.
         place: String,
-        /// Who.
+        /// Clients that did not leave.
         names: Vec<String>,
     },
-    /// Somebody asked for the end.
+    /// The user asked for the end.
     #[error("interrupted at the barrier")]
     Interrupted,
-    /// The system.
+    /// The system refused a thread, say.
     #[error("cannot wait at a barrier: {0}")]
     System(#[from] std::io::Error),
 }
 
-enum Asked {
+enum BarrierRequest {
     Enter,
     Leave(Option<Duration>),
 }
 
-/// A client's place at a barrier. Dropping it gives the place up.
+/// A client at a barrier. Dropping it leaves without waiting.
 #[derive(Debug)]
 pub struct Barrier {
-    asked: Option<UnboundedSender<Asked>>,
+    asked: Option<UnboundedSender<BarrierRequest>>,
     thread: Option<JoinHandle<()>>,
     answers: Mutex<blocking::Receiver<Result<Vec<String>, BarrierError>>>,
 }
 
 impl Barrier {
-    /// Makes ready to meet. Nobody is told before [`Barrier::enter`].
+    /// Prepares a barrier. Other clients see this one after [`Barrier::enter`].
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The system refuses a thread.
     pub fn new(meeting: Meeting) -> Result<Barrier, BarrierError> {
         let (asked, mut asking) = mpsc::unbounded_channel();
         let (answer, answers) = blocking::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // The session is to live while a load runs on all other threads.
+        // The session must stay alive while a load runs on all other threads.
         let thread = thread::Builder::new().name("barrier".to_owned()).spawn(move || {
             runtime.block_on(attend(&meeting, &mut asking, &answer));
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -132,30 +131,34 @@ impl Barrier {
         Ok(Barrier { asked: Some(asked), thread: Some(thread), answers: Mutex::new(answers) })
     }
 
-    /// Comes, and waits until all have. Those that have, this one too, in words.
+    /// Waits until all clients have arrived. Returns their names, including this client's.
     ///
     /// # Errors
     ///
-    /// That not all come in time, that more do, those of ZooKeeper, and that `interrupted` says so.
+    /// Too few clients arrive in time, too many arrive, ZooKeeper fails, or `interrupted` returns true.
     pub fn enter(&self, interrupted: &dyn Fn() -> bool) -> Result<Vec<String>, BarrierError> {
-        self.ask(Asked::Enter, interrupted)
+        self.ask(BarrierRequest::Enter, interrupted)
     }
 
-    /// Has done its part, and waits until all others have that live; `within` this time, if there is a limit. Those
-    /// that died, in words.
+    /// Waits, for at most `within`, until all live clients have done their part. Returns the names of the clients
+    /// that died.
     ///
     /// # Errors
     ///
-    /// That some live and do not leave in time, those of ZooKeeper, and that `interrupted` says so.
+    /// Live clients do not leave in time, ZooKeeper fails, or `interrupted` returns true.
     pub fn leave(
         &self,
         within: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<String>, BarrierError> {
-        self.ask(Asked::Leave(within), interrupted)
+        self.ask(BarrierRequest::Leave(within), interrupted)
     }
 
-    fn ask(&self, asked: Asked, interrupted: &dyn Fn() -> bool) -> Result<Vec<String>, BarrierError> {
+    fn ask(
+        &self,
+        asked: BarrierRequest,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<String>, BarrierError> {
         if let Some(asking) = &self.asked {
             let _ = asking.send(asked);
         }
@@ -180,59 +183,59 @@ impl Drop for Barrier {
     }
 }
 
-/// What a client is called in nodes: its words, and the session that its nodes go with.
+/// Returns the name of a client's nodes: its name in messages and its session's number.
 fn node(meeting: &Meeting, directory: &Directory) -> String {
     let words: String =
         meeting.name.chars().map(|c| if c == '/' || c.is_control() { '-' } else { c }).collect();
     format!("{words} {:016x}", directory.session_id())
 }
 
-/// A client as people call it.
+/// Returns a client's name in messages.
 fn words(node: &str) -> String {
     node.rsplit_once(' ').map_or(node, |(words, _)| words).to_owned()
 }
 
 async fn attend(
     meeting: &Meeting,
-    asking: &mut UnboundedReceiver<Asked>,
+    asking: &mut UnboundedReceiver<BarrierRequest>,
     answer: &blocking::Sender<Result<Vec<String>, BarrierError>>,
 ) {
     let mut here = None;
     while let Some(asked) = asking.recv().await {
         let done = async {
             match (asked, &here) {
-                (Asked::Enter, _) => {
+                (BarrierRequest::Enter, _) => {
                     let (came, names) = enter(meeting).await?;
                     here = Some(came);
                     Ok(names)
                 }
-                (Asked::Leave(within), Some(came)) => leave(meeting, came, within).await,
-                // Nobody leaves what it has not come to.
-                (Asked::Leave(_), None) => Ok(Vec::new()),
+                (BarrierRequest::Leave(within), Some(came)) => leave(meeting, came, within).await,
+                // A client that has not entered has nothing to leave.
+                (BarrierRequest::Leave(_), None) => Ok(Vec::new()),
             }
         };
         let done = tokio::select! {
             done = done => done,
-            // Whoever waited has given up.
+            // The caller has given up.
             _ = asking.recv() => break,
         };
         if answer.send(done).is_err() {
             break;
         }
     }
-    // So that the session's end is told, and its nodes go at once.
+    // Gives the session time to close, which removes its nodes at once.
     drop(here);
     time::sleep(TICK).await;
 }
 
-/// One that stands at a barrier.
-struct Here {
+/// A client that has entered.
+struct Attendee {
     directory: Directory,
     node: String,
     members: Vec<String>,
 }
 
-/// Repeats what ZooKeeper could not do while it was away, as long as there is time.
+/// Repeats a request that ZooKeeper fails, until a time limit.
 async fn patiently<T>(
     directory: &Directory,
     until: Option<Instant>,
@@ -249,7 +252,7 @@ async fn patiently<T>(
     }
 }
 
-async fn enter(meeting: &Meeting) -> Result<(Here, Vec<String>), BarrierError> {
+async fn enter(meeting: &Meeting) -> Result<(Attendee, Vec<String>), BarrierError> {
     let until = Instant::now() + meeting.wait;
     loop {
         let directory = Directory::connect(&meeting.cluster, &meeting.place, meeting.timeout).await?;
@@ -257,9 +260,9 @@ async fn enter(meeting: &Meeting) -> Result<(Here, Vec<String>), BarrierError> {
         match gather(meeting, &directory, &node, until).await {
             Ok(members) => {
                 let names = members.iter().map(|member| words(member)).collect();
-                return Ok((Here { directory, node, members }, names));
+                return Ok((Attendee { directory, node, members }, names));
             }
-            // A session that is over took the place with it: come anew.
+            // The session ended and its node with it: enter again.
             Err(BarrierError::Directory(_)) if directory.is_over() && Instant::now() < until => {}
             Err(error) => return Err(error),
         }
@@ -284,9 +287,9 @@ async fn gather(
         if members.iter().any(|member| member == node) {
             return Ok(members);
         }
-        // Those of the meeting before this one must have gone.
+        // The clients of the meeting before must have gone.
         if here.len() >= meeting.size && !members.iter().any(|member| here.contains(member)) {
-            // Those that came first, by the number of their nodes.
+            // The first to arrive, by their nodes' transaction numbers.
             let first: Vec<String> = here.iter().take(meeting.size).cloned().collect();
             if first.iter().any(|member| member == node) {
                 patiently(directory, limit, async || directory.write_list("open", &first, version).await)
@@ -296,7 +299,7 @@ async fn gather(
         }
         if Instant::now() >= until {
             let place = directory.place().to_owned();
-            // The barrier was opened for others that are here.
+            // The barrier was opened for other clients that are here.
             if members.iter().any(|member| here.contains(member)) {
                 return Err(BarrierError::Full { place, size: meeting.size });
             }
@@ -316,16 +319,16 @@ async fn gather(
 
 async fn leave(
     meeting: &Meeting,
-    here: &Here,
+    here: &Attendee,
     within: Option<Duration>,
 ) -> Result<Vec<String>, BarrierError> {
-    let Here { directory, node, members } = here;
+    let Attendee { directory, node, members } = here;
     let until = within.map(|within| Instant::now() + within);
     let died = |left: &[String]| -> Vec<String> {
         members.iter().filter(|member| !left.contains(member)).map(|member| words(member)).collect()
     };
     if directory.is_over() {
-        // The others have left without this one, or are dead for all that is known.
+        // The others have left without this client, or cannot be told from dead ones.
         let anew = Directory::connect(&meeting.cluster, &meeting.place, meeting.timeout).await?;
         let ((left, _), _) = anew.list_of("done").await?;
         return Ok(died(&left));

@@ -1,49 +1,49 @@
 //! Offsets between the monotonic clocks of two machines.
 //!
-//! The coordinator sends its time t0, the client answers with its own t1, the
-//! answer is there at t2. Whatever the two ways took each,
+//! The coordinator sends its time t0, the client answers with its own time t1, and
+//! the answer arrives at t2. Whatever the delay of either direction,
 //!
 //! ```text
 //! offset = t1 - (t0 + t2) / 2        error <= (t2 - t0) / 2
 //! ```
 //!
-//! Of several exchanges the one with the shortest round trip says most (the
-//! minimum round-trip filter of Mills, "Internet Time Synchronization: The
-//! Network Time Protocol", RFC 1129, 1989). Clocks drift: what an
-//! exchange said holds later with an error that grows by [`DRIFT`].
+//! Of several exchanges, the one with the shortest round trip has the smallest
+//! error (the minimum round-trip filter of Mills, "Internet Time Synchronization:
+//! The Network Time Protocol", RFC 1129, 1989). Clocks drift: the error of an
+//! exchange grows by [`DRIFT`] with its age.
 
 use std::collections::VecDeque;
 
-/// By how much two quartz clocks may drift apart: ns per second.
+/// Largest relative drift of two quartz clocks, ns per second.
 pub const DRIFT: f64 = 100_000.0;
 
-/// Exchanges that are remembered; one a second makes this four minutes.
+/// Number of exchanges that are kept: four minutes at one a second.
 const KEPT: usize = 256;
 
-/// One question about the time, and its answer.
+/// A question about the time and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the coordinator asked, ns by its clock.
+    /// When the coordinator asked, ns of its clock.
     pub asked: u64,
-    /// What the client's clock said, ns.
+    /// When the client answered, ns of the client's clock.
     pub answered: u64,
-    /// When the coordinator had the answer, ns by its clock.
+    /// When the answer arrived, ns of the coordinator's clock.
     pub received: u64,
 }
 
 impl Exchange {
-    /// The round trip, ns.
+    /// Returns the round trip, ns.
     pub fn round_trip(&self) -> u64 {
         self.received.saturating_sub(self.asked)
     }
 
-    /// The instant by the coordinator's clock that the answer is taken to be
-    /// of, ns.
+    /// Returns the instant at which the client is assumed to have answered, ns of
+    /// the coordinator's clock.
     pub fn middle(&self) -> u64 {
         self.asked + self.round_trip() / 2
     }
 
-    /// The offset at that instant.
+    /// Returns the offset at [`middle`](Self::middle).
     pub fn offset(&self) -> Offset {
         let middle = self.middle();
         let ahead = if self.answered >= middle {
@@ -51,39 +51,38 @@ impl Exchange {
         } else {
             -((middle - self.answered) as f64)
         };
-        // Half a nanosecond for the middle that is cut to a whole one.
+        // Half a nanosecond for rounding of the middle.
         Offset { ahead, error: self.round_trip() as f64 / 2.0 + 0.5 }
     }
 }
 
-/// How far a client's clock is ahead of the coordinator's.
+/// Offset of a client's clock from the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offset {
-    /// ns; below zero if it is behind.
+    /// How far the client's clock is ahead, ns; negative if it is behind.
     pub ahead: f64,
-    /// By how much the true offset may differ, ns.
+    /// Largest difference from the true offset, ns.
     pub error: f64,
 }
 
 impl Offset {
-    /// An instant of the coordinator's clock by the client's, ns.
+    /// Converts an instant of the coordinator's clock to the client's, ns.
     pub fn to_client(self, coordinator: u64) -> u64 {
         add(coordinator, self.ahead)
     }
 
-    /// An instant of the client's clock by the coordinator's, ns.
+    /// Converts an instant of the client's clock to the coordinator's, ns.
     pub fn to_coordinator(self, client: u64) -> u64 {
         add(client, -self.ahead)
     }
 }
 
 fn add(instant: u64, span: f64) -> u64 {
-    // Offsets are differences of uptimes: whole nanoseconds are exact to
-    // 2^53, a hundred days.
+    // Offsets are differences of uptimes. An f64 is exact up to 2^53 ns, a hundred days.
     if span < 0.0 { instant.saturating_sub(-span as u64) } else { instant.saturating_add(span as u64) }
 }
 
-/// What is known of one client's clock.
+/// The best recent exchanges with one client's clock.
 #[derive(Debug, Clone, Default)]
 pub struct OffsetFilter {
     exchanges: Vec<Exchange>,
@@ -91,8 +90,7 @@ pub struct OffsetFilter {
 }
 
 impl OffsetFilter {
-    /// Takes an exchange in. One whose answer came before the question is
-    /// left out.
+    /// Adds an exchange. Ignores one whose answer arrived before its question.
     pub fn add(&mut self, exchange: Exchange) {
         if exchange.received < exchange.asked {
             return;
@@ -105,14 +103,14 @@ impl OffsetFilter {
         self.next += 1;
     }
 
-    /// The shortest round trip, ns.
+    /// Returns the shortest round trip, ns.
     pub fn round_trip_min(&self) -> Option<u64> {
         self.exchanges.iter().map(Exchange::round_trip).min()
     }
 
-    /// The offset at an instant of the coordinator's clock: that of the
-    /// exchange whose error, drift since or until then included, is smallest.
-    /// `None` before the first.
+    /// Returns the offset at an instant of the coordinator's clock, of the
+    /// exchange whose error, drift included, is smallest then. `None` before the
+    /// first exchange.
     pub fn at(&self, instant: u64) -> Option<Offset> {
         self.exchanges
             .iter()
@@ -125,22 +123,22 @@ impl OffsetFilter {
     }
 }
 
-/// Offsets of one clock all through a run: the best exchange of each few seconds.
+/// Offsets of one clock during a run: the best exchange of each span of a few seconds.
 #[derive(Debug, Clone, Default)]
 pub struct ClockTrack {
     best: Vec<Exchange>,
-    /// The span, counted from 0, that the last is of.
+    /// Number of the last exchange's span, from 0.
     span: u64,
 }
 
 impl ClockTrack {
-    /// The spans, ns.
+    /// Length of a span, ns.
     const SPAN: u64 = 5_000_000_000;
 
-    /// Spans at most: 14 hours.
+    /// Maximum number of spans: 14 hours.
     const SPANS_MAX: usize = 10_000;
 
-    /// Takes an exchange in.
+    /// Adds an exchange.
     pub fn add(&mut self, exchange: Exchange) {
         if exchange.received < exchange.asked {
             return;
@@ -158,17 +156,17 @@ impl ClockTrack {
         }
     }
 
-    /// Instants of the client's clock, ns, in rising order, and the offset at each.
+    /// Returns instants of the client's clock, ns, in rising order, and the offset at each.
     pub fn offsets(&self) -> Vec<(u64, Offset)> {
         self.best.iter().map(|exchange| (exchange.answered, exchange.offset())).collect()
     }
 }
 
-/// Questions about the clock that are under way at a time. The answers of more would wait for each other at
-/// the coordinator, and what they wait is taken for the network's.
+/// Maximum number of clock questions in flight. The answers of more would queue at the coordinator,
+/// and queueing counts as round trip.
 const ASKED_MAX: usize = 32;
 
-/// Whose clock is asked next: few at a time, however many there are.
+/// Queue of clients whose clock is to be asked; limits the questions in flight.
 #[derive(Debug, Default)]
 pub struct Asking {
     under_way: usize,
@@ -176,7 +174,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// A client is to be asked; whether now.
+    /// Adds a client. Returns whether to ask it now.
     #[must_use]
     pub fn want(&mut self, client: usize) -> bool {
         let now = self.under_way < ASKED_MAX;
@@ -188,7 +186,7 @@ impl Asking {
         now
     }
 
-    /// An answer has come. Who is to be asked now.
+    /// Handles an answer. Returns the client to ask now.
     #[must_use]
     pub fn answered(&mut self) -> Option<usize> {
         self.under_way = self.under_way.saturating_sub(1);
@@ -197,7 +195,7 @@ impl Asking {
         Some(next)
     }
 
-    /// Forgets what is under way, for some never answer, and who waits: all are asked anew.
+    /// Forgets the questions in flight, some of which are never answered, and the queue.
     pub fn forget(&mut self) {
         *self = Asking::default();
     }
@@ -246,8 +244,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the ways took and however the clocks drifted within the
-        /// bound, the true offset lies within the error.
+        /// Whatever the delays and the drift within its bound, the true offset
+        /// lies within the error.
         #[test]
         fn the_true_offset_is_within_the_error(
             ahead in -1e15f64..1e15,
@@ -265,7 +263,7 @@ mod tests {
             }
             let offset = filter.at(BASE + when).unwrap();
             let off = (offset.ahead - truth(BASE + when)).abs();
-            // The way itself takes time in which the clocks drift too.
+            // The clocks drift during the delay too.
             prop_assert!(off <= offset.error + 2_000.0, "{off} > {}", offset.error);
         }
 

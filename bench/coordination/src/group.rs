@@ -6,16 +6,16 @@
 //!                                                          +--one was late--+
 //! ```
 //!
-//! Whoever drives it tells it what came from clients ([`Group::on`]) and the
-//! time ([`Group::tick`], no later than [`Group::wake_at`]), and does what
-//! it asks for. It never waits without a limit. An event costs the same however
-//! many clients there are; a look for silent ones, when the one that was heard of longest ago would
-//! have been silent for the timeout, a step for each.
+//! The caller passes events of clients ([`Group::on`]) and the time
+//! ([`Group::tick`], no later than [`Group::wake_at`]), and performs the actions
+//! that it gets. Each stage has a time limit. An event costs O(1); the search for
+//! silent clients costs O(clients) and runs when the oldest heartbeat reaches the
+//! timeout.
 
 use crate::clock::{Exchange, Offset, OffsetFilter};
 use std::fmt;
 
-/// Proposals of one start before clients that did not agree are lost.
+/// Number of proposals of a start before clients that did not agree are lost.
 pub const ATTEMPTS_MAX: u32 = 3;
 
 /// What happens to the others when a client is lost.
@@ -23,31 +23,31 @@ pub const ATTEMPTS_MAX: u32 = 3;
 pub enum OnLost {
     /// The experiment ends.
     End,
-    /// They go on.
+    /// The others continue.
     Continue,
 }
 
-/// How a group goes about it. Spans in ns.
+/// Number of clients and time limits of a group. Durations in ns.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// Clients that it needs. Above zero.
+pub struct GroupSettings {
+    /// Number of clients. Above zero.
     pub clients: usize,
     /// Silence after which a client is lost.
     pub timeout: u64,
-    /// Time in which all must have joined, or entered a phase.
+    /// Time limit for all clients to join, or to be ready for a phase.
     pub wait: u64,
-    /// From the proposal of a start to the start, at least.
+    /// Minimum time from the proposal of a start to the start.
     pub lead: u64,
-    /// Largest error of a client's clock with which a phase begins.
+    /// Largest error of a client's clock offset with which a phase starts.
     pub clock_error_max: f64,
     /// What a lost client means for the others.
     pub on_lost: OnLost,
 }
 
-impl Default for Settings {
+impl Default for GroupSettings {
     fn default() -> Self {
         const MS: u64 = 1_000_000;
-        Settings {
+        GroupSettings {
             clients: 1,
             timeout: 6_000 * MS,
             wait: 60_000 * MS,
@@ -58,22 +58,22 @@ impl Default for Settings {
     }
 }
 
-/// Why a client takes no part any more.
+/// Why a client was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loss {
-    /// Its connection ended, or its node is gone; in whose words.
+    /// Its connection ended: how.
     Gone(String),
-    /// It said nothing for the timeout.
+    /// It was silent for the timeout.
     Silent,
-    /// It came to no barrier within the time for it.
+    /// It did not reach the barrier in time.
     Absent,
-    /// It would not agree to a start, or was not there at the start.
+    /// It did not agree to a start, or missed it.
     Late,
     /// It did not end with the phase.
     Overdue,
-    /// Its clock could not be told well enough: the error, ns.
+    /// The error of its clock offset is too large: the error, ns.
     Clock(u64),
-    /// It cannot go on, in its own words.
+    /// It failed, with its message.
     Failed(String),
 }
 
@@ -108,10 +108,10 @@ pub struct Lost {
     pub at: u64,
 }
 
-/// What came from a client.
+/// An event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something, if only that it is there.
+    /// Any message, such as a heartbeat.
     Heard,
     /// An answer about its clock.
     Clock(Exchange),
@@ -119,66 +119,66 @@ pub enum Event {
     Entered,
     /// It agrees to the start proposed by this attempt.
     Agreed(u32),
-    /// It let its threads go; when, ns by its own clock.
+    /// It started its threads: when, ns of its own clock.
     Began(u64),
-    /// It has done its part and handed over what it saw.
+    /// It has done its part and sent its result.
     Left,
     /// It is lost.
     Lost(Loss),
 }
 
-/// What to do now.
+/// What the coordinator must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// All have joined: the first phase may be prepared.
+    /// All clients have joined: the first phase may be prepared.
     Complete,
-    /// Ask all that take part whether they can begin then; ns by the
-    /// coordinator's clock, to be told to each by its own.
+    /// Ask all clients of the phase to agree to a start, ns of the coordinator's
+    /// clock; each is told the instant of its own clock.
     Propose {
-        /// Number of the proposal; what was agreed to an earlier one is void.
+        /// Number of the proposal; agreement to an earlier one is void.
         attempt: u32,
         /// The instant.
         at: u64,
     },
-    /// Ask all about their clocks again, for some are not known well enough
-    /// ([`Group::wants_clock`]).
+    /// Ask clients about their clocks again ([`Group::wants_clock`]): the error of
+    /// some is too large.
     AskClocks,
-    /// Tell all that take part that it is so.
+    /// Confirm the start to all clients of the phase.
     Confirm {
         /// Number of the proposal.
         attempt: u32,
         /// The instant.
         at: u64,
     },
-    /// A client was lost; it is not to be heard again.
+    /// A client was lost; ignore its messages from now on.
     Dismiss(Lost),
-    /// Tell all that take part to end their load and hand over what they saw.
+    /// Ask all clients of the phase to end their load and send their results.
     Stop,
     /// The phase is over.
     Over(PhaseEnd),
-    /// The group is over before all had joined, or between phases.
+    /// The group is over, before all clients had joined or between phases.
     Disband,
 }
 
-/// How a phase went.
+/// Outcome of a phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhaseEnd {
-    /// The start, ns by the coordinator's clock; `None` if it never began.
+    /// The start, ns of the coordinator's clock; `None` if it never started.
     pub start: Option<u64>,
-    /// When the last had left, ns.
+    /// When the last client had left, ns.
     pub end: u64,
-    /// From the first client's actual start to the last one's, ns, and the largest
-    /// error of the clocks that it was seen by.
+    /// Time from the first client's actual start to the last one's, ns, and the
+    /// largest error of the clock offsets that it was computed with.
     pub skew: Option<(u64, u64)>,
-    /// Those that were lost in it.
+    /// Clients that were lost in the phase.
     pub lost: Vec<Lost>,
     /// Whether the next phase may begin.
     pub go_on: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// Takes no part in the present phase.
+enum ClientStage {
+    /// Takes no part in the current phase.
     Idle,
     Preparing,
     Entered,
@@ -188,35 +188,35 @@ enum Standing {
 }
 
 #[derive(Debug)]
-struct Client {
-    standing: Standing,
+struct ClientState {
+    standing: ClientStage,
     heard: u64,
     clock: OffsetFilter,
     began: Option<u64>,
 }
 
-/// All clients, and how many stand where.
+/// All clients, and the number of clients in each stage.
 #[derive(Debug, Default)]
 struct Clients {
-    all: Vec<Client>,
+    all: Vec<ClientState>,
     standing: [usize; 6],
 }
 
 impl Clients {
-    fn count(&self, standing: Standing) -> usize {
+    fn count(&self, standing: ClientStage) -> usize {
         self.standing[standing as usize]
     }
 
-    /// Those that take part in the phase and are not lost.
+    /// Returns the number of clients that take part in the phase and are not lost.
     fn taking_part(&self) -> usize {
-        self.all.len() - self.count(Standing::Idle) - self.count(Standing::Lost)
+        self.all.len() - self.count(ClientStage::Idle) - self.count(ClientStage::Lost)
     }
 
     fn all_left(&self) -> bool {
-        self.taking_part() == self.count(Standing::Left)
+        self.taking_part() == self.count(ClientStage::Left)
     }
 
-    fn put(&mut self, number: usize, standing: Standing) {
+    fn put(&mut self, number: usize, standing: ClientStage) {
         let client = &mut self.all[number];
         self.standing[client.standing as usize] -= 1;
         self.standing[standing as usize] += 1;
@@ -224,17 +224,21 @@ impl Clients {
     }
 
     fn add(&mut self, now: u64) -> usize {
-        let client =
-            Client { standing: Standing::Idle, heard: now, clock: OffsetFilter::default(), began: None };
-        self.standing[Standing::Idle as usize] += 1;
+        let client = ClientState {
+            standing: ClientStage::Idle,
+            heard: now,
+            clock: OffsetFilter::default(),
+            began: None,
+        };
+        self.standing[ClientStage::Idle as usize] += 1;
         self.all.push(client);
         self.all.len() - 1
     }
 
-    /// A place that somebody has left.
+    /// Gives the number of a lost client to a new one.
     fn reuse(&mut self, now: u64) -> Option<usize> {
-        let number = self.all.iter().position(|client| client.standing == Standing::Lost)?;
-        self.put(number, Standing::Idle);
+        let number = self.all.iter().position(|client| client.standing == ClientStage::Lost)?;
+        self.put(number, ClientStage::Idle);
         self.all[number].heard = now;
         self.all[number].clock = OffsetFilter::default();
         Some(number)
@@ -242,11 +246,11 @@ impl Clients {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum GroupStage {
     Gathering,
     Idle,
     Entering,
-    /// All have entered; the clocks of some are not known well enough yet.
+    /// All clients have entered; the clock error of some is still too large.
     Clocks,
     Proposed {
         attempt: u32,
@@ -255,34 +259,34 @@ enum Stage {
     Running {
         at: u64,
     },
-    /// The phase ends early: what was measured is waited for.
+    /// The phase ends early; the coordinator waits for results.
     Stopping {
         began: Option<u64>,
     },
     Disbanded,
 }
 
-/// A group of clients, seen by its coordinator.
+/// The coordinator's view of a group.
 #[derive(Debug)]
 pub struct Group {
-    settings: Settings,
+    settings: GroupSettings,
     clients: Clients,
-    stage: Stage,
-    /// When the present stage has lasted too long.
+    stage: GroupStage,
+    /// Time limit of the current stage.
     deadline: u64,
     next_look: u64,
-    /// The longest that the phase may last once it has begun, ns.
+    /// Longest time that the phase may last from its start, ns.
     length_max: Option<u64>,
     lost: Vec<Lost>,
     stop_asked: bool,
 }
 
 impl Group {
-    /// A group that nobody has joined yet.
-    pub fn new(settings: Settings, now: u64) -> Group {
+    /// Returns a group without clients.
+    pub fn new(settings: GroupSettings, now: u64) -> Group {
         Group {
             clients: Clients::default(),
-            stage: Stage::Gathering,
+            stage: GroupStage::Gathering,
             deadline: now.saturating_add(settings.wait),
             next_look: now.saturating_add(settings.timeout),
             length_max: None,
@@ -292,16 +296,15 @@ impl Group {
         }
     }
 
-    /// A client wants to join. Its number, from 0; `None` if there are as many
-    /// as wanted. One that is lost before all have joined leaves its place to
-    /// the next.
+    /// Adds a client. Returns its number, from 0; `None` if the group is complete.
+    /// A client that is lost before the group is complete is replaced by the next.
     pub fn join(&mut self, now: u64, actions: &mut Vec<Action>) -> Option<usize> {
-        if self.stage != Stage::Gathering {
+        if self.stage != GroupStage::Gathering {
             return None;
         }
         let number = self.clients.reuse(now).unwrap_or_else(|| self.clients.add(now));
         if self.joined() == self.settings.clients {
-            self.stage = Stage::Idle;
+            self.stage = GroupStage::Idle;
             self.deadline = u64::MAX;
             self.lost.clear();
             actions.push(Action::Complete);
@@ -309,29 +312,29 @@ impl Group {
         Some(number)
     }
 
-    /// Whether a phase has begun and is not over.
+    /// Returns whether a phase has started and is not over.
     pub fn is_running(&self) -> bool {
-        matches!(self.stage, Stage::Running { .. } | Stage::Stopping { .. })
+        matches!(self.stage, GroupStage::Running { .. } | GroupStage::Stopping { .. })
     }
 
-    /// How many have joined and are not lost.
+    /// Returns the number of clients that have joined and are not lost.
     pub fn joined(&self) -> usize {
-        self.clients.all.len() - self.clients.count(Standing::Lost)
+        self.clients.all.len() - self.clients.count(ClientStage::Lost)
     }
 
-    /// Whether this client takes no part any more.
+    /// Returns whether this client was lost, or never joined.
     pub fn is_lost(&self, client: usize) -> bool {
-        self.clients.all.get(client).is_none_or(|client| client.standing == Standing::Lost)
+        self.clients.all.get(client).is_none_or(|client| client.standing == ClientStage::Lost)
     }
 
-    /// The offset of a client's clock at an instant of the coordinator's.
+    /// Returns the offset of a client's clock at an instant of the coordinator's.
     pub fn offset(&self, client: usize, instant: u64) -> Option<Offset> {
         self.clients.all.get(client)?.clock.at(instant)
     }
 
-    /// Begins a phase in which these clients take part; those that are lost are
-    /// left out. `length_max` is the longest that it may last from its
-    /// start, ns. The clients are to be sent their work by whoever calls this.
+    /// Starts a phase with these clients, except lost ones. `length_max` is the
+    /// longest time that it may last from its start, ns. The caller sends the
+    /// clients their work.
     pub fn prepare(
         &mut self,
         now: u64,
@@ -339,7 +342,7 @@ impl Group {
         length_max: Option<u64>,
         actions: &mut Vec<Action>,
     ) {
-        if self.stage != Stage::Idle {
+        if self.stage != GroupStage::Idle {
             return;
         }
         self.length_max = length_max;
@@ -347,67 +350,68 @@ impl Group {
             if self.is_lost(number) {
                 continue;
             }
-            self.clients.put(number, if takes_part(number) { Standing::Preparing } else { Standing::Idle });
+            self.clients
+                .put(number, if takes_part(number) { ClientStage::Preparing } else { ClientStage::Idle });
             self.clients.all[number].began = None;
         }
-        self.stage = Stage::Entering;
+        self.stage = GroupStage::Entering;
         self.deadline = now.saturating_add(self.settings.wait);
         self.go_on(now, actions);
     }
 
-    /// Something came from a client.
+    /// Handles an event of a client.
     pub fn on(&mut self, client: usize, event: Event, now: u64, actions: &mut Vec<Action>) {
-        let Some(it) = self.clients.all.get_mut(client).filter(|it| it.standing != Standing::Lost) else {
+        let Some(it) = self.clients.all.get_mut(client).filter(|it| it.standing != ClientStage::Lost) else {
             return;
         };
         it.heard = it.heard.max(now);
         match (event, it.standing, self.stage) {
             (Event::Clock(exchange), _, stage) => {
                 it.clock.add(exchange);
-                if stage != Stage::Clocks {
+                if stage != GroupStage::Clocks {
                     return;
                 }
             }
-            (Event::Began(at), Standing::Agreed | Standing::Left, _) => it.began = Some(at),
-            (Event::Entered, Standing::Preparing, _) => self.clients.put(client, Standing::Entered),
-            (Event::Agreed(number), Standing::Entered, Stage::Proposed { attempt, .. })
+            (Event::Began(at), ClientStage::Agreed | ClientStage::Left, _) => it.began = Some(at),
+            (Event::Entered, ClientStage::Preparing, _) => self.clients.put(client, ClientStage::Entered),
+            (Event::Agreed(number), ClientStage::Entered, GroupStage::Proposed { attempt, .. })
                 if attempt == number =>
             {
-                self.clients.put(client, Standing::Agreed);
+                self.clients.put(client, ClientStage::Agreed);
             }
-            (Event::Left, Standing::Agreed, Stage::Running { .. })
-            // Told to end before it began.
+            (Event::Left, ClientStage::Agreed, GroupStage::Running { .. })
+            // Asked to end before the start.
             | (
                 Event::Left,
-                Standing::Agreed | Standing::Entered | Standing::Preparing,
-                Stage::Stopping { .. } | Stage::Entering | Stage::Clocks | Stage::Proposed { .. },
-            ) => self.clients.put(client, Standing::Left),
+                ClientStage::Agreed | ClientStage::Entered | ClientStage::Preparing,
+                GroupStage::Stopping { .. } | GroupStage::Entering | GroupStage::Clocks | GroupStage::Proposed { .. },
+            ) => self.clients.put(client, ClientStage::Left),
             (Event::Lost(why), ..) => self.lose(client, why, now, actions),
-            // A sign of life, or late words of an earlier stage.
+            // A heartbeat, or a late message of an earlier stage.
             _ => return,
         }
         self.go_on(now, actions);
     }
 
-    /// Ends the phase, or the group if there is none: somebody asked.
+    /// Ends the phase, or the group between phases, because the user asked for it.
     pub fn stop(&mut self, now: u64, actions: &mut Vec<Action>) {
         self.stop_asked = true;
         self.end(now, actions);
         self.go_on(now, actions);
     }
 
-    /// When [`Group::tick`] is wanted at the latest, ns.
+    /// Returns when [`Group::tick`] must be called at the latest, ns.
     pub fn wake_at(&self) -> u64 {
-        if self.stage == Stage::Disbanded { u64::MAX } else { self.deadline.min(self.next_look) }
+        if self.stage == GroupStage::Disbanded { u64::MAX } else { self.deadline.min(self.next_look) }
     }
 
-    /// Looks at the time.
+    /// Checks the time limits.
     pub fn tick(&mut self, now: u64, actions: &mut Vec<Action>) {
         if now >= self.next_look {
             let timeout = self.settings.timeout;
             self.lose_where(Loss::Silent, now, actions, |client| now.saturating_sub(client.heard) >= timeout);
-            // When the next would have been silent for so long, if nothing comes from it.
-            let there = self.clients.all.iter().filter(|client| client.standing != Standing::Lost);
+            // When the next client would have been silent for the timeout.
+            let there = self.clients.all.iter().filter(|client| client.standing != ClientStage::Lost);
             let heard = there.map(|client| client.heard).min().unwrap_or(now);
             self.next_look = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
         }
@@ -417,29 +421,31 @@ impl Group {
         self.go_on(now, actions);
     }
 
-    /// The present stage has lasted too long.
+    /// Handles the time limit of the current stage.
     fn too_long(&mut self, now: u64, actions: &mut Vec<Action>) {
         self.deadline = u64::MAX;
         match self.stage {
-            Stage::Gathering | Stage::Running { .. } => self.end(now, actions),
-            Stage::Entering => {
-                self.lose_where(Loss::Absent, now, actions, |client| client.standing == Standing::Preparing);
+            GroupStage::Gathering | GroupStage::Running { .. } => self.end(now, actions),
+            GroupStage::Entering => {
+                self.lose_where(Loss::Absent, now, actions, |client| {
+                    client.standing == ClientStage::Preparing
+                });
             }
-            Stage::Clocks => self.refuse_bad_clocks(now, actions),
-            // Nothing was confirmed, so nobody begins.
-            Stage::Proposed { attempt, .. } if attempt < ATTEMPTS_MAX => {
+            GroupStage::Clocks => self.refuse_bad_clocks(now, actions),
+            // Nothing was confirmed, so no client starts.
+            GroupStage::Proposed { attempt, .. } if attempt < ATTEMPTS_MAX => {
                 self.propose(attempt + 1, now, actions);
             }
-            Stage::Proposed { attempt, .. } => {
-                self.lose_where(Loss::Late, now, actions, |client| client.standing == Standing::Entered);
-                if let Stage::Proposed { .. } = self.stage {
+            GroupStage::Proposed { attempt, .. } => {
+                self.lose_where(Loss::Late, now, actions, |client| client.standing == ClientStage::Entered);
+                if let GroupStage::Proposed { .. } = self.stage {
                     self.propose(attempt + 1, now, actions);
                 }
             }
-            Stage::Stopping { .. } => self.lose_where(Loss::Overdue, now, actions, |client| {
-                matches!(client.standing, Standing::Preparing | Standing::Entered | Standing::Agreed)
+            GroupStage::Stopping { .. } => self.lose_where(Loss::Overdue, now, actions, |client| {
+                matches!(client.standing, ClientStage::Preparing | ClientStage::Entered | ClientStage::Agreed)
             }),
-            Stage::Idle | Stage::Disbanded => {}
+            GroupStage::Idle | GroupStage::Disbanded => {}
         }
     }
 
@@ -448,7 +454,7 @@ impl Group {
         why: Loss,
         now: u64,
         actions: &mut Vec<Action>,
-        which: impl Fn(&Client) -> bool,
+        which: impl Fn(&ClientState) -> bool,
     ) {
         for number in 0..self.clients.all.len() {
             if !self.is_lost(number) && which(&self.clients.all[number]) {
@@ -458,45 +464,44 @@ impl Group {
     }
 
     fn lose(&mut self, number: usize, why: Loss, now: u64, actions: &mut Vec<Action>) {
-        self.clients.put(number, Standing::Lost);
+        self.clients.put(number, ClientStage::Lost);
         let lost = Lost { client: number, why, at: now };
         actions.push(Action::Dismiss(lost.clone()));
         self.lost.push(lost);
-        if self.settings.on_lost == OnLost::End && self.stage != Stage::Gathering {
+        if self.settings.on_lost == OnLost::End && self.stage != GroupStage::Gathering {
             self.end(now, actions);
         }
     }
 
-    /// Ends the phase, or the group if there is none.
+    /// Ends the phase, or the group between phases.
     fn end(&mut self, now: u64, actions: &mut Vec<Action>) {
         let began = match self.stage {
-            Stage::Gathering | Stage::Idle => return self.disband(actions),
-            Stage::Entering | Stage::Clocks | Stage::Proposed { .. } => None,
-            Stage::Running { at } => Some(at),
-            Stage::Stopping { .. } | Stage::Disbanded => return,
+            GroupStage::Gathering | GroupStage::Idle => return self.disband(actions),
+            GroupStage::Entering | GroupStage::Clocks | GroupStage::Proposed { .. } => None,
+            GroupStage::Running { at } => Some(at),
+            GroupStage::Stopping { .. } | GroupStage::Disbanded => return,
         };
-        self.stage = Stage::Stopping { began };
-        // As long as a result may take on its way; one that is silent is
-        // found before.
+        self.stage = GroupStage::Stopping { began };
+        // Time limit for results to arrive; silent clients are found earlier.
         self.deadline = now.saturating_add(self.settings.wait);
         actions.push(Action::Stop);
     }
 
     fn disband(&mut self, actions: &mut Vec<Action>) {
-        self.stage = Stage::Disbanded;
+        self.stage = GroupStage::Disbanded;
         actions.push(Action::Disband);
     }
 
-    /// Goes to the next stage if nothing is missing for it.
+    /// Enters the next stage if its condition holds.
     fn go_on(&mut self, now: u64, actions: &mut Vec<Action>) {
         let (preparing, entered) =
-            (self.clients.count(Standing::Preparing), self.clients.count(Standing::Entered));
+            (self.clients.count(ClientStage::Preparing), self.clients.count(ClientStage::Entered));
         match self.stage {
-            Stage::Entering | Stage::Clocks if self.clients.taking_part() == 0 => {
+            GroupStage::Entering | GroupStage::Clocks if self.clients.taking_part() == 0 => {
                 self.over(None, now, actions)
             }
-            Stage::Entering if preparing == 0 => {
-                self.stage = Stage::Clocks;
+            GroupStage::Entering if preparing == 0 => {
+                self.stage = GroupStage::Clocks;
                 self.deadline = now.saturating_add(self.settings.timeout / 2);
                 if self.clocks_are_known(now) {
                     self.propose(1, now, actions);
@@ -504,31 +509,31 @@ impl Group {
                     actions.push(Action::AskClocks);
                 }
             }
-            Stage::Clocks if self.clocks_are_known(now) => self.propose(1, now, actions),
-            Stage::Proposed { .. } if self.clients.taking_part() == 0 => self.over(None, now, actions),
-            Stage::Proposed { attempt, at } if entered == 0 => {
-                self.stage = Stage::Running { at };
+            GroupStage::Clocks if self.clocks_are_known(now) => self.propose(1, now, actions),
+            GroupStage::Proposed { .. } if self.clients.taking_part() == 0 => self.over(None, now, actions),
+            GroupStage::Proposed { attempt, at } if entered == 0 => {
+                self.stage = GroupStage::Running { at };
                 self.deadline = self.length_max.map_or(u64::MAX, |length| {
                     at.saturating_add(length).saturating_add(self.settings.timeout)
                 });
                 actions.push(Action::Confirm { attempt, at });
             }
-            Stage::Running { at } if self.clients.all_left() => self.over(Some(at), now, actions),
-            Stage::Stopping { began } if self.clients.all_left() => self.over(began, now, actions),
+            GroupStage::Running { at } if self.clients.all_left() => self.over(Some(at), now, actions),
+            GroupStage::Stopping { began } if self.clients.all_left() => self.over(began, now, actions),
             _ => {}
         }
     }
 
-    /// Whether more should be asked about the clock of a client.
+    /// Returns whether the clock of a client needs more exchanges.
     pub fn wants_clock(&self, client: usize, now: u64) -> bool {
-        self.stage == Stage::Clocks
+        self.stage == GroupStage::Clocks
             && self.clients.all.get(client).is_some_and(|client| {
-                client.standing == Standing::Entered
+                client.standing == ClientStage::Entered
                     && self.clock_error(client, now) > self.settings.clock_error_max
             })
     }
 
-    fn clock_error(&self, client: &Client, now: u64) -> f64 {
+    fn clock_error(&self, client: &ClientState, now: u64) -> f64 {
         client.clock.at(now).map_or(f64::INFINITY, |offset| offset.error)
     }
 
@@ -540,7 +545,7 @@ impl Group {
         for number in 0..self.clients.all.len() {
             let client = &self.clients.all[number];
             let error = self.clock_error(client, now);
-            if client.standing == Standing::Entered && error > self.settings.clock_error_max {
+            if client.standing == ClientStage::Entered && error > self.settings.clock_error_max {
                 self.lose(number, Loss::Clock(error as u64), now, actions);
             }
         }
@@ -549,20 +554,20 @@ impl Group {
     fn propose(&mut self, attempt: u32, now: u64, actions: &mut Vec<Action>) {
         let mut slowest = 0;
         for number in 0..self.clients.all.len() {
-            if self.clients.all[number].standing == Standing::Agreed {
-                self.clients.put(number, Standing::Entered);
+            if self.clients.all[number].standing == ClientStage::Agreed {
+                self.clients.put(number, ClientStage::Entered);
             }
             let client = &self.clients.all[number];
-            if client.standing == Standing::Entered {
+            if client.standing == ClientStage::Entered {
                 slowest = slowest.max(client.clock.round_trip_min().unwrap_or(0));
             }
         }
-        // What takes part is patient with a slow machine, but not for ever.
+        // Later attempts allow slow machines more time, up to a limit.
         let patience = u64::from(attempt.min(ATTEMPTS_MAX));
         let lead = self.settings.lead.max(slowest.saturating_mul(10)).saturating_mul(patience);
         let at = now.saturating_add(lead);
-        self.stage = Stage::Proposed { attempt, at };
-        // Half of it is left for the confirmation to arrive.
+        self.stage = GroupStage::Proposed { attempt, at };
+        // The other half is for the confirmation to arrive.
         self.deadline = now.saturating_add(lead / 2);
         actions.push(Action::Propose { attempt, at });
     }
@@ -572,13 +577,13 @@ impl Group {
         let ends =
             self.joined() == 0 || self.stop_asked || self.settings.on_lost == OnLost::End && !lost.is_empty();
         let skew = self.skew(start);
-        self.stage = if ends { Stage::Disbanded } else { Stage::Idle };
+        self.stage = if ends { GroupStage::Disbanded } else { GroupStage::Idle };
         self.deadline = u64::MAX;
         actions.push(Action::Over(PhaseEnd { start, end: now, skew, lost, go_on: !ends }));
     }
 
-    /// From the first actual start to the last, and the largest error of the
-    /// clocks that it was seen by, ns.
+    /// Returns the time from the first actual start to the last, and the largest
+    /// error of the clock offsets that it was computed with, ns.
     fn skew(&self, start: Option<u64>) -> Option<(u64, u64)> {
         let (mut first, mut last, mut error, mut count) = (u64::MAX, 0, 0.0f64, 0);
         for client in &self.clients.all {

@@ -1,61 +1,59 @@
 //! The client's side of a group, as a state machine.
 //!
-//! It begins what was confirmed to it before the instant, and nothing else. It
-//! ends its load when the coordinator says so, and also when it has heard
-//! nothing of the coordinator for the timeout: a store must not be loaded by what
-//! nobody counts.
+//! A client starts only at an instant that was confirmed before the instant. It
+//! ends its load when the coordinator asks, and when the coordinator has been
+//! silent for the timeout: a load that no result counts must not run.
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The coordinator said something, if only that it is there.
+    /// A message from the coordinator, such as a heartbeat.
     Heard,
-    /// There is work: a phase.
+    /// Work for a phase.
     Prepare,
-    /// All is ready for it: plan made, store open, threads connected.
+    /// The client is ready for it: plan made, store open, threads connected.
     Ready,
-    /// The coordinator proposes to begin at an instant, ns by this
-    /// machine's clock.
+    /// The coordinator proposes a start, ns of this machine's clock.
     Proposed {
         /// Number of the proposal.
         attempt: u32,
         /// The instant.
         at: u64,
     },
-    /// All have agreed to this proposal.
+    /// All clients have agreed to this proposal.
     Confirmed {
         /// Number of the proposal.
         attempt: u32,
     },
-    /// The load is over, and what it saw is handed over.
+    /// The load has ended, and its result was sent.
     Finished,
-    /// The coordinator asks for the end.
+    /// The coordinator asks for the end of the load.
     Stop,
-    /// The coordinator is not to be reached any more, or leads another group.
+    /// The coordinator cannot be reached, or leads another group.
     Gone,
 }
 
-/// What to do.
+/// What the client must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Tell the coordinator that all is ready.
+    /// Tell the coordinator that the client is ready.
     Enter,
     /// Agree to this proposal.
     Agree(u32),
-    /// Let the threads go at this instant, ns.
+    /// Start the load at this instant, ns.
     Go(u64),
     /// Tell the coordinator that the start was missed.
     Late,
-    /// End the load; what it saw is handed over.
+    /// End the load; its result is sent.
     End,
-    /// Tell the coordinator that this client has done its part.
+    /// Tell the coordinator that this client's part is done.
     Leave,
-    /// End the load, and forget what it saw: nobody counts it.
+    /// End the load and drop its result.
     Abandon,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum MemberStage {
     Idle,
     Preparing,
     Entered,
@@ -64,92 +62,96 @@ enum Standing {
         at: u64,
     },
     Running,
-    /// Told to end before it began: it has to leave all the same.
+    /// Asked to end before the start; the client must still leave.
     Ending,
     Abandoned,
 }
 
-/// A client of a group, seen by itself.
+/// A client's own view of its part in a group.
 #[derive(Debug)]
 pub struct Member {
-    standing: Standing,
+    stage: MemberStage,
     heard: u64,
     timeout: u64,
 }
 
 impl Member {
-    /// One that has just joined. `timeout`: how long the coordinator may be
-    /// silent, ns.
+    /// Returns the state of a client that has just joined. `timeout`: how long the
+    /// coordinator may be silent, ns.
     pub fn new(timeout: u64, now: u64) -> Member {
-        Member { standing: Standing::Idle, heard: now, timeout }
+        Member { stage: MemberStage::Idle, heard: now, timeout }
     }
 
-    /// Something happened.
+    /// Handles an event.
     pub fn on(&mut self, event: Event, now: u64, actions: &mut Vec<Action>) {
-        if self.standing == Standing::Abandoned {
+        if self.stage == MemberStage::Abandoned {
             return;
         }
         if !matches!(event, Event::Ready | Event::Finished | Event::Gone) {
-            // What comes after a long sleep comes too late.
+            // An event after a freeze may come too late.
             self.tick(now, actions);
-            if self.standing == Standing::Abandoned {
+            if self.stage == MemberStage::Abandoned {
                 return;
             }
             self.heard = self.heard.max(now);
         }
-        self.standing = match (event, self.standing) {
-            (Event::Prepare, Standing::Idle) => Standing::Preparing,
-            (Event::Ready, Standing::Preparing) => {
+        self.stage = match (event, self.stage) {
+            (Event::Prepare, MemberStage::Idle) => MemberStage::Preparing,
+            (Event::Ready, MemberStage::Preparing) => {
                 actions.push(Action::Enter);
-                Standing::Entered
+                MemberStage::Entered
             }
-            (Event::Proposed { attempt, at }, Standing::Entered | Standing::Agreed { .. }) if at > now => {
+            (Event::Proposed { attempt, at }, MemberStage::Entered | MemberStage::Agreed { .. })
+                if at > now =>
+            {
                 actions.push(Action::Agree(attempt));
-                Standing::Agreed { attempt, at }
+                MemberStage::Agreed { attempt, at }
             }
-            (Event::Confirmed { attempt }, Standing::Agreed { attempt: agreed, at }) if attempt == agreed => {
+            (Event::Confirmed { attempt }, MemberStage::Agreed { attempt: agreed, at })
+                if attempt == agreed =>
+            {
                 if now < at {
                     actions.push(Action::Go(at));
-                    Standing::Running
+                    MemberStage::Running
                 } else {
                     actions.push(Action::Late);
-                    Standing::Ending
+                    MemberStage::Ending
                 }
             }
-            (Event::Finished, standing) if standing != Standing::Idle => {
+            (Event::Finished, stage) if stage != MemberStage::Idle => {
                 actions.push(Action::Leave);
-                Standing::Idle
+                MemberStage::Idle
             }
-            (Event::Stop, Standing::Running) => {
+            (Event::Stop, MemberStage::Running) => {
                 actions.push(Action::End);
-                Standing::Running
+                MemberStage::Running
             }
-            // One that gets ready just then does not enter any more.
-            (Event::Stop, Standing::Preparing | Standing::Entered | Standing::Agreed { .. }) => {
+            // A client that becomes ready at this moment does not enter.
+            (Event::Stop, MemberStage::Preparing | MemberStage::Entered | MemberStage::Agreed { .. }) => {
                 actions.push(Action::End);
-                Standing::Ending
+                MemberStage::Ending
             }
             (Event::Gone, _) => {
                 actions.push(Action::Abandon);
-                Standing::Abandoned
+                MemberStage::Abandoned
             }
-            (_, standing) => standing,
+            (_, stage) => stage,
         };
     }
 
-    /// When [`Member::tick`] is wanted at the latest, ns.
+    /// Returns when [`Member::tick`] must be called at the latest, ns.
     pub fn wake_at(&self) -> u64 {
-        match self.standing {
-            Standing::Abandoned => u64::MAX,
+        match self.stage {
+            MemberStage::Abandoned => u64::MAX,
             _ => self.heard.saturating_add(self.timeout),
         }
     }
 
-    /// Looks at the time.
+    /// Checks the timeout.
     pub fn tick(&mut self, now: u64, actions: &mut Vec<Action>) {
-        if now.saturating_sub(self.heard) >= self.timeout && self.standing != Standing::Abandoned {
+        if now.saturating_sub(self.heard) >= self.timeout && self.stage != MemberStage::Abandoned {
             actions.push(Action::Abandon);
-            self.standing = Standing::Abandoned;
+            self.stage = MemberStage::Abandoned;
         }
     }
 }
@@ -165,16 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_told_to_end_leaves_wherever_it_stands() {
+    fn a_client_that_is_asked_to_end_leaves_in_any_stage() {
         let (prepare, ready, stop, finished) = (Event::Prepare, Event::Ready, Event::Stop, Event::Finished);
-        // The word of its being ready and that of the end may cross.
+        // "Ready" and "stop" may cross.
         let crossed = after(&[prepare.clone(), stop.clone(), ready.clone(), finished.clone()]);
         assert_eq!(crossed, [Action::End, Action::Leave]);
         let entered = after(&[prepare.clone(), ready.clone(), stop.clone(), finished.clone()]);
         assert_eq!(entered, [Action::Enter, Action::End, Action::Leave]);
         let early = after(&[prepare.clone(), stop, finished.clone()]);
         assert_eq!(early, [Action::End, Action::Leave]);
-        // What has nothing to do is done before the others have entered.
+        // A client without work finishes before the others have entered.
         assert_eq!(after(&[prepare, ready, finished.clone()]), [Action::Enter, Action::Leave]);
         assert_eq!(after(&[finished]), []);
     }

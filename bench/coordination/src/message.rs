@@ -1,18 +1,18 @@
-//! What coordinator and clients say to each other, and its bytes: a frame is
-//! its length (u32, little endian), a byte for its kind, and that many bytes: JSON, or a
-//! report whose content is the concern of whoever made it.
+//! Messages between coordinator and clients, and their encoding. A frame is a
+//! length (u32, little endian), a byte for its kind, and that many bytes: JSON, or
+//! a report that this module does not interpret.
 
 use serde::{Deserialize, Serialize};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Version of the messages. Coordinator and clients must be of the same.
+/// Version of the messages. Coordinator and clients must have the same.
 pub const PROTOCOL: u32 = 1;
 
 /// Largest frame, bytes. A result with all its histograms has a few MB at most.
 pub const FRAME_MAX: usize = 256 << 20;
 
-/// Largest first frame of a connection, from somebody who may be anybody.
+/// Largest first frame of a connection, bytes: the sender is not identified yet.
 pub const HELLO_MAX: usize = 64 << 10;
 
 /// What a client says of itself.
@@ -24,14 +24,14 @@ pub struct ClientFacts {
     pub process: u32,
     /// Serval's version.
     pub version: String,
-    /// Processors that it may use.
+    /// Number of processors that it may use.
     pub processors: u64,
     /// Stores that it was built with.
     pub stores: Vec<String>,
 }
 
 impl ClientFacts {
-    /// What people call it: `host (process 4711)`.
+    /// Returns its name in messages: `host (process 4711)`.
     pub fn name(&self) -> String {
         format!("{} (process {})", self.host, self.process)
     }
@@ -42,114 +42,114 @@ impl ClientFacts {
 pub struct Work {
     /// The phase's number, from 0.
     pub phase: u64,
-    /// What is to be done, in words that experiment and client agree on.
+    /// Kind of work, a word that experiment and client agree on.
     pub kind: String,
     /// The store.
     pub store: String,
     /// All properties.
     pub properties: Vec<(String, String)>,
-    /// A program to be run, for phases that are one.
+    /// Program to run, for phases that run one.
     pub command: Option<String>,
 }
 
-/// From the coordinator.
+/// Messages of the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ToClient {
-    /// It belongs to the group.
+    /// The client is in the group.
     Welcome {
         /// Its number, from 0.
         client: u64,
         /// How long the coordinator may be silent, ms.
         timeout_ms: u64,
     },
-    /// It does not.
+    /// The client is not in the group.
     Refused {
         /// Why.
         why: String,
     },
-    /// What does your clock say?
+    /// Asks what the client's clock says.
     Ask {
-        /// When it was asked, ns by the coordinator's clock.
+        /// Time of the question, ns of the coordinator's clock.
         asked: u64,
     },
-    /// There is work.
+    /// Work for a phase.
     Prepare {
-        /// The part of it.
+        /// The client's part.
         work: Work,
     },
-    /// Can you begin then?
+    /// Proposes a start.
     Propose {
         /// Number of the proposal.
         attempt: u32,
-        /// The instant, ns by the client's clock.
+        /// The instant, ns of the client's clock.
         at: u64,
     },
-    /// All have agreed.
+    /// All clients have agreed.
     Confirm {
         /// Number of the proposal.
         attempt: u32,
     },
-    /// The measured part begins then, for all were found steady.
+    /// Sets the start of the measured part: all clients are in steady state.
     Measure {
-        /// The instant, ns by the client's clock.
+        /// The instant, ns of the client's clock.
         at: u64,
     },
-    /// End the load, and hand over what it saw.
+    /// Asks the client to end the load and send its result.
     Stop {
-        /// Whether at once: consumers may else finish what is left.
+        /// Whether at once; otherwise consumers may finish what is left.
         hurry: bool,
     },
-    /// I am there.
+    /// Heartbeat.
     Beat,
     /// The group is over.
     Farewell,
 }
 
-/// From a client.
+/// Messages of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ToCoordinator {
-    /// The first words.
+    /// First message of a connection.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
         /// The group's epoch.
         epoch: u64,
-        /// What stands in the coordinator's node.
+        /// Token from the coordinator's node.
         token: String,
-        /// Who it is.
+        /// What the client says of itself.
         facts: ClientFacts,
     },
-    /// My clock says so.
+    /// Answers a question about the clock.
     Answer {
-        /// As it was asked.
+        /// `asked` of the question.
         asked: u64,
-        /// ns by the client's clock.
+        /// ns of the client's clock.
         answered: u64,
     },
-    /// I am ready for the phase.
+    /// The client is ready for the phase.
     Entered,
-    /// I can begin then.
+    /// The client agrees to a start.
     Agreed {
         /// Number of the proposal.
         attempt: u32,
     },
-    /// My threads were let go.
+    /// The client has started its threads.
     Began {
-        /// ns by the client's clock.
+        /// ns of the client's clock.
         at: u64,
     },
-    /// It was confirmed too late for me.
+    /// The confirmation arrived after the start.
     Late,
-    /// My part is done; what it saw came before this.
+    /// The client's part is done; its result was sent before.
     Left,
-    /// I cannot do it.
+    /// The client has failed.
     Failed {
         /// Why.
         why: String,
     },
-    /// I am there.
+    /// Heartbeat.
     Beat,
 }
 
@@ -158,9 +158,9 @@ pub enum ToCoordinator {
 pub enum Frame<M> {
     /// A message.
     Message(M),
-    /// What an interval saw.
+    /// Measurements of an interval.
     Interval(Vec<u8>),
-    /// What a phase saw.
+    /// Result of a phase.
     Result(Vec<u8>),
 }
 
@@ -172,7 +172,7 @@ const RESULT: u8 = 2;
 ///
 /// # Errors
 ///
-/// Those of the connection; a frame above [`FRAME_MAX`].
+/// Errors of the connection; `InvalidInput` for a frame above [`FRAME_MAX`].
 pub async fn write<M: Serialize>(out: &mut (impl AsyncWrite + Unpin), frame: &Frame<M>) -> io::Result<()> {
     let json;
     let (kind, bytes) = match frame {
@@ -197,14 +197,14 @@ pub async fn write<M: Serialize>(out: &mut (impl AsyncWrite + Unpin), frame: &Fr
     out.flush().await
 }
 
-/// Bytes of a frame after which it is told that so much of it has come.
+/// Bytes between two calls of `heard` while a long frame arrives.
 const PIECE: u64 = 1 << 20;
 
 /// Reads a frame of `limit` bytes at most.
 ///
 /// # Errors
 ///
-/// Those of the connection (its end is `UnexpectedEof`); `InvalidData` for what is no frame.
+/// Errors of the connection (its end is `UnexpectedEof`); `InvalidData` for bytes that are not a frame.
 pub async fn read<M: for<'a> Deserialize<'a>>(
     from: &mut (impl AsyncRead + Unpin),
     limit: usize,
@@ -212,8 +212,8 @@ pub async fn read<M: for<'a> Deserialize<'a>>(
     read_noting(from, limit, || {}).await
 }
 
-/// The same; `heard` is called whenever another mebibyte has come and there is more: a long frame may take longer than
-/// whoever sends it may be silent.
+/// As [`read`], and calls `heard` after each mebibyte of an incomplete frame: a long frame may take
+/// longer than its sender may be silent.
 ///
 /// # Errors
 ///
@@ -227,11 +227,11 @@ pub async fn read_noting<M: for<'a> Deserialize<'a>>(
     from.read_exact(&mut head).await?;
     let [a, b, c, d, kind] = head;
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    let nonsense = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     if length > limit || kind > RESULT {
-        return Err(nonsense("what came is no message of Serval's".to_owned()));
+        return Err(invalid("not a message of Serval's".to_owned()));
     }
-    // As it comes, so that who announces much and sends nothing costs nothing.
+    // Allocated as it arrives: an announced length alone costs no memory.
     let mut bytes = Vec::new();
     while bytes.len() < length {
         let piece = PIECE.min((length - bytes.len()) as u64);
@@ -245,7 +245,7 @@ pub async fn read_noting<M: for<'a> Deserialize<'a>>(
     match kind {
         MESSAGE => serde_json::from_slice(&bytes)
             .map(Frame::Message)
-            .map_err(|error| nonsense(format!("a message that is none: {error}"))),
+            .map_err(|error| invalid(format!("not a message of Serval's: {error}"))),
         INTERVAL => Ok(Frame::Interval(bytes)),
         _ => Ok(Frame::Result(bytes)),
     }

@@ -1,10 +1,9 @@
-//! A queue in ZooKeeper between processes: persistent sequential nodes below one node. Who
-//! deletes one has it.
+//! A queue between processes in ZooKeeper: persistent sequential nodes below one node. The process
+//! that deletes a node has its item.
 //!
-//! Neither end waits for ZooKeeper. What is offered goes to a thread by a bounded buffer, and from
-//! there to ZooKeeper with many requests on their way at a time; what is taken was brought by such
-//! a thread before. What cannot be carried is counted: a buffer that is full, as many nodes as there
-//! may be, a request that failed.
+//! Neither end waits for ZooKeeper. A thread sends offered items from a bounded buffer, many requests
+//! at a time, and fetches items ahead of the consumers. Items that are not sent are counted as
+//! dropped: the buffer was full, the queue had its maximum of nodes, or a request failed.
 
 use crate::directory::DirectoryError;
 use std::{
@@ -24,44 +23,44 @@ use tokio::{
 };
 use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error};
 
-/// What waits to be sent at most.
+/// Maximum number of items that wait to be sent.
 const BUFFER: usize = 10_000;
 
-/// Requests on their way at a time: enough that ZooKeeper writes its log for many at once.
+/// Maximum number of requests in flight: enough for ZooKeeper to write its log in groups.
 const PIPELINE: usize = 256;
 
-/// What was brought and not taken yet, at most. Little, for others may have time for it.
-const BROUGHT_MAX: usize = 64;
+/// Maximum number of fetched items that are not taken. Small, because another consumer may be idle.
+const FETCHED_MAX: usize = 64;
 
-/// Bytes of an item at most.
+/// Maximum bytes of an item.
 pub const ITEM_MAX: usize = 64 << 10;
 
-/// How often the nodes are counted.
+/// Interval at which the nodes are counted.
 const COUNTING: Duration = Duration::from_millis(250);
 
-/// Pause before something is tried again that failed.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Pause before a failed request is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// What names of nodes begin with.
+/// Prefix of the names of nodes.
 const PREFIX: &str = "k-";
 
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 const SEQUENTIAL: CreateOptions<'static> = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
 
-/// Where a queue is.
+/// Location and limits of a queue.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct QueueLocation {
     /// ZooKeeper's address, `host:2181`, or several with commas between.
     pub cluster: String,
-    /// The node that the items are below.
+    /// Node below which the items are.
     pub node: String,
-    /// Silence after which ZooKeeper is given up.
+    /// Timeout of ZooKeeper's session and requests.
     pub timeout: Duration,
-    /// Items that there may be at a time.
+    /// Maximum number of items.
     pub max: usize,
 }
 
-impl Place {
+impl QueueLocation {
     fn path(&self) -> String {
         format!("/{}", self.node.trim_matches('/'))
     }
@@ -77,7 +76,7 @@ impl Place {
         }
     }
 
-    /// A session, with the queue's node made.
+    /// Opens a session and creates the queue's node if it is missing.
     async fn open(&self) -> Result<Session, DirectoryError> {
         let session = self.connect().await?;
         let path = self.path();
@@ -94,28 +93,28 @@ impl Place {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct QueueState {
     dropped: AtomicU64,
     earlier: AtomicU64,
-    /// Offered and not in ZooKeeper yet.
+    /// Items that were offered and are not in ZooKeeper yet.
     unsent: AtomicUsize,
-    brought: Mutex<std::collections::VecDeque<Vec<u8>>>,
-    /// Whether items are wanted: not before a consumer asks.
+    fetched: Mutex<std::collections::VecDeque<Vec<u8>>>,
+    /// Whether a consumer has asked for an item.
     consuming: AtomicBool,
-    /// What was not sent by now is counted as dropped already.
+    /// Whether unsent items have been counted as dropped.
     given_up: AtomicBool,
-    /// Whether somebody wants to know that nothing is left, and whether that is known.
+    /// Whether the queue's drain was asked for, and whether it is known to be drained.
     closing: AtomicBool,
     drained: AtomicBool,
-    /// Wakes what waits for new items, for that.
+    /// Wakes the task that waits for new items, to check it.
     asked: Notify,
 }
 
-/// One process's ends of a queue. Dropping it ends its thread.
+/// One process's two ends of a queue. Dropping it ends its thread.
 pub struct ZooKeeperQueue {
-    place: Place,
+    location: QueueLocation,
     offers: mpsc::Sender<Vec<u8>>,
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     wanted: watch::Sender<bool>,
     over: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -123,25 +122,26 @@ pub struct ZooKeeperQueue {
 
 impl fmt::Debug for ZooKeeperQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ZooKeeperQueue({} at {})", self.place.path(), self.place.cluster)
+        write!(f, "ZooKeeperQueue({} at {})", self.location.path(), self.location.cluster)
     }
 }
 
 impl ZooKeeperQueue {
-    /// Opens a queue, and makes its node if it is not there. `consumes`: whether items are taken by
-    /// this process.
+    /// Opens a queue and creates its node if it is missing. `consumes`: whether this process takes
+    /// items.
     ///
     /// # Errors
     ///
-    /// That ZooKeeper cannot be reached.
-    pub fn open(place: &Place, consumes: bool) -> Result<ZooKeeperQueue, DirectoryError> {
+    /// ZooKeeper cannot be reached.
+    pub fn open(location: &QueueLocation, consumes: bool) -> Result<ZooKeeperQueue, DirectoryError> {
         let (offers, offered) = mpsc::channel(BUFFER);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(QueueState::default());
         let (over, mut ended) = watch::channel(false);
         let (wanted, wants) = watch::channel(false);
         let (opened, opening) = blocking::channel();
-        let (own, theirs) = (place.clone(), Arc::clone(&shared));
-        let silent = || DirectoryError::Silent { cluster: place.cluster.clone(), within: place.timeout };
+        let (own, theirs) = (location.clone(), Arc::clone(&shared));
+        let silent =
+            || DirectoryError::Silent { cluster: location.cluster.clone(), within: location.timeout };
         let thread = thread::Builder::new().name("lag-queue".to_owned()).spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
@@ -153,15 +153,15 @@ impl ZooKeeperQueue {
                 };
                 let _ = opened.send(Ok(()));
                 let sending = send(&own, session.clone(), offered, &theirs);
-                let bringing = async {
+                let fetching = async {
                     if consumes {
-                        bring(&own, session.clone(), wants, &theirs).await;
+                        fetch(&own, session.clone(), wants, &theirs).await;
                     }
                     std::future::pending::<()>().await;
                 };
                 tokio::select! {
                     () = sending => {}
-                    () = bringing => {}
+                    () = fetching => {}
                     _ = ended.wait_for(|over| *over) => {}
                 }
             });
@@ -169,10 +169,10 @@ impl ZooKeeperQueue {
         });
         let thread = thread.map_err(|_| silent())?;
         opening.recv().map_err(|_| silent())??;
-        Ok(ZooKeeperQueue { place: place.clone(), offers, shared, wanted, over, thread: Some(thread) })
+        Ok(ZooKeeperQueue { location: location.clone(), offers, shared, wanted, over, thread: Some(thread) })
     }
 
-    /// Takes an item; false if it cannot.
+    /// Offers an item. Returns false if it is too long or the buffer is full.
     pub fn offer(&self, item: Vec<u8>) -> bool {
         if item.len() > ITEM_MAX {
             return false;
@@ -185,37 +185,37 @@ impl ZooKeeperQueue {
         taken
     }
 
-    /// The next item, if one was brought.
+    /// Takes the next fetched item.
     pub fn take(&self) -> Option<Vec<u8>> {
         let first = !self.shared.consuming.swap(true, Relaxed);
-        let item = self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let item = self.shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         if first || item.is_some() {
             self.wanted.send_replace(true);
         }
         item
     }
 
-    /// Whether nothing is left of what was put into it before this was first asked. Returns at
-    /// once; what is not known now may be later.
+    /// Returns whether all items that were offered before the first call have been taken. Does not
+    /// wait: false may mean that it is not known yet.
     pub fn drained(&self) -> bool {
         if !self.shared.closing.swap(true, Relaxed) {
             self.shared.asked.notify_one();
         }
         self.shared.drained.load(Relaxed)
-            && self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && self.shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Items that were taken here and could not be carried.
+    /// Returns the number of items that were offered here and not sent.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Relaxed)
     }
 
-    /// Items that were there before this process took the first.
+    /// Returns the number of items in the queue before this process took the first.
     pub fn earlier(&self) -> u64 {
         self.shared.earlier.load(Relaxed)
     }
 
-    /// Waits until all that was offered is in ZooKeeper, so long at most. What is not counts as
+    /// Waits, for at most `within`, until all offered items are in ZooKeeper. The rest counts as
     /// dropped.
     pub fn flush(&self, within: Duration) {
         let until = std::time::Instant::now() + within;
@@ -227,9 +227,9 @@ impl ZooKeeperQueue {
         self.shared.dropped.fetch_add(left, Relaxed);
     }
 
-    /// What it is, for people.
+    /// Returns a description for people.
     pub fn describe(&self) -> String {
-        format!("ZooKeeper at {}, {}", self.place.cluster, self.place.path())
+        format!("ZooKeeper at {}, {}", self.location.cluster, self.location.path())
     }
 }
 
@@ -242,16 +242,16 @@ impl Drop for ZooKeeperQueue {
     }
 }
 
-/// Sends what is offered, until nobody can offer any more.
+/// Sends offered items until their channel closes.
 async fn send(
-    place: &Place,
+    location: &QueueLocation,
     mut session: Session,
     mut offered: mpsc::Receiver<Vec<u8>>,
-    shared: &Arc<Shared>,
+    shared: &Arc<QueueState>,
 ) {
-    let prefix = format!("{}/{PREFIX}", place.path());
+    let prefix = format!("{}/{PREFIX}", location.path());
     let permits = Arc::new(Semaphore::new(PIPELINE));
-    // Nodes that there are, as far as is known.
+    // Estimated number of nodes.
     let nodes = Arc::new(AtomicUsize::new(0));
     let mut counting = time::interval(COUNTING);
     counting.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -261,15 +261,15 @@ async fn send(
             biased;
             _ = counting.tick() => {
                 if session.state().is_terminated() {
-                    // What waits meanwhile stays in the buffer.
-                    match place.open().await {
+                    // Items stay in the buffer meanwhile.
+                    match location.open().await {
                         Ok(opened) => session = opened,
                         Err(_) => continue,
                     }
                 }
-                // So that none is on its way uncounted.
+                // No request may be in flight while nodes are counted.
                 while requests.join_next().await.is_some() {}
-                if let Ok(Ok(Some(stat))) = time::timeout(place.timeout, session.check_stat(&place.path())).await {
+                if let Ok(Ok(Some(stat))) = time::timeout(location.timeout, session.check_stat(&location.path())).await {
                     nodes.store(stat.num_children.max(0) as usize, Relaxed);
                 }
                 continue;
@@ -277,7 +277,7 @@ async fn send(
             item = offered.recv() => item,
         };
         let Some(item) = item else { return };
-        if nodes.fetch_add(1, Relaxed) >= place.max {
+        if nodes.fetch_add(1, Relaxed) >= location.max {
             if !shared.given_up.load(Relaxed) {
                 shared.dropped.fetch_add(1, Relaxed);
             }
@@ -286,12 +286,12 @@ async fn send(
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let (session, shared, prefix, timeout) =
-            (session.clone(), Arc::clone(shared), prefix.clone(), place.timeout);
+            (session.clone(), Arc::clone(shared), prefix.clone(), location.timeout);
         requests.spawn(async move {
             let creating = session.create(&prefix, &item, &SEQUENTIAL);
-            let carried = matches!(time::timeout(timeout, creating).await, Ok(Ok(_)));
-            if !carried && !shared.given_up.load(Relaxed) {
-                // It may be there all the same: then it is read, and was not counted.
+            let sent = matches!(time::timeout(timeout, creating).await, Ok(Ok(_)));
+            if !sent && !shared.given_up.load(Relaxed) {
+                // If the node exists all the same, a consumer reads an item that counts as dropped.
                 shared.dropped.fetch_add(1, Relaxed);
             }
             shared.unsent.fetch_sub(1, Relaxed);
@@ -300,9 +300,9 @@ async fn send(
     }
 }
 
-/// The data of a node, once it is ours.
+/// Takes a node. Returns its data, or `None` if another process has taken it.
 async fn claim(session: &Session, path: &str) -> Result<Option<Vec<u8>>, Error> {
-    // Both are sent at once, and done in this order.
+    // Both requests are sent at once; the server executes them in this order.
     let (data, deleted) = tokio::join!(session.get_data(path), session.delete(path, None));
     match (data, deleted) {
         (Ok((data, _)), Ok(())) => Ok(Some(data)),
@@ -311,33 +311,38 @@ async fn claim(session: &Session, path: &str) -> Result<Option<Vec<u8>>, Error> 
     }
 }
 
-/// Brings items as they are wanted.
-async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<bool>, shared: &Arc<Shared>) {
+/// Fetches items ahead of the consumers.
+async fn fetch(
+    location: &QueueLocation,
+    mut session: Session,
+    mut wanted: watch::Receiver<bool>,
+    shared: &Arc<QueueState>,
+) {
     if wanted.wait_for(|wanted| *wanted).await.is_err() {
         return;
     }
-    let folder = place.path();
+    let folder = location.path();
     let mut first = true;
     loop {
         if session.state().is_terminated() {
-            match place.open().await {
+            match location.open().await {
                 Ok(opened) => session = opened,
                 Err(_) => {
-                    time::sleep(AGAIN).await;
+                    time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
             }
         }
         let closing = shared.closing.load(Relaxed);
-        let listing = time::timeout(place.timeout, async {
-            // The server of this session may not have heard yet of what others put there.
+        let listing = time::timeout(location.timeout, async {
+            // This session's server may lag behind the others.
             if closing {
                 session.sync(&folder).await?;
             }
             session.get_and_watch_children(&folder).await
         });
         let Ok(Ok((mut names, _, changed))) = listing.await else {
-            time::sleep(AGAIN).await;
+            time::sleep(RETRY_PAUSE).await;
             continue;
         };
         names.retain(|name| name.starts_with(PREFIX));
@@ -353,12 +358,12 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
             }
             continue;
         }
-        for some in names.chunks(BROUGHT_MAX) {
-            // Room for all of them, or others may have them.
+        for chunk in names.chunks(FETCHED_MAX) {
+            // Claims only items that there is room for; other consumers may take the rest.
             loop {
                 wanted.borrow_and_update();
-                let there = shared.brought.lock().unwrap_or_else(PoisonError::into_inner).len();
-                if there <= BROUGHT_MAX / 2 {
+                let count = shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).len();
+                if count <= FETCHED_MAX / 2 {
                     break;
                 }
                 if wanted.changed().await.is_err() {
@@ -366,53 +371,54 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
                 }
             }
             let mut requests = JoinSet::new();
-            for name in some {
-                let (session, path, timeout) = (session.clone(), format!("{folder}/{name}"), place.timeout);
+            for name in chunk {
+                let (session, path, timeout) =
+                    (session.clone(), format!("{folder}/{name}"), location.timeout);
                 requests.spawn(async move { time::timeout(timeout, claim(&session, &path)).await });
             }
             let mut lost = false;
             while let Some(done) = requests.join_next().await {
                 match done {
                     Ok(Ok(Ok(Some(data)))) => {
-                        shared.brought.lock().unwrap_or_else(PoisonError::into_inner).push_back(data);
+                        shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).push_back(data);
                     }
                     Ok(Ok(Ok(None))) => {}
                     _ => lost = true,
                 }
             }
             if lost {
-                time::sleep(AGAIN).await;
+                time::sleep(RETRY_PAUSE).await;
                 break;
             }
         }
     }
 }
 
-/// Takes a queue away, with what is in it. Returns how many items were.
+/// Removes a queue and its items. Returns the number of items.
 ///
 /// # Errors
 ///
-/// That ZooKeeper cannot be reached.
-pub fn remove(place: &Place) -> Result<usize, DirectoryError> {
+/// ZooKeeper cannot be reached.
+pub fn remove(location: &QueueLocation) -> Result<usize, DirectoryError> {
     let failed = |error| DirectoryError::Request {
-        cluster: place.cluster.clone(),
-        what: "take the queue away".to_owned(),
+        cluster: location.cluster.clone(),
+        what: "remove the queue".to_owned(),
         error,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let silent = || DirectoryError::Silent { cluster: place.cluster.clone(), within: place.timeout };
+    let silent = || DirectoryError::Silent { cluster: location.cluster.clone(), within: location.timeout };
     let runtime = runtime.map_err(|_| silent())?;
     runtime.block_on(async {
-        let session = place.connect().await?;
-        let folder = place.path();
+        let session = location.connect().await?;
+        let folder = location.path();
         let removing = async {
             let names = match session.list_children(&folder).await {
                 Err(Error::NoNode) => return Ok(0),
                 names => names?,
             };
-            for some in names.chunks(PIPELINE) {
+            for chunk in names.chunks(PIPELINE) {
                 let mut requests = JoinSet::new();
-                for name in some {
+                for name in chunk {
                     let (session, path) = (session.clone(), format!("{folder}/{name}"));
                     requests.spawn(async move { session.delete(&path, None).await });
                 }
@@ -423,7 +429,7 @@ pub fn remove(place: &Place) -> Result<usize, DirectoryError> {
                 Err(error) => Err(error),
             }
         };
-        match time::timeout(place.timeout, removing).await {
+        match time::timeout(location.timeout, removing).await {
             Ok(removed) => removed.map_err(failed),
             Err(_) => Err(silent()),
         }

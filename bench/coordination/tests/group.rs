@@ -4,14 +4,14 @@
 
 use serval_coordination::{
     clock::Exchange,
-    group::{Action, Event, Group, Loss, OnLost, Settings},
+    group::{Action, Event, Group, GroupSettings, Loss, OnLost},
 };
 
 const SECOND: u64 = 1_000_000_000;
 
 /// A group of two that has come, in a phase of both.
 fn entering() -> Group {
-    let settings = Settings { clients: 2, on_lost: OnLost::Continue, ..Settings::default() };
+    let settings = GroupSettings { clients: 2, on_lost: OnLost::Continue, ..GroupSettings::default() };
     let (mut group, mut actions) = (Group::new(settings, 0), Vec::new());
     for client in 0..2 {
         assert_eq!(group.join(0, &mut actions), Some(client));
@@ -55,6 +55,6 @@ fn one_that_is_silent_is_noticed_when_it_was_so_for_the_timeout_and_not_later() 
     let (client, why, at) = lost.unwrap();
     assert_eq!((client, why), (1, Loss::Silent));
     // Heard of at 10 ns for the last time.
-    let timeout = Settings::default().timeout;
+    let timeout = GroupSettings::default().timeout;
     assert!((timeout + 10..=timeout + timeout / 64 + 10).contains(&at), "{at}");
 }

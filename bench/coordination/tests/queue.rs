@@ -8,7 +8,7 @@
 
 use serval_coordination::{
     directory::DirectoryError,
-    queue::{ITEM_MAX, Place, ZooKeeperQueue, remove},
+    queue::{ITEM_MAX, QueueLocation, ZooKeeperQueue, remove},
 };
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -16,14 +16,14 @@ use std::{
 };
 
 /// A queue of this test's own.
-fn place(max: usize) -> Option<Place> {
+fn place(max: usize) -> Option<QueueLocation> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let Ok(cluster) = std::env::var("SERVAL_TEST_ZOOKEEPER") else {
         panic!("SERVAL_TEST_ZOOKEEPER is not set: 'cargo xtask test' starts the server and sets it");
     };
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let node = format!("/serval-queue-{}/{number}", std::process::id());
-    Some(Place { cluster, node, timeout: Duration::from_secs(6), max })
+    Some(QueueLocation { cluster, node, timeout: Duration::from_secs(6), max })
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn nothing_is_left_when_it_is_said_to_be_drained() {
     const ITEMS: usize = 500;
     let Some(alone) = place(100_000) else { return };
     let servers = std::env::var("SERVAL_TEST_ZOOKEEPER_ENSEMBLE").unwrap_or(alone.cluster.clone());
-    let at = |server: &str| Place { cluster: server.to_owned(), ..alone.clone() };
-    let ends: Vec<Place> = servers.split(',').map(at).collect();
+    let at = |server: &str| QueueLocation { cluster: server.to_owned(), ..alone.clone() };
+    let ends: Vec<QueueLocation> = servers.split(',').map(at).collect();
     let producer = ZooKeeperQueue::open(&ends[0], false).unwrap();
     let consumer = ZooKeeperQueue::open(ends.last().unwrap(), true).unwrap();
     assert!(consumer.take().is_none());
@@ -112,7 +112,8 @@ fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let place = Place { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
+    let place =
+        QueueLocation { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
     match ZooKeeperQueue::open(&place, true) {
         Err(DirectoryError::Unreachable { .. } | DirectoryError::Silent { .. }) => {}
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Agents, complete, leading, phase_end, root, server::Zookeeper, work};
 use serval_coordination::{
-    agent::News,
+    agent::AgentEvent,
     coordinator::{Coordinator, Report},
     group::OnLost,
 };
@@ -16,8 +16,8 @@ fn results(kind: &str) -> Vec<(usize, String)> {
     (0..2).map(|client| (client, format!("{kind} memory"))).collect()
 }
 
-fn is_waiting(news: &News) -> bool {
-    *news == News::Waiting
+fn is_waiting(news: &AgentEvent) -> bool {
+    *news == AgentEvent::Waiting
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it
     assert_eq!(seen, results("hold"));
     assert!(coordinator.next().is_none());
     drop(coordinator);
-    agents.wait_for(2, |news| matches!(news, News::Parted(_)));
+    agents.wait_for(2, |news| matches!(news, AgentEvent::Parted(_)));
     server.start_again();
     agents.wait_for(2, is_waiting);
 

@@ -1,9 +1,9 @@
-//! A coordinator and its clients on a simulated network: messages take their
-//! time, clocks differ, processes stand still and die.
+//! A coordinator and its clients on a simulated network: messages are delayed,
+//! clocks differ, processes freeze and die.
 
 use serval_coordination::{
     clock::{Asking, Exchange},
-    group::{self, Group, Loss, OnLost, PhaseEnd, Settings},
+    group::{self, Group, GroupSettings, Loss, OnLost, PhaseEnd},
     member::{self, Member},
 };
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
-/// Where simulated time begins: long after all machines were started.
+/// Start of simulated time, long after the start of all machines.
 const BEGIN: u64 = 1_000_000 * MS;
 
 #[derive(Debug, Clone)]
@@ -39,9 +39,9 @@ enum Message {
 enum Happening {
     ToClient(usize, Message),
     ToCoordinator(usize, Message),
-    /// The coordinator has come to it.
+    /// The coordinator handles a message.
     Taken(usize, Message),
-    /// A client's own: its preparation or its load is over.
+    /// A client's preparation or load ends.
     Ready(usize),
     Go(usize, u64),
     Done(usize),
@@ -54,17 +54,32 @@ enum Happening {
     WakeClient(usize),
 }
 
-struct Simulated {
+impl Happening {
+    /// The client that it happens to.
+    fn client(&self) -> Option<usize> {
+        match self {
+            Happening::ToClient(client, _)
+            | Happening::Ready(client)
+            | Happening::Go(client, _)
+            | Happening::Done(client)
+            | Happening::Beat(client)
+            | Happening::WakeClient(client) => Some(*client),
+            _ => None,
+        }
+    }
+}
+
+struct SimulatedClient {
     member: Member,
     /// Ahead of the coordinator, ns.
     ahead: i64,
     frozen: bool,
     dead: bool,
-    /// What came while it stood still.
+    /// What happened while it was frozen.
     late: Vec<Happening>,
     began: Option<u64>,
     loading: bool,
-    /// When it gave the group up, by the true clock.
+    /// When it abandoned the group, by the true clock.
     abandoned: Option<u64>,
 }
 
@@ -74,16 +89,15 @@ struct World {
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     sequence: u64,
-    clients: Vec<Simulated>,
+    clients: Vec<SimulatedClient>,
     group: Group,
     length: u64,
     way_max: u64,
-    /// What the coordinator needs for a message, sent or received, ns; and when it has done what
-    /// there is.
+    /// Coordinator's time for each message sent or received, ns; and when it has handled all of them.
     cost: u64,
     free_at: u64,
     asking: Asking,
-    /// Questions about its clock that a client is still to be asked at first.
+    /// Initial questions about its clock that each client has not been asked yet.
     first: Vec<usize>,
     messages: u64,
     ends: Vec<PhaseEnd>,
@@ -92,7 +106,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, settings: Settings, length: u64, way_max: u64) -> World {
+    fn new(seed: u64, settings: GroupSettings, length: u64, way_max: u64) -> World {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let count = settings.clients;
@@ -102,7 +116,7 @@ impl World {
             .map(|number| {
                 assert_eq!(group.join(BEGIN, &mut actions), Some(number));
                 let ahead = random.i64(-500_000_000_000..500_000_000_000);
-                Simulated {
+                SimulatedClient {
                     member: Member::new(settings.timeout, BEGIN.saturating_add_signed(ahead)),
                     ahead,
                     frozen: false,
@@ -161,7 +175,7 @@ impl World {
         self.after(way, Happening::ToClient(client, Message::Ask(asked)));
     }
 
-    /// How long it takes the coordinator to come to a message and be done with it.
+    /// Returns how long the coordinator takes until it has handled one more message, ns.
     fn busy(&mut self) -> u64 {
         self.free_at = self.free_at.max(self.now) + self.cost;
         self.free_at - self.now
@@ -291,17 +305,9 @@ impl World {
         assert!(self.disbanded, "the group is not over after an hour: {:?}", self.ends);
     }
 
+    /// Handles what happens now. What happens to a frozen client waits until it thaws.
     fn happen(&mut self, happening: Happening) {
-        let whose = match &happening {
-            Happening::ToClient(client, _)
-            | Happening::Ready(client)
-            | Happening::Go(client, _)
-            | Happening::Done(client)
-            | Happening::Beat(client)
-            | Happening::WakeClient(client) => Some(*client),
-            _ => None,
-        };
-        if let Some(client) = whose {
+        if let Some(client) = happening.client() {
             if self.clients[client].dead {
                 return;
             }
@@ -309,82 +315,20 @@ impl World {
                 return self.clients[client].late.push(happening);
             }
         }
-        let mut actions = Vec::new();
         match happening {
-            Happening::ToClient(client, Message::Ask(asked)) => {
-                let local = self.local(client);
-                self.send_to_coordinator(client, Message::Answer(asked, local));
-            }
-            Happening::ToClient(client, message) => {
-                use member::Event;
-                let event = match message {
-                    Message::Prepare => Event::Prepare,
-                    Message::Propose(attempt, at) => Event::Proposed { attempt, at },
-                    Message::Confirm(attempt) => Event::Confirmed { attempt },
-                    Message::Stop => Event::Stop,
-                    _ => Event::Heard,
-                };
-                if event == Event::Prepare {
-                    let span = self.random.u64(1..2000) * MS;
-                    self.after(span, Happening::Ready(client));
-                }
-                let (mut actions, local) = (Vec::new(), self.local(client));
-                self.clients[client].member.on(event, local, &mut actions);
-                self.follow(client, actions);
-            }
+            Happening::ToClient(client, message) => self.client_receives(client, message),
             Happening::ToCoordinator(client, message) if self.cost > 0 => {
                 let busy = self.busy();
                 self.after(busy, Happening::Taken(client, message));
             }
             Happening::ToCoordinator(client, message) | Happening::Taken(client, message) => {
-                use group::Event;
-                let event = match message {
-                    Message::Answer(asked, answered) => {
-                        Event::Clock(Exchange { asked, answered, received: self.now })
-                    }
-                    Message::Entered => Event::Entered,
-                    Message::Agreed(attempt) => Event::Agreed(attempt),
-                    Message::Began(at) => Event::Began(at),
-                    Message::Left => Event::Left,
-                    Message::Late => Event::Lost(Loss::Late),
-                    Message::Closed => Event::Lost(Loss::Gone("closed".to_owned())),
-                    _ => Event::Heard,
-                };
-                let answer = matches!(event, Event::Clock(_));
-                self.group.on(client, event, self.now, &mut actions);
-                self.obey(actions);
-                if answer {
-                    if let Some(next) = self.asking.answered() {
-                        self.ask_now(next);
-                    }
-                    self.first[client] = self.first[client].saturating_sub(1);
-                    if self.first[client] > 0 || self.group.wants_clock(client, self.now) {
-                        self.ask_clock(client);
-                    }
-                }
-                let wake = self.group.wake_at().saturating_sub(self.now);
-                self.after(wake.min(HOUR), Happening::WakeCoordinator);
+                self.coordinator_receives(client, message);
             }
-            Happening::Ready(client) => {
-                let (mut actions, local) = (Vec::new(), self.local(client));
-                self.clients[client].member.on(member::Event::Ready, local, &mut actions);
-                self.follow(client, actions);
-            }
-            Happening::Go(client, length) => {
-                if self.clients[client].abandoned.is_some() {
-                    return;
-                }
-                self.clients[client].began = Some(self.now);
-                self.clients[client].loading = true;
-                let local = self.local(client);
-                self.send_to_coordinator(client, Message::Began(local));
-                self.after(length, Happening::Done(client));
-            }
+            Happening::Ready(client) => self.client_event(client, member::Event::Ready),
+            Happening::Go(client, length) => self.start_load(client, length),
             Happening::Done(client) => {
                 self.clients[client].loading = false;
-                let (mut actions, local) = (Vec::new(), self.local(client));
-                self.clients[client].member.on(member::Event::Finished, local, &mut actions);
-                self.follow(client, actions);
+                self.client_event(client, member::Event::Finished);
             }
             Happening::Beat(client) => {
                 self.send_to_coordinator(client, Message::Heard);
@@ -392,22 +336,7 @@ impl World {
                     self.after(500 * MS, Happening::Beat(client));
                 }
             }
-            Happening::BeatAll => {
-                for client in 0..self.clients.len() {
-                    if !self.group.is_lost(client) {
-                        self.send_to_client(client, Message::Heard);
-                    }
-                }
-                self.asking.forget();
-                for client in 0..self.clients.len() {
-                    if !self.group.is_lost(client) {
-                        self.ask_clock(client);
-                    }
-                }
-                if !self.disbanded {
-                    self.after(500 * MS, Happening::BeatAll);
-                }
-            }
+            Happening::BeatAll => self.beat_all(),
             Happening::Freeze(client) => self.clients[client].frozen = true,
             Happening::Thaw(client) => {
                 self.clients[client].frozen = false;
@@ -417,6 +346,7 @@ impl World {
             }
             Happening::Kill(client) => self.clients[client].dead = true,
             Happening::WakeCoordinator => {
+                let mut actions = Vec::new();
                 self.group.tick(self.now, &mut actions);
                 self.obey(actions);
             }
@@ -429,10 +359,96 @@ impl World {
             }
         }
     }
+
+    fn client_event(&mut self, client: usize, event: member::Event) {
+        let (mut actions, local) = (Vec::new(), self.local(client));
+        self.clients[client].member.on(event, local, &mut actions);
+        self.follow(client, actions);
+    }
+
+    fn client_receives(&mut self, client: usize, message: Message) {
+        use member::Event;
+        let event = match message {
+            Message::Ask(asked) => {
+                let local = self.local(client);
+                return self.send_to_coordinator(client, Message::Answer(asked, local));
+            }
+            Message::Prepare => Event::Prepare,
+            Message::Propose(attempt, at) => Event::Proposed { attempt, at },
+            Message::Confirm(attempt) => Event::Confirmed { attempt },
+            Message::Stop => Event::Stop,
+            _ => Event::Heard,
+        };
+        if event == Event::Prepare {
+            let span = self.random.u64(1..2000) * MS;
+            self.after(span, Happening::Ready(client));
+        }
+        self.client_event(client, event);
+    }
+
+    fn coordinator_receives(&mut self, client: usize, message: Message) {
+        use group::Event;
+        let event = match message {
+            Message::Answer(asked, answered) => {
+                Event::Clock(Exchange { asked, answered, received: self.now })
+            }
+            Message::Entered => Event::Entered,
+            Message::Agreed(attempt) => Event::Agreed(attempt),
+            Message::Began(at) => Event::Began(at),
+            Message::Left => Event::Left,
+            Message::Late => Event::Lost(Loss::Late),
+            Message::Closed => Event::Lost(Loss::Gone("closed".to_owned())),
+            _ => Event::Heard,
+        };
+        let is_answer = matches!(event, Event::Clock(_));
+        let mut actions = Vec::new();
+        self.group.on(client, event, self.now, &mut actions);
+        self.obey(actions);
+        if is_answer {
+            if let Some(next) = self.asking.answered() {
+                self.ask_now(next);
+            }
+            self.first[client] = self.first[client].saturating_sub(1);
+            if self.first[client] > 0 || self.group.wants_clock(client, self.now) {
+                self.ask_clock(client);
+            }
+        }
+        let wake = self.group.wake_at().saturating_sub(self.now);
+        self.after(wake.min(HOUR), Happening::WakeCoordinator);
+    }
+
+    fn start_load(&mut self, client: usize, length: u64) {
+        if self.clients[client].abandoned.is_some() {
+            return;
+        }
+        self.clients[client].began = Some(self.now);
+        self.clients[client].loading = true;
+        let local = self.local(client);
+        self.send_to_coordinator(client, Message::Began(local));
+        self.after(length, Happening::Done(client));
+    }
+
+    /// Sends the coordinator's heartbeats and its questions about clocks.
+    fn beat_all(&mut self) {
+        for client in 0..self.clients.len() {
+            if !self.group.is_lost(client) {
+                self.send_to_client(client, Message::Heard);
+            }
+        }
+        self.asking.forget();
+        for client in 0..self.clients.len() {
+            if !self.group.is_lost(client) {
+                self.ask_clock(client);
+            }
+        }
+        if !self.disbanded {
+            self.after(500 * MS, Happening::BeatAll);
+        }
+    }
 }
 
-fn settings(clients: usize, on_lost: OnLost) -> Settings {
-    Settings { clients, on_lost, clock_error_max: 5e6, ..Settings::default() }
+fn settings(clients: usize, on_lost: OnLost) -> GroupSettings {
+    GroupSettings { clients, on_lost, clock_error_max: 5e6, ..GroupSettings::default() }
 }
 
 #[test]
@@ -456,7 +472,7 @@ fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
 }
 
 #[test]
-fn a_client_that_dies_or_stands_still_at_any_moment_is_named_and_nothing_hangs() {
+fn a_client_that_dies_or_freezes_at_any_moment_is_reported_and_nothing_hangs() {
     for seed in 0..600 {
         let on_lost = if seed % 2 == 0 { OnLost::End } else { OnLost::Continue };
         let mut world = World::new(seed, settings(3, on_lost), 10_000 * MS, MS);
@@ -475,7 +491,7 @@ fn a_client_that_dies_or_stands_still_at_any_moment_is_named_and_nothing_hangs()
         let end = &world.ends[0];
         let left_before = end.lost.is_empty();
         if left_before {
-            // It had handed over what it saw before it fell.
+            // It had sent its results before.
             assert!(end.start.is_some());
         } else {
             assert_eq!(end.lost.len(), 1, "{end:?}");
@@ -484,16 +500,19 @@ fn a_client_that_dies_or_stands_still_at_any_moment_is_named_and_nothing_hangs()
         }
         for client in [0, 2] {
             let early = world.clients[client].abandoned.is_some_and(|at| at < end.end);
-            assert!(!early, "a client that is well gave the group up: {end:?}");
+            assert!(!early, "a healthy client abandoned the group: {end:?}");
         }
-        assert!(world.clients.iter().all(|client| client.dead || !client.loading), "loads on after the end");
+        assert!(
+            world.clients.iter().all(|client| client.dead || !client.loading),
+            "a load runs after the end"
+        );
         if frozen && !left_before {
             assert!(
                 world.clients[1].abandoned.is_some(),
-                "it thinks that it still belongs to the group: {end:?}"
+                "a lost client believes that it is in the group: {end:?}"
             );
         }
-        // Known within the timeout after it was heard of for the last time.
+        // It is lost within the timeout after its last message.
         if let Some(lost) = end.lost.first() {
             let wait = lost.at - (BEGIN + when);
             assert!(wait <= 6_000 * MS + 500 * MS, "noticed after {} ms", wait / MS);
@@ -502,7 +521,7 @@ fn a_client_that_dies_or_stands_still_at_any_moment_is_named_and_nothing_hangs()
 }
 
 #[test]
-fn nobody_comes_and_the_group_disbands() {
+fn a_group_that_stays_incomplete_disbands() {
     let mut group = Group::new(settings(2, OnLost::End), 0);
     let mut actions = Vec::new();
     group.join(0, &mut actions);
@@ -510,15 +529,14 @@ fn nobody_comes_and_the_group_disbands() {
     while !actions.contains(&group::Action::Disband) {
         now = group.wake_at();
         assert!(now < u64::MAX, "waits for ever");
-        // The one that came is alive.
+        // The client that joined is alive.
         group.on(0, group::Event::Heard, now, &mut actions);
         group.tick(now, &mut actions);
     }
     assert_eq!(now, settings(2, OnLost::End).wait);
 }
 
-/// What a coordinator of ten thousand has to do is printed; what it costs is
-/// linear in the clients.
+/// The coordinator's messages grow linearly with the clients. Prints their number for ten thousand.
 #[test]
 fn ten_thousand_clients_at_the_barrier() {
     let messages = |clients: usize| {
@@ -534,9 +552,9 @@ fn ten_thousand_clients_at_the_barrier() {
     assert!(many < few * 1.1, "{many} messages a client, and {few} with a hundred");
 }
 
-/// What breaks first, by how much the coordinator needs for a message. `docs/coordination.md` has the table.
+/// The coordinator's time for a message is the first limit. `docs/coordination.md` has the table.
 #[test]
-fn what_breaks_first_is_the_coordinators_time_for_a_message() {
+fn the_coordinators_time_for_a_message_is_the_first_limit() {
     let outcome = |clients: usize, cost_us: u64, way_ms: u64| {
         let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, way_ms * MS);
         world.cost = cost_us * 1000;
@@ -557,8 +575,8 @@ fn what_breaks_first_is_the_coordinators_time_for_a_message() {
     let well = BTreeMap::new();
     assert_eq!(outcome(1_000, 20, 2), well);
     assert_eq!(outcome(10_000, 10, 2), well);
-    // Beats and questions of a second are then more than a second's work: nobody's clock is known well enough in
-    // time, or a proposal comes too late.
+    // A second's heartbeats and clock questions are then more than a second's work: no clock is known well
+    // enough in time, or a proposal arrives too late.
     let broken = outcome(10_000, 50, 2);
     assert!(broken.keys().all(|why| ["Clock", "Late"].contains(&why.as_str())), "{broken:?}");
     assert_eq!(broken.values().sum::<usize>(), 10_000);

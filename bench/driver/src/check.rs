@@ -1,7 +1,7 @@
-//! Does a driver keep to the protocol? Cases for its author, run on the
-//! driver's own store with keys that are deleted again.
+//! Checks that a driver conforms to the protocol, for its author. Runs on the driver's
+//! own store, and deletes the keys that it used.
 
-use super::{Driver, DriverClient, Local, frame};
+use super::{Driver, DriverClient, DriverLocal, frame};
 use serval_model::{
     Client, FieldSelection, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status,
     Store, StoreError,
@@ -11,65 +11,65 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// As it should.
+pub enum CheckResult {
+    /// The case passed.
     Passed,
-    /// Not as it should, and why.
+    /// The case failed: why.
     Failed(String),
-    /// Not as most stores do it, which may be the store's nature; and what.
+    /// The store differs from most stores, which may be intended: how.
     Remarked(String),
-    /// Not tried, and why.
+    /// The case was not run: why.
     Skipped(String),
 }
 
-/// A case and how it ended.
+/// A case and its result.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// What should be.
+    /// What the case requires.
     pub name: &'static str,
-    /// What was.
-    pub verdict: Verdict,
+    /// Its result.
+    pub verdict: CheckResult,
 }
 
-/// What a check found.
+/// Results of all cases.
 #[derive(Debug)]
-pub struct Report {
-    /// The store's name as the driver says it.
+pub struct CheckReport {
+    /// The store's name, from the driver's greeting.
     pub store: String,
-    /// What the driver says it can do.
+    /// The driver's verbs, from its greeting.
     pub capabilities: OperationKinds,
     /// The cases.
     pub checks: Vec<Check>,
-    /// Median of the way to the driver and back, without its own time, ns.
+    /// Median round trip to the driver, without its service time, ns.
     pub hop_ns: Option<u64>,
 }
 
-impl Report {
-    /// Whether no case failed.
+impl CheckReport {
+    /// Returns whether no case failed.
     pub fn passed(&self) -> bool {
-        !self.checks.iter().any(|check| matches!(check.verdict, Verdict::Failed(_)))
+        !self.checks.iter().any(|check| matches!(check.verdict, CheckResult::Failed(_)))
     }
 }
 
-/// Clients that work side by side.
+/// Number of concurrent clients.
 const SIDE_BY_SIDE: usize = 8;
-/// Operations of each of them.
+/// Reads of each concurrent client.
 const ROUNDS: usize = 50;
-/// Reads of which the hop is the median.
+/// Number of reads for the median round trip.
 const HOPS: usize = 500;
 
 const TABLE: &str = "usertable";
 const FIELDS: [&str; 3] = ["field0", "field1", "field2"];
 
-type Fields = BTreeMap<String, Vec<u8>>;
+type FieldMap = BTreeMap<String, Vec<u8>>;
 /// A failure, or `Ok(Some(remark))`.
-type Found = Result<Option<String>, String>;
+type CaseResult = Result<Option<String>, String>;
 
-/// Runs all cases. Those that are about the verbs use a connection that all
-/// clients share, which every driver knows.
-pub fn check(mut driver: Driver) -> Result<Report, StoreError> {
+/// Runs all cases. The verbs are tested on a shared connection, which every driver
+/// supports.
+pub fn check(mut driver: Driver) -> Result<CheckReport, StoreError> {
     driver.apart = false;
     let schema = Schema { table: TABLE.into(), fields: FIELDS.map(String::from).into() };
     let capabilities = driver.capabilities();
@@ -77,55 +77,55 @@ pub fn check(mut driver: Driver) -> Result<Report, StoreError> {
     let store = driver.with(|running| Ok(running.welcome.name.clone()))?;
     let system = |error: std::io::Error| StoreError::new("event loop", error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
-    let mut bench = Bench::new(&driver, capabilities);
+    let mut checker = Checker::new(&driver, capabilities);
     let hop_ns = tokio::task::LocalSet::new().block_on(&runtime, async {
         let local = driver.local()?;
-        bench.all(&local).await
+        checker.all(&local).await
     })?;
-    let mut checks = bench.checks;
-    if bench.lost {
-        let verdict = Verdict::Skipped("the driver is lost".into());
+    let mut checks = checker.checks;
+    if checker.lost {
+        let verdict = CheckResult::Skipped("the driver is lost".into());
         checks.push(Check { name: "all that would come after", verdict });
-        return Ok(Report { store, capabilities, checks, hop_ns });
+        return Ok(CheckReport { store, capabilities, checks, hop_ns });
     }
     driver.apart = true;
-    let mut bench = Bench::new(&driver, capabilities);
+    let mut checker = Checker::new(&driver, capabilities);
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let local = driver.local()?;
-        bench.apart(&local).await
+        checker.apart(&local).await
     })?;
-    checks.append(&mut bench.checks);
+    checks.append(&mut checker.checks);
     checks.push(Check { name: "the end of its input ends it, by itself and in time", verdict: end(driver) });
-    Ok(Report { store, capabilities, checks, hop_ns })
+    Ok(CheckReport { store, capabilities, checks, hop_ns })
 }
 
-fn end(driver: Driver) -> Verdict {
+fn end(driver: Driver) -> CheckResult {
     match driver.end() {
-        None => Verdict::Skipped("it is not ours to end: it listens on a socket".into()),
-        Some(Ok(status)) if status.success() => Verdict::Passed,
-        Some(Ok(status)) => Verdict::Failed(format!("it exits with {status}")),
-        Some(Err(grace)) => Verdict::Failed(format!("it still runs {grace:?} later (driver.grace)")),
+        None => CheckResult::Skipped("it is not ours to end: it listens on a socket".into()),
+        Some(Ok(status)) if status.success() => CheckResult::Passed,
+        Some(Ok(status)) => CheckResult::Failed(format!("it exits with {status}")),
+        Some(Err(grace)) => CheckResult::Failed(format!("it still runs {grace:?} later (driver.grace)")),
     }
 }
 
-struct Bench<'a> {
+struct Checker<'a> {
     driver: &'a Driver,
     capabilities: OperationKinds,
     prefix: String,
     checks: Vec<Check>,
-    /// Keys to delete at the end.
+    /// Keys that must be deleted.
     used: Vec<String>,
-    /// The first service time that cannot be.
+    /// The first impossible service time.
     times: Option<String>,
-    /// The driver has broken, so that nothing more can be asked.
+    /// Whether the driver was lost.
     lost: bool,
 }
 
-fn full(tag: &str) -> Fields {
+fn full(tag: &str) -> FieldMap {
     FIELDS.iter().map(|name| ((*name).to_owned(), format!("{name} of {tag}").into())).collect()
 }
 
-fn record(fields: &Fields) -> Record {
+fn record(fields: &FieldMap) -> Record {
     fields.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
@@ -146,7 +146,7 @@ fn words(outcome: &Outcome) -> String {
     }
 }
 
-async fn read(client: &mut DriverClient, key: &str, names: &[&str]) -> Result<Option<Fields>, String> {
+async fn read(client: &mut DriverClient, key: &str, names: &[&str]) -> Result<Option<FieldMap>, String> {
     let mut reply = Reply::new();
     let outcome = client.read(TABLE, key, &selection(names), &mut reply).await;
     match outcome.status {
@@ -160,11 +160,11 @@ async fn read(client: &mut DriverClient, key: &str, names: &[&str]) -> Result<Op
     }
 }
 
-fn same(found: Option<Fields>, expected: &Fields) -> Result<(), String> {
+fn same(found: Option<FieldMap>, expected: &FieldMap) -> Result<(), String> {
     match found {
         Some(found) if found == *expected => Ok(()),
         Some(found) => {
-            let names = |fields: &Fields| fields.keys().cloned().collect::<Vec<_>>().join(", ");
+            let names = |fields: &FieldMap| fields.keys().cloned().collect::<Vec<_>>().join(", ");
             if names(&found) != names(expected) {
                 let (found, expected) = (names(&found), names(expected));
                 return Err(format!("the record has the fields {found} where {expected} were written"));
@@ -185,9 +185,9 @@ fn same(found: Option<Fields>, expected: &Fields) -> Result<(), String> {
     }
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Checker<'a> {
     fn new(driver: &'a Driver, capabilities: OperationKinds) -> Self {
-        Bench {
+        Checker {
             driver,
             capabilities,
             prefix: format!("serval-check-{}-", std::process::id()),
@@ -208,26 +208,26 @@ impl<'a> Bench<'a> {
         key
     }
 
-    fn note(&mut self, name: &'static str, found: Found) {
+    fn note(&mut self, name: &'static str, found: CaseResult) {
         let verdict = match found {
-            Ok(None) => Verdict::Passed,
-            Ok(Some(remark)) => Verdict::Remarked(remark),
-            Err(problem) => Verdict::Failed(problem),
+            Ok(None) => CheckResult::Passed,
+            Ok(Some(remark)) => CheckResult::Remarked(remark),
+            Err(problem) => CheckResult::Failed(problem),
         };
         self.checks.push(Check { name, verdict });
     }
 
-    /// Whether the verbs are there; if not, the case is noted as skipped.
+    /// Returns whether the driver has the verbs; if not, records the case as skipped.
     fn needs(&mut self, name: &'static str, kinds: &[OperationKind]) -> bool {
         let missing = kinds.iter().find(|kind| !self.can(**kind));
         if let Some(kind) = missing {
-            let verdict = Verdict::Skipped(format!("it says that it has no {}", kind.name()));
+            let verdict = CheckResult::Skipped(format!("it says that it has no {}", kind.name()));
             self.checks.push(Check { name, verdict });
         }
         missing.is_none()
     }
 
-    async fn all(&mut self, local: &Local) -> Result<Option<u64>, StoreError> {
+    async fn all(&mut self, local: &DriverLocal) -> Result<Option<u64>, StoreError> {
         use OperationKind::{Delete, Insert, Read, Scan, Update};
         let mut client = self.driver.connect(local, 0).await?;
         let c = &mut client;
@@ -252,7 +252,7 @@ impl<'a> Bench<'a> {
         case!("a value of a MiB comes back whole", [Insert, Read], large);
         case!("a scan brings back at most as many records as asked for, none twice", [Insert, Scan], scanned);
         case!("a batch of inserts is written", [Insert, Read], batch);
-        case!("what it does not understand it answers with BAD_REQUEST", [], nonsense);
+        case!("what it does not understand it answers with BAD_REQUEST", [], invalid);
         case!("a client that is not open is refused", [Read], not_open);
         const SIDE: &str = "several clients work side by side, each with its own answers";
         if self.needs(SIDE, &[Insert, Read]) {
@@ -281,25 +281,25 @@ impl<'a> Bench<'a> {
         Ok(if self.is_lost(&client) { None } else { hop })
     }
 
-    /// Whether the driver is lost. Then the last case is what it was lost at,
-    /// and there are no more.
+    /// Returns whether the driver was lost. If so, the last case fails with the reason,
+    /// and no more cases run.
     fn is_lost(&mut self, client: &DriverClient) -> bool {
         let Some(error) = client.lost() else { return false };
         let words = self.driver.explain(error).problem;
         if let Some(last) = self.checks.last_mut() {
-            last.verdict = Verdict::Failed(words);
+            last.verdict = CheckResult::Failed(words);
         }
         self.lost = true;
         true
     }
 
-    /// Clients with pipes of their own, beside each other.
-    async fn apart(&mut self, local: &Local) -> Result<(), StoreError> {
+    /// Runs concurrent clients with connections of their own.
+    async fn apart(&mut self, local: &DriverLocal) -> Result<(), StoreError> {
         use OperationKind::{Delete, Insert, Read};
         const NAME: &str = "clients that have pipes of their own work side by side";
-        if local.meeting.is_none() {
+        if local.pipes.is_none() {
             let words = "it does not say that clients may have such".to_owned();
-            self.checks.push(Check { name: NAME, verdict: Verdict::Skipped(words) });
+            self.checks.push(Check { name: NAME, verdict: CheckResult::Skipped(words) });
         } else if self.needs(NAME, &[Insert, Read]) {
             let found = self.side_by_side(local).await;
             self.note(NAME, found);
@@ -314,7 +314,12 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    async fn insert(&mut self, client: &mut DriverClient, key: &str, fields: &Fields) -> Result<(), String> {
+    async fn insert(
+        &mut self,
+        client: &mut DriverClient,
+        key: &str,
+        fields: &FieldMap,
+    ) -> Result<(), String> {
         let start = Instant::now();
         let outcome = client.insert(TABLE, key, &record(fields)).await;
         let (whole, service) = (start.elapsed(), Duration::from_nanos(client.service_ns.unwrap_or_default()));
@@ -325,14 +330,14 @@ impl<'a> Bench<'a> {
         ok("insert", outcome)
     }
 
-    async fn inserted(&mut self, client: &mut DriverClient) -> Found {
+    async fn inserted(&mut self, client: &mut DriverClient) -> CaseResult {
         let (key, fields) = (self.key("inserted"), full("inserted"));
         self.insert(client, &key, &fields).await?;
         same(read(client, &key, &[]).await?, &fields)?;
         same(read(client, &key, &FIELDS).await?, &fields).map(|()| None)
     }
 
-    async fn missing(&mut self, client: &mut DriverClient) -> Found {
+    async fn missing(&mut self, client: &mut DriverClient) -> CaseResult {
         let key = format!("{}missing", self.prefix);
         match read(client, &key, &[]).await? {
             None => Ok(None),
@@ -340,7 +345,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    async fn chosen_fields(&mut self, client: &mut DriverClient) -> Found {
+    async fn chosen_fields(&mut self, client: &mut DriverClient) -> CaseResult {
         let (key, fields) = (self.key("fields"), full("fields"));
         self.insert(client, &key, &fields).await?;
         let mut expected = fields;
@@ -348,10 +353,10 @@ impl<'a> Bench<'a> {
         same(read(client, &key, &["field2", "field0"]).await?, &expected).map(|()| None)
     }
 
-    async fn updated(&mut self, client: &mut DriverClient) -> Found {
+    async fn updated(&mut self, client: &mut DriverClient) -> CaseResult {
         let (key, mut fields) = (self.key("updated"), full("updated"));
         self.insert(client, &key, &fields).await?;
-        let change: Fields = [("field1".to_owned(), b"changed".to_vec())].into();
+        let change: FieldMap = [("field1".to_owned(), b"changed".to_vec())].into();
         ok("update", client.update(TABLE, &key, &record(&change)).await)?;
         fields.extend(change);
         same(read(client, &key, &[]).await?, &fields)?;
@@ -364,7 +369,7 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    async fn deleted(&mut self, client: &mut DriverClient) -> Found {
+    async fn deleted(&mut self, client: &mut DriverClient) -> CaseResult {
         let key = self.key("deleted");
         self.insert(client, &key, &full("deleted")).await?;
         ok("delete", client.delete(TABLE, &key).await)?;
@@ -381,12 +386,12 @@ impl<'a> Bench<'a> {
         value: &[u8],
     ) -> Result<(), String> {
         let key = self.key(name);
-        let fields: Fields = [("field0".to_owned(), value.to_vec())].into();
+        let fields: FieldMap = [("field0".to_owned(), value.to_vec())].into();
         self.insert(client, &key, &fields).await?;
         same(read(client, &key, &["field0"]).await?, &fields)
     }
 
-    async fn texts(&mut self, client: &mut DriverClient) -> Found {
+    async fn texts(&mut self, client: &mut DriverClient) -> CaseResult {
         for (name, value) in [
             ("quotes ' \" ` \\ ;", "' \" ` \\ ; -- %s {} $1 ?"),
             ("Grüße 世界 🦁", "Grüße, 世界, 🦁"),
@@ -400,8 +405,8 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    /// Some stores keep text only.
-    async fn any_bytes(&mut self, client: &mut DriverClient) -> Found {
+    /// A remark, because some stores keep text only.
+    async fn any_bytes(&mut self, client: &mut DriverClient) -> CaseResult {
         for (name, value) in
             [("empty", vec![]), ("nul", b"a\0b".to_vec()), ("bytes", (0..=255).collect::<Vec<u8>>())]
         {
@@ -412,16 +417,16 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    async fn large(&mut self, client: &mut DriverClient) -> Found {
+    async fn large(&mut self, client: &mut DriverClient) -> CaseResult {
         let value: Vec<u8> = (0..1 << 20).map(|i: u32| b'a' + (i % 26) as u8).collect();
         match self.round_trip(client, "large", &value).await {
             Ok(()) => Ok(None),
-            // Stores have limits; a connection that breaks shows elsewhere.
+            // A remark, because stores have limits; other cases notice a broken connection.
             Err(problem) => Ok(Some(problem)),
         }
     }
 
-    async fn scanned(&mut self, client: &mut DriverClient) -> Found {
+    async fn scanned(&mut self, client: &mut DriverClient) -> CaseResult {
         let mut first = String::new();
         for number in 0..5 {
             let key = self.key(&format!("scan{number}"));
@@ -432,7 +437,7 @@ impl<'a> Bench<'a> {
         }
         let mut reply = Reply::new();
         ok("scan", client.scan(TABLE, &first, 3, &selection(&[]), &mut reply).await)?;
-        let found: Vec<Fields> = reply
+        let found: Vec<FieldMap> = reply
             .records()
             .iter()
             .map(|record| record.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect())
@@ -445,11 +450,11 @@ impl<'a> Bench<'a> {
                 return Err("a record twice".into());
             }
         }
-        let expected: Vec<Fields> = (0..3).map(|number| full(&number.to_string())).collect();
+        let expected: Vec<FieldMap> = (0..3).map(|number| full(&number.to_string())).collect();
         Ok((found != expected).then(|| "records do not come in the order of their keys".into()))
     }
 
-    async fn batch(&mut self, client: &mut DriverClient) -> Found {
+    async fn batch(&mut self, client: &mut DriverClient) -> CaseResult {
         let records: Vec<(String, Record)> = (0..4)
             .map(|number| (self.key(&format!("batch{number}")), record(&full(&number.to_string()))))
             .collect();
@@ -461,7 +466,7 @@ impl<'a> Bench<'a> {
         Ok((!declared).then(|| "it takes no batches: they are sent as single inserts".into()))
     }
 
-    async fn nonsense(&mut self, client: &mut DriverClient) -> Found {
+    async fn invalid(&mut self, client: &mut DriverClient) -> CaseResult {
         let outcome = client.call(200, 0, &mut Reply::new(), |out| frame::put_u32(out, 0)).await;
         match outcome.status {
             Status::BadRequest => Ok(None),
@@ -469,7 +474,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    async fn not_open(&mut self, client: &mut DriverClient) -> Found {
+    async fn not_open(&mut self, client: &mut DriverClient) -> CaseResult {
         let number = std::mem::replace(&mut client.number, 999);
         let outcome = client.read(TABLE, "k", &selection(&[]), &mut Reply::new()).await;
         client.number = number;
@@ -481,7 +486,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    async fn not_implemented(&mut self, client: &mut DriverClient) -> Found {
+    async fn not_implemented(&mut self, client: &mut DriverClient) -> CaseResult {
         let missing: Vec<OperationKind> =
             OperationKind::ALL.into_iter().filter(|kind| !self.can(*kind)).collect();
         for kind in missing {
@@ -501,7 +506,7 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    async fn side_by_side(&mut self, local: &Local) -> Found {
+    async fn side_by_side(&mut self, local: &DriverLocal) -> CaseResult {
         let mut clients = Vec::new();
         for number in 1..=SIDE_BY_SIDE {
             clients.push(self.driver.connect(local, number).await.map_err(|error| error.problem)?);
@@ -531,7 +536,7 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    /// The median way to the driver and back.
+    /// Measures the median round trip to the driver.
     async fn hop(&mut self, client: &mut DriverClient) -> Option<u64> {
         let key = self.key("hop");
         self.insert(client, &key, &full("hop")).await.ok()?;

@@ -1,9 +1,9 @@
-//! One client of a driver: its verbs as requests.
+//! Client of a driver: sends verbs as requests.
 
 use super::{
-    Shared,
-    frame::{self, Answer, ask},
-    link::{Link, TooLong},
+    DriverShared,
+    frame::{self, AnswerHead, request},
+    link::{DriverLink, TooLong},
 };
 use serval_model::{Client, FieldSelection, Flush, Outcome, Record, Reply, Status, StoreError};
 use std::{collections::VecDeque, rc::Rc, sync::Arc};
@@ -11,19 +11,19 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc};
 /// One client of a driver.
 #[derive(Debug)]
 pub struct DriverClient {
-    pub(super) link: Rc<Link>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) link: Rc<DriverLink>,
+    pub(super) shared: Arc<DriverShared>,
     pub(super) slot: u32,
     pub(super) number: u32,
     pub(super) batches: bool,
-    /// Of the last request, if it was answered.
+    /// Service time of the last request, if it was answered.
     pub(super) service_ns: Option<u64>,
-    /// Flushes of the driver's buffer that nobody has been told of.
+    /// Flushes of the driver's buffer that were not reported yet.
     pub(super) flushes: VecDeque<Flush>,
 }
 
 impl DriverClient {
-    /// Sends a request and reads its answer, with at most so many records.
+    /// Sends a request and reads its answer, with at most `records_max` records.
     pub(super) async fn call(
         &mut self,
         kind: u8,
@@ -36,12 +36,12 @@ impl DriverClient {
             let max = frame::FRAME_MAX >> 20;
             return Outcome::failed(
                 Status::BadRequest,
-                format!("the driver protocol takes at most {max} MiB"),
+                format!("the request is too long: the driver protocol allows {max} MiB"),
             );
         }
         let flushes = &mut self.flushes;
         let answered = self.link.answer(self.slot, |body| {
-            let Answer { status, service_ns, message } = frame::answer(body, records_max, reply)?;
+            let AnswerHead { status, service_ns, message } = frame::answer(body, records_max, reply)?;
             let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
             frame::flushes(body, flushes)?;
             Ok((Outcome { status, message }, service_ns))
@@ -65,7 +65,7 @@ impl DriverClient {
     }
 }
 
-/// What the body of every verb begins with, after the id.
+/// Appends the start of every verb's body after the id.
 fn put_head(out: &mut Vec<u8>, client: u32, table: &str, key: &str) {
     frame::put_u32(out, client);
     frame::put_bytes(out, table.as_bytes());
@@ -75,7 +75,7 @@ fn put_head(out: &mut Vec<u8>, client: u32, table: &str, key: &str) {
 impl Client for DriverClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
         let number = self.number;
-        let outcome = self.call(ask::READ, 1, reply, |out| {
+        let outcome = self.call(request::READ, 1, reply, |out| {
             put_head(out, number, table, key);
             frame::put_fields(out, fields);
         });
@@ -83,11 +83,11 @@ impl Client for DriverClient {
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        self.write(ask::UPDATE, table, key, fields).await
+        self.write(request::UPDATE, table, key, fields).await
     }
 
     async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        self.write(ask::INSERT, table, key, record).await
+        self.write(request::INSERT, table, key, record).await
     }
 
     async fn scan(
@@ -99,7 +99,7 @@ impl Client for DriverClient {
         reply: &mut Reply,
     ) -> Outcome {
         let number = self.number;
-        let outcome = self.call(ask::SCAN, count, reply, |out| {
+        let outcome = self.call(request::SCAN, count, reply, |out| {
             put_head(out, number, table, start_key);
             frame::put_u64(out, count);
             frame::put_fields(out, fields);
@@ -109,7 +109,7 @@ impl Client for DriverClient {
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         let number = self.number;
-        self.call(ask::DELETE, 0, &mut Reply::new(), |out| {
+        self.call(request::DELETE, 0, &mut Reply::new(), |out| {
             put_head(out, number, table, key);
         })
         .await
@@ -122,7 +122,7 @@ impl Client for DriverClient {
         }
         if self.batches {
             return self
-                .call(ask::INSERT_BATCH, 0, &mut Reply::new(), |out| {
+                .call(request::INSERT_BATCH, 0, &mut Reply::new(), |out| {
                     frame::put_u32(out, number);
                     frame::put_bytes(out, table.as_bytes());
                     frame::put_u32(out, records.len() as u32);
@@ -133,7 +133,7 @@ impl Client for DriverClient {
                 })
                 .await;
         }
-        // The service time of all of them.
+        // Sum of the service times.
         let mut service_ns = Some(0);
         for (key, record) in records {
             let outcome = self.insert(table, key, record).await;
@@ -159,12 +159,12 @@ impl Client for DriverClient {
     }
 
     fn lost(&self) -> Option<StoreError> {
-        // Without its exit and last words: others are being measured.
+        // Without waiting for its exit status, because other clients are being measured.
         Some(self.shared.broken(&self.link.broken()?))
     }
 
     async fn close(&mut self) -> Outcome {
         let number = self.number;
-        self.call(ask::CLOSE, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await
+        self.call(request::CLOSE, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await
     }
 }

@@ -1,26 +1,28 @@
 //! Stores behind a driver: another process, in any language, that speaks the
 //! protocol of `docs/driver-protocol.md`.
 //!
-//! The driver is started when its capabilities are first asked for, once, and
-//! ends with the store. Service times are the driver's own.
+//! The driver starts once, when its capabilities are first asked for, and ends
+//! with the store. The driver measures service times itself.
 
 pub mod check;
 mod client;
 mod frame;
 mod link;
-mod meeting;
+mod pipes;
 mod process;
 pub mod serve;
 
 pub use client::DriverClient;
 
-use frame::{Answer, Body, CAN_BATCH, CAN_SERVE_APART, Frames, Nonsense, ask, tell};
-use link::{Ends, Exited, Link};
-use meeting::Meeting;
-use process::{Process, Talk};
+use frame::{
+    AnswerHead, CAN_BATCH, CAN_SERVE_APART, FrameBody, FrameBuffer, ProtocolError, request, response,
+};
+use link::{ConnectionEnds, DriverLink, HasExited};
+use pipes::PipeFolder;
+use process::{Process, Streams};
 use serval_model::{
     Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
-    properties::{Faults, Kind, Properties, Property, Reader, Table},
+    properties::{Faults, Kind, Properties, Property, Reader, Table, units::counted},
 };
 use std::{
     cell::Cell,
@@ -46,7 +48,7 @@ const SOCKET: Property = Property::serval(
     "Unix socket on which a running driver listens, instead of driver.command. Each event loop connects \
      once.",
 );
-/// Whether clients have connections of their own.
+/// Whether each client has a connection of its own.
 pub const CONNECTIONS: Property = Property::serval(
     "driver.connections",
     Kind::Choice(&["client", "shared"]),
@@ -55,7 +57,7 @@ pub const CONNECTIONS: Property = Property::serval(
      loop share one, as with other drivers.",
 )
 .default("client");
-/// How long a driver may be silent.
+/// Silence after which a driver counts as lost.
 pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
@@ -63,7 +65,7 @@ pub const TIMEOUT: Property = Property::serval(
 )
 .default("60")
 .unit("s");
-/// How long a driver may take to exit.
+/// Time limit for a driver to exit.
 pub const GRACE: Property = Property::serval(
     "driver.grace",
     Kind::SECONDS,
@@ -84,40 +86,43 @@ pub const INFO: StoreInfo = StoreInfo {
               receipt of the outcome; DRIVER-HOP is the difference. Clients share one event loop, and one \
               connection unless the driver supports more (driver.connections).",
     time_series: true,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: true,
     properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
 };
 
-/// What a driver is told in the greeting: that it may tell of flushes.
+/// Property of the greeting that allows the driver to report flushes.
 const FLUSHES: (&str, &str) = ("driver.flushes", "told");
 
-/// What is said of a driver that is gone.
+/// Message for a driver whose connection has ended.
 const CLOSED: &str = "It has closed the connection";
 
-/// Where a driver comes from.
-enum Origin {
-    /// It is started. The words are for people.
+/// How to reach a driver.
+enum DriverOrigin {
+    /// Start a program; the text is for messages.
     Program(Box<dyn Fn() -> Command + Send + Sync>, String),
-    /// It listens.
+    /// Connect to a socket.
     Socket(PathBuf),
 }
 
-impl std::fmt::Debug for Origin {
+impl std::fmt::Debug for DriverOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.shown())
     }
 }
 
-impl Origin {
+impl DriverOrigin {
     fn shown(&self) -> String {
         match self {
-            Origin::Program(_, shown) => shown.clone(),
-            Origin::Socket(path) => path.display().to_string(),
+            DriverOrigin::Program(_, shown) => shown.clone(),
+            DriverOrigin::Socket(path) => path.display().to_string(),
         }
     }
 }
 
-/// What a driver says of itself.
+/// A driver's greeting.
 #[derive(Debug, Clone)]
 struct Welcome {
     name: String,
@@ -125,64 +130,64 @@ struct Welcome {
     facts: Vec<(String, String)>,
 }
 
-/// A driver that has greeted.
+/// A connected driver.
 #[derive(Debug)]
-struct Running {
-    /// Closed before the process is waited for: fields drop in this order.
-    talk: Talk,
-    frames: Frames,
+struct RunningDriver {
+    /// Dropped before `process`, which waits for the exit that follows.
+    streams: Streams,
+    frames: FrameBuffer,
     process: Option<Process>,
     welcome: Welcome,
-    /// The request that has prepared it, for further connections.
+    /// The PREPARE request, which is repeated on further connections.
     prepared: Option<Vec<u8>>,
     /// Whether an event loop has the connection.
     lent: bool,
-    /// Requests of an event loop that ended before their answers came. What
-    /// comes next on the connection is theirs.
+    /// Requests of an ended event loop without an answer. Their answers
+    /// come next on the connection.
     abandoned: usize,
-    /// What went wrong on it, if something has.
+    /// Why the connection failed.
     broken: Option<String>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum DriverState {
     #[default]
     Fresh,
-    Running(Box<Running>),
+    Running(Box<RunningDriver>),
     Failed(StoreError),
 }
 
-/// What the store and its clients share.
+/// State that the store and its clients share.
 #[derive(Debug)]
-struct Shared {
-    origin: Origin,
-    state: Mutex<State>,
+struct DriverShared {
+    origin: DriverOrigin,
+    state: Mutex<DriverState>,
 }
 
-impl Shared {
-    /// An error of the driver with its exit and last words, for which it is
-    /// given a moment.
+impl DriverShared {
+    /// Returns an error of the driver with its exit status and the end of its
+    /// standard error; waits for these for a moment.
     fn failed(&self, what: &str) -> StoreError {
         let what = what.trim_end_matches('.');
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Running(running) if let Some(process) = &running.process => process.failed(what),
+            DriverState::Running(running) if let Some(process) = &running.process => process.failed(what),
             _ => self.broken(what),
         }
     }
 
-    /// The same, at once.
+    /// Returns an error of the driver without waiting for its exit status.
     fn broken(&self, what: &str) -> StoreError {
         let which = match &self.origin {
-            Origin::Program(..) => format!("driver '{}'", self.origin.shown()),
-            Origin::Socket(_) => format!("driver at '{}'", self.origin.shown()),
+            DriverOrigin::Program(..) => format!("driver '{}'", self.origin.shown()),
+            DriverOrigin::Socket(_) => format!("driver at '{}'", self.origin.shown()),
         };
         StoreError::new(which, format!("{}.", what.trim_end_matches('.')))
     }
 
-    /// Whether the driver's process has ended.
+    /// Returns whether the driver's process has exited.
     fn has_exited(&self) -> bool {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Running(running) => {
+            DriverState::Running(running) => {
                 running.process.as_ref().is_some_and(|process| process.exit(Duration::ZERO).is_some())
             }
             _ => false,
@@ -196,13 +201,13 @@ pub struct Driver {
     properties: Vec<(String, String)>,
     timeout: Duration,
     grace: Duration,
-    /// Whether clients have connections of their own if the driver can.
+    /// Whether clients have connections of their own if the driver supports it.
     apart: bool,
-    shared: Arc<Shared>,
+    shared: Arc<DriverShared>,
 }
 
 impl Driver {
-    /// From its properties; starts nothing.
+    /// Reads the properties. Does not start the driver.
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         let command = reader.optional_text(&COMMAND).filter(|command| !command.trim().is_empty());
@@ -210,16 +215,16 @@ impl Driver {
         let origin = match (command, socket) {
             (Some(command), None) => {
                 let line = command.clone();
-                Some(Origin::Program(Box::new(move || process::shell(&line)), command))
+                Some(DriverOrigin::Program(Box::new(move || process::shell(&line)), command))
             }
-            (None, Some(path)) => Some(Origin::Socket(path)),
+            (None, Some(path)) => Some(DriverOrigin::Socket(path)),
             (Some(_), Some(_)) => {
                 reader.fault(&SOCKET, "and driver.command cannot both be set: choose one");
                 None
             }
             (None, None) => {
                 reader.fault_overall(
-                    "nothing says which driver: set driver.command to its program, or driver.socket",
+                    "no driver is given: set driver.command to its command line, or driver.socket to its socket",
                 );
                 None
             }
@@ -227,18 +232,18 @@ impl Driver {
         Driver::new(origin, properties, reader)
     }
 
-    /// A driver that a store of Serval's starts by itself.
+    /// Returns a driver that Serval starts for one of its own stores.
     pub fn program(
         command: impl Fn() -> Command + Send + Sync + 'static,
         shown: String,
         properties: &Properties,
         reader: Reader<'_>,
     ) -> Result<Driver, Faults> {
-        Driver::new(Some(Origin::Program(Box::new(command), shown)), properties, reader)
+        Driver::new(Some(DriverOrigin::Program(Box::new(command), shown)), properties, reader)
     }
 
     fn new(
-        origin: Option<Origin>,
+        origin: Option<DriverOrigin>,
         properties: &Properties,
         mut reader: Reader<'_>,
     ) -> Result<Driver, Faults> {
@@ -248,8 +253,8 @@ impl Driver {
             reader.fault(&TIMEOUT, "must be 10 ms or more");
         }
         reader.finish()?;
-        let Some(origin) = origin else { return Err(Faults::one("nothing says which driver")) };
-        // What it is told in any case, in one form.
+        let Some(origin) = origin else { return Err(Faults::one("no driver is given")) };
+        // Every driver gets these, in one form.
         let told = [(FLUSHES.0, FLUSHES.1.to_owned()), (GRACE.name, grace.as_secs_f64().to_string())];
         Ok(Driver {
             properties: properties
@@ -262,37 +267,37 @@ impl Driver {
             timeout,
             grace,
             apart,
-            shared: Arc::new(Shared { origin, state: Mutex::default() }),
+            shared: Arc::new(DriverShared { origin, state: Mutex::default() }),
         })
     }
 
-    /// Does something with the driver, which is started first.
+    /// Calls a function with the driver; starts it first if necessary.
     fn with<T>(
         &self,
-        something: impl FnOnce(&mut Running) -> Result<T, StoreError>,
+        something: impl FnOnce(&mut RunningDriver) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Fresh) {
+        if matches!(*state, DriverState::Fresh) {
             *state = match self.start() {
-                Ok(running) => State::Running(Box::new(running)),
-                Err(error) => State::Failed(error),
+                Ok(running) => DriverState::Running(Box::new(running)),
+                Err(error) => DriverState::Failed(error),
             };
         }
         match &mut *state {
-            State::Running(running) => something(running),
-            State::Failed(error) => Err(error.clone()),
-            State::Fresh => Err(StoreError::new(INFO.name, "was not started")),
+            DriverState::Running(running) => something(running),
+            DriverState::Failed(error) => Err(error.clone()),
+            DriverState::Fresh => Err(StoreError::new(INFO.name, "was not started")),
         }
     }
 
-    fn start(&self) -> Result<Running, StoreError> {
+    fn start(&self) -> Result<RunningDriver, StoreError> {
         match &self.shared.origin {
-            Origin::Program(command, shown) => {
-                let (process, mut talk) = Process::start(command(), shown, self.grace)?;
-                let mut frames = Frames::default();
-                match self.greet(&mut talk, &mut frames) {
-                    Ok(welcome) => Ok(Running {
-                        talk,
+            DriverOrigin::Program(command, shown) => {
+                let (process, mut streams) = Process::start(command(), shown, self.grace)?;
+                let mut frames = FrameBuffer::default();
+                match self.greet(&mut streams, &mut frames) {
+                    Ok(welcome) => Ok(RunningDriver {
+                        streams,
                         frames,
                         process: Some(process),
                         welcome,
@@ -302,15 +307,15 @@ impl Driver {
                         broken: None,
                     }),
                     Err(what) => {
-                        drop(talk);
+                        drop(streams);
                         Err(process.failed(&what))
                     }
                 }
             }
-            Origin::Socket(path) => {
-                let (talk, frames, welcome) = self.dial(path)?;
-                Ok(Running {
-                    talk,
+            DriverOrigin::Socket(path) => {
+                let (streams, frames, welcome) = self.dial(path)?;
+                Ok(RunningDriver {
+                    streams,
                     frames,
                     process: None,
                     welcome,
@@ -323,38 +328,38 @@ impl Driver {
         }
     }
 
-    fn exited(&self) -> Exited {
+    fn exited(&self) -> HasExited {
         let shared = Arc::clone(&self.shared);
         Box::new(move || shared.has_exited())
     }
 
-    fn dial(&self, path: &PathBuf) -> Result<(Talk, Frames, Welcome), StoreError> {
+    fn dial(&self, path: &PathBuf) -> Result<(Streams, FrameBuffer, Welcome), StoreError> {
         let failed = |what: String| StoreError::new(format!("driver at '{}'", path.display()), what);
         let stream = UnixStream::connect(path).map_err(|error| {
-            failed(format!("Cannot connect to the socket (driver.socket): {error}. Does the driver run?"))
+            failed(format!("Cannot connect to the socket (driver.socket): {error}. Is the driver running?"))
         });
         let requests = stream?;
         let answers =
             requests.try_clone().map_err(|error| failed(format!("No second end of its socket: {error}")))?;
-        let (mut talk, mut frames) = (Talk { requests, answers }, Frames::default());
-        let welcome = self.greet(&mut talk, &mut frames).map_err(failed)?;
-        Ok((talk, frames, welcome))
+        let (mut streams, mut frames) = (Streams { requests, answers }, FrameBuffer::default());
+        let welcome = self.greet(&mut streams, &mut frames).map_err(failed)?;
+        Ok((streams, frames, welcome))
     }
 
-    /// Ends a driver that was started: its exit status, or the time after which
-    /// it had none. `None` for a driver that listens.
+    /// Ends a driver that Serval started. Returns its exit status, or the time limit
+    /// that it exceeded. `None` for a driver behind a socket.
     pub(crate) fn end(self) -> Option<Result<ExitStatus, Duration>> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State::Running(running) = std::mem::take(&mut *state) else { return None };
-        let Running { talk, process, .. } = *running;
-        drop(talk);
+        let DriverState::Running(running) = std::mem::take(&mut *state) else { return None };
+        let RunningDriver { streams, process, .. } = *running;
+        drop(streams);
         process.map(|process| process.exit(self.grace).ok_or(self.grace))
     }
 
-    /// Greets a driver. Errors are what went wrong.
-    fn greet(&self, talk: &mut Talk, frames: &mut Frames) -> Result<Welcome, String> {
+    /// Exchanges greetings with a driver.
+    fn greet(&self, streams: &mut Streams, frames: &mut FrameBuffer) -> Result<Welcome, String> {
         let mut out = Vec::new();
-        frame::put_frame(&mut out, ask::HELLO, |out| {
+        frame::put_frame(&mut out, request::HELLO, |out| {
             frame::put_u32(out, frame::MAGIC);
             frame::put_u16(out, frame::VERSION);
             frame::put_pairs(
@@ -362,46 +367,46 @@ impl Driver {
                 self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())),
             );
         });
-        self.exchange(talk, frames, &out, |kind, body| match kind {
-            tell::WELCOME => {
+        self.exchange(streams, frames, &out, |kind, body| match kind {
+            response::WELCOME => {
                 let version = body.u16()?;
                 if version != frame::VERSION {
-                    return Err(Nonsense::Version(version));
+                    return Err(ProtocolError::Version(version));
                 }
                 let name = body.text()?.to_owned();
                 let capabilities = body.u32()?;
                 Ok(Ok(Welcome { name, capabilities, facts: body.pairs()? }))
             }
-            tell::REFUSED => Ok(Err(format!("It refuses: {}", body.text()?))),
-            other => Err(Nonsense::Type(other)),
+            response::REFUSED => Ok(Err(format!("It refuses: {}", body.text()?))),
+            other => Err(ProtocolError::Type(other)),
         })?
     }
 
-    /// Sends a PREPARE. The inner error is the driver's words, the outer one
-    /// what is wrong with the driver.
+    /// Sends a PREPARE. The inner error is the store's, the outer one the
+    /// driver's.
     fn ask_to_prepare(
         &self,
-        talk: &mut Talk,
-        frames: &mut Frames,
+        streams: &mut Streams,
+        frames: &mut FrameBuffer,
         request: &[u8],
     ) -> Result<Result<(), String>, String> {
-        self.exchange(talk, frames, request, |kind, body| {
-            if (kind, body.u32()?) != (tell::RESULT, 0) {
-                return Err(Nonsense::Type(kind));
+        self.exchange(streams, frames, request, |kind, body| {
+            if (kind, body.u32()?) != (response::RESULT, 0) {
+                return Err(ProtocolError::Type(kind));
             }
-            let Answer { status, message, .. } = frame::answer(body, 0, &mut Reply::new())?;
+            let AnswerHead { status, message, .. } = frame::answer(body, 0, &mut Reply::new())?;
             let words = if message.is_empty() { status.name() } else { message };
             Ok(if status.is_ok() { Ok(()) } else { Err(words.to_owned()) })
         })
     }
 
-    /// Sends a frame and reads the one that answers it, blocking.
+    /// Sends a frame and waits for its answer.
     fn exchange<T>(
         &self,
-        talk: &mut Talk,
-        frames: &mut Frames,
+        streams: &mut Streams,
+        frames: &mut FrameBuffer,
         out: &[u8],
-        read: impl FnOnce(u8, &mut Body<'_>) -> Result<T, Nonsense>,
+        read: impl FnOnce(u8, &mut FrameBody<'_>) -> Result<T, ProtocolError>,
     ) -> Result<T, String> {
         let system = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
@@ -410,22 +415,22 @@ impl Driver {
             std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
             _ => format!("The connection to it fails: {error}"),
         };
-        for stream in [&talk.requests, &talk.answers] {
+        for stream in [&streams.requests, &streams.answers] {
             stream.set_nonblocking(false).map_err(system)?;
             stream.set_read_timeout(Some(self.timeout)).map_err(system)?;
             stream.set_write_timeout(Some(self.timeout)).map_err(system)?;
         }
-        talk.requests.write_all(out).map_err(system)?;
-        let nonsense =
-            |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
+        streams.requests.write_all(out).map_err(system)?;
+        let invalid =
+            |invalid: ProtocolError| format!("It does not speak the driver protocol: it has sent {invalid}");
         loop {
-            if let Some(frame) = frames.next().map_err(nonsense)? {
-                let (kind, mut body) = Body::of(frame).map_err(nonsense)?;
-                let value = read(kind, &mut body).map_err(nonsense)?;
-                body.end().map_err(nonsense)?;
+            if let Some(frame) = frames.next().map_err(invalid)? {
+                let (kind, mut body) = FrameBody::of(frame).map_err(invalid)?;
+                let value = read(kind, &mut body).map_err(invalid)?;
+                body.end().map_err(invalid)?;
                 return Ok(value);
             }
-            match talk.answers.read(frames.room()).map_err(system)? {
+            match streams.answers.read(frames.room()).map_err(system)? {
                 0 => return Err(CLOSED.to_owned()),
                 count => frames.filled(count),
             }
@@ -434,7 +439,7 @@ impl Driver {
 }
 
 impl Store for Driver {
-    type Local = Local;
+    type Local = DriverLocal;
     type Client = DriverClient;
 
     fn execution(&self) -> Execution {
@@ -447,29 +452,29 @@ impl Store for Driver {
 
     fn event_loops_max(&self) -> usize {
         match self.shared.origin {
-            // Its input and output are one connection.
-            Origin::Program(..) => 1,
-            Origin::Socket(_) => usize::MAX,
+            // Its standard input and output are one connection.
+            DriverOrigin::Program(..) => 1,
+            DriverOrigin::Socket(_) => usize::MAX,
         }
     }
 
     fn capabilities(&self) -> OperationKinds {
-        // A driver that cannot be started says so when it is prepared.
+        // `prepare` reports a driver that cannot be started.
         let capabilities = self.with(|running| Ok(running.welcome.capabilities));
         capabilities.map_or(OperationKinds::ALL, frame::verbs)
     }
 
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
         let mut out = Vec::new();
-        frame::put_frame(&mut out, ask::PREPARE, |out| {
+        frame::put_frame(&mut out, request::PREPARE, |out| {
             frame::put_u32(out, 0);
             out.push(u8::from(purpose == Purpose::Run));
             frame::put_bytes(out, schema.table.as_bytes());
             frame::put_u32(out, schema.fields.len() as u32);
             schema.fields.iter().for_each(|field| frame::put_bytes(out, field.as_bytes()));
         });
-        let result = self.with(|Running { talk, frames, welcome, prepared, .. }| {
-            let result = self.ask_to_prepare(talk, frames, &out);
+        let result = self.with(|RunningDriver { streams, frames, welcome, prepared, .. }| {
+            let result = self.ask_to_prepare(streams, frames, &out);
             *prepared = Some(out);
             Ok((result, welcome.name.clone()))
         })?;
@@ -493,7 +498,7 @@ impl Store for Driver {
         self.shared.failed(&lost.problem)
     }
 
-    fn local(&self) -> Result<Local, StoreError> {
+    fn local(&self) -> Result<DriverLocal, StoreError> {
         let failed = |error: std::io::Error| {
             StoreError::new(format!("driver '{}'", self.shared.origin.shown()), error.to_string())
         };
@@ -501,41 +506,42 @@ impl Store for Driver {
             return Err(self.shared.failed(&broken));
         }
         let (ends, capabilities) = match &self.shared.origin {
-            Origin::Program(..) => self.with(|running| {
+            DriverOrigin::Program(..) => self.with(|running| {
                 if running.lent || running.abandoned > 0 {
                     let problem = match running.abandoned {
-                        0 => "serves one event loop, and has one".to_owned(),
-                        n => format!("still has {n} requests under way that were given up"),
+                        0 => "can serve one event loop only, and serves one already".to_owned(),
+                        n => format!("has not answered {} of an earlier run", counted(n as u64, "request")),
                     };
                     return Err(StoreError::new(running.welcome.name.clone(), problem));
                 }
                 running.lent = true;
-                let requests = running.talk.requests.try_clone().map_err(failed)?;
-                let answers = running.talk.answers.try_clone().map_err(failed)?;
-                let ends = Ends { requests: requests.into(), answers: answers.into() };
+                let requests = running.streams.requests.try_clone().map_err(failed)?;
+                let answers = running.streams.answers.try_clone().map_err(failed)?;
+                let ends = ConnectionEnds { requests: requests.into(), answers: answers.into() };
                 Ok((ends, running.welcome.capabilities))
             })?,
-            Origin::Socket(path) => {
-                let (mut talk, mut frames, welcome) = self.dial(path)?;
+            DriverOrigin::Socket(path) => {
+                let (mut streams, mut frames, welcome) = self.dial(path)?;
                 if let Some(request) = self.with(|running| Ok(running.prepared.clone()))? {
-                    let prepared = self.ask_to_prepare(&mut talk, &mut frames, &request);
+                    let prepared = self.ask_to_prepare(&mut streams, &mut frames, &request);
                     prepared
                         .and_then(std::convert::identity)
                         .map_err(|what| StoreError::new(welcome.name.clone(), what))?;
                 }
-                let ends = Ends { requests: talk.requests.into(), answers: talk.answers.into() };
+                let ends =
+                    ConnectionEnds { requests: streams.requests.into(), answers: streams.answers.into() };
                 (ends, welcome.capabilities)
             }
         };
         let heard = Rc::default();
-        let (link, worker) = Link::new(ends, self.timeout, &heard, self.exited()).map_err(failed)?;
+        let (link, worker) = DriverLink::new(ends, self.timeout, &heard, self.exited()).map_err(failed)?;
         tokio::task::spawn_local(worker);
-        let meeting = if self.apart && capabilities & CAN_SERVE_APART != 0 { Meeting::new() } else { None };
+        let pipes = if self.apart && capabilities & CAN_SERVE_APART != 0 { PipeFolder::new() } else { None };
         let batches = capabilities & CAN_BATCH != 0;
-        Ok(Local { link, shared: Arc::clone(&self.shared), batches, heard, meeting })
+        Ok(DriverLocal { link, shared: Arc::clone(&self.shared), batches, heard, pipes })
     }
 
-    async fn connect(&self, local: &Local, client: usize) -> Result<DriverClient, StoreError> {
+    async fn connect(&self, local: &DriverLocal, client: usize) -> Result<DriverClient, StoreError> {
         let number = u32::try_from(client)
             .map_err(|_| StoreError::new(INFO.name, "a driver has at most 2^32 clients"))?;
         let mut client = DriverClient {
@@ -547,10 +553,10 @@ impl Store for Driver {
             service_ns: None,
             flushes: VecDeque::new(),
         };
-        let place = local.meeting.as_ref().map(|meeting| meeting.place(number)).transpose();
+        let place = local.pipes.as_ref().map(|pipes| pipes.client(number)).transpose();
         let place =
             place.map_err(|error| StoreError::new(INFO.name, format!("no pipes for a client: {error}")))?;
-        let kind = if place.is_some() { ask::OPEN_APART } else { ask::OPEN };
+        let kind = if place.is_some() { request::OPEN_APART } else { request::OPEN };
         let mut none = Reply::new();
         let opening = client.call(kind, 0, &mut none, |out| {
             frame::put_u32(out, number);
@@ -562,10 +568,13 @@ impl Store for Driver {
         let outcome = opening.await;
         if outcome.is_ok() {
             if let Some(place) = place {
-                let met =
-                    place.meet().and_then(|ends| Link::new(ends, self.timeout, &local.heard, self.exited()));
+                let met = place
+                    .meet()
+                    .and_then(|ends| DriverLink::new(ends, self.timeout, &local.heard, self.exited()));
                 let (link, worker) = met.map_err(|error| {
-                    let words = format!("It says that client {number} is connected, and is not: {error}");
+                    let words = format!(
+                        "It answered OPEN-APART of client {number} without opening its pipes: {error}"
+                    );
                     self.shared.failed(&words)
                 })?;
                 tokio::task::spawn_local(worker);
@@ -583,25 +592,25 @@ impl Store for Driver {
     }
 }
 
-/// What the clients of one event loop share.
+/// State that the clients of one event loop share.
 #[derive(Debug)]
-pub struct Local {
-    link: Rc<Link>,
-    shared: Arc<Shared>,
+pub struct DriverLocal {
+    link: Rc<DriverLink>,
+    shared: Arc<DriverShared>,
     batches: bool,
-    /// What came from the driver on all connections of the loop.
+    /// Number of reads from the driver on all connections of the loop.
     heard: Rc<Cell<u64>>,
-    /// Where clients get connections of their own, if they do.
-    meeting: Option<Meeting>,
+    /// Folder of the clients' pipes, if they have connections of their own.
+    pipes: Option<PipeFolder>,
 }
 
-impl Drop for Local {
+impl Drop for DriverLocal {
     fn drop(&mut self) {
-        if let State::Running(running) =
+        if let DriverState::Running(running) =
             &mut *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
         {
             running.lent = false;
-            running.abandoned += self.link.under_way();
+            running.abandoned += self.link.in_flight();
             running.broken = self.link.broken().map(|broken| broken.to_string());
         }
     }

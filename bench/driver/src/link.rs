@@ -1,12 +1,12 @@
-//! One connection to a driver: shared by the clients of an event loop, or a
-//! client's own.
+//! A connection to a driver, shared by the clients of an event loop or owned by
+//! one client.
 //!
-//! Clients append requests to one buffer; a task of the loop writes what has
-//! come together since it last ran, reads what there is, and wakes the clients
-//! whose answers came. Requests of several clients so leave in one system
-//! call, and their answers come in one.
+//! Clients append requests to one buffer. A task of the loop writes the buffer,
+//! reads the available answers, and wakes their clients. Several clients' requests
+//! thus leave in one system call, and their answers arrive in one.
 
-use super::frame::{Body, Frames, Nonsense, put_frame, put_u32, tell};
+use super::frame::{FrameBody, FrameBuffer, ProtocolError, put_frame, put_u32, response};
+use serval_model::properties::units::counted;
 use std::{
     cell::{Cell, RefCell},
     fs::File,
@@ -23,85 +23,85 @@ use tokio::{
     time::{Interval, interval},
 };
 
-/// Our ends of the two ways to a driver and back.
+/// Serval's ends of the channels to a driver and back.
 ///
-/// Two, for on a Unix socket that goes both ways whoever waits for what comes
-/// is woken each time that the other side has read what he had sent.
+/// Two channels, because a reader of a bidirectional Unix socket is also woken when
+/// the peer reads what was sent.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ConnectionEnds {
     pub(crate) requests: OwnedFd,
     pub(crate) answers: OwnedFd,
 }
 
-/// Parts of the timeout after which is looked whether anything came, at least.
-const LOOKS: u32 = 4;
+/// Minimum number of checks for silence within the timeout.
+const CHECKS: u32 = 4;
 
-/// Longest time between two looks, at which it is also seen whether the driver
-/// has exited: what it has started may hold its connections open.
-const LOOK_MAX: Duration = Duration::from_millis(500);
+/// Longest interval between checks. A check also notices a driver that has exited
+/// while one of its child processes holds the connection open.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(500);
 
-/// Whether the driver's process has ended.
-pub(crate) type Exited = Box<dyn Fn() -> bool>;
+/// Returns whether the driver's process has exited.
+pub(crate) type HasExited = Box<dyn Fn() -> bool>;
 
 #[derive(Debug, Default, PartialEq)]
-enum State {
-    /// Nothing is under way.
+enum SlotState {
+    /// No request is in flight.
     #[default]
     Idle,
     Waiting,
     Answered,
 }
 
-/// A client's place on a link: at most one request under way.
+/// A client's slot on a link, with at most one request in flight.
 #[derive(Debug, Default)]
-struct Slot {
-    state: State,
+struct RequestSlot {
+    state: SlotState,
     waker: Option<Waker>,
-    /// The answer's body, from after its id on.
+    /// The answer's body after its id.
     answer: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct LinkState {
     out: Vec<u8>,
-    slots: Vec<Slot>,
-    under_way: usize,
-    /// The task, while it waits.
+    slots: Vec<RequestSlot>,
+    in_flight: usize,
+    /// Waker of the link's task while it waits.
     task: Option<Waker>,
-    /// What went wrong for good.
+    /// Why the connection failed.
     broken: Option<Rc<str>>,
 }
 
-/// The clients' side of a connection.
+/// Clients' side of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Link(RefCell<Inner>);
+pub(crate) struct DriverLink(RefCell<LinkState>);
 
-/// The frame that a client wants to send is longer than the protocol allows.
+/// The request is longer than the protocol allows.
 #[derive(Debug)]
 pub(crate) struct TooLong;
 
-impl Link {
-    /// A link over a connection, and the task that works it.
-    /// `heard` counts what all connections of a loop to the driver have heard
-    /// of it: a driver that answers others is not silent.
+impl DriverLink {
+    /// Returns a link over a connection, and the task that runs it. `heard` counts
+    /// the reads of all the loop's connections: a driver that answers on another
+    /// connection is not silent.
     pub(crate) fn new(
-        ends: Ends,
+        ends: ConnectionEnds,
         timeout: Duration,
         heard: &Rc<Cell<u64>>,
-        exited: Exited,
-    ) -> std::io::Result<(Rc<Link>, Worker)> {
+        exited: HasExited,
+    ) -> std::io::Result<(Rc<DriverLink>, LinkTask)> {
         rustix::io::ioctl_fionbio(&ends.answers, true)?;
         rustix::io::ioctl_fionbio(&ends.requests, true)?;
-        let link = Rc::new(Link::default());
-        let worker = Worker {
+        let link = Rc::new(DriverLink::default());
+        let worker = LinkTask {
             answers: watch(ends.answers.into(), Interest::READABLE)?,
             requests: ends.requests.into(),
             full: None,
             link: Rc::clone(&link),
-            frames: Frames::default(),
+            frames: FrameBuffer::default(),
             writing: Vec::new(),
             written: 0,
-            looks: interval((timeout / LOOKS).min(LOOK_MAX)),
+            checks: interval((timeout / CHECKS).min(CHECK_INTERVAL_MAX)),
             timeout,
             exited,
             gone: false,
@@ -112,14 +112,14 @@ impl Link {
         Ok((link, worker))
     }
 
-    /// A place for a client.
+    /// Adds a slot for a client.
     pub(crate) fn slot(&self) -> u32 {
         let slots = &mut self.0.borrow_mut().slots;
-        slots.push(Slot::default());
+        slots.push(RequestSlot::default());
         (slots.len() - 1) as u32
     }
 
-    /// Sends a request from a place; its id is the place's number.
+    /// Sends a request; its id is the slot's number.
     pub(crate) fn send(&self, slot: u32, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
         let mut inner = self.0.borrow_mut();
         let inner = &mut *inner;
@@ -131,26 +131,26 @@ impl Link {
         if !put {
             return Err(TooLong);
         }
-        inner.slots[slot as usize].state = State::Waiting;
-        inner.under_way += 1;
+        inner.slots[slot as usize].state = SlotState::Waiting;
+        inner.in_flight += 1;
         if first && let Some(task) = inner.task.take() {
             task.wake();
         }
         Ok(())
     }
 
-    /// Waits for the answer to a place's request and reads it. An error is
-    /// that of the whole link.
+    /// Waits for the answer to a slot's request and reads it. Fails if the link
+    /// fails.
     pub(crate) async fn answer<T>(
         &self,
         slot: u32,
-        mut read: impl FnMut(&mut Body<'_>) -> Result<T, Nonsense>,
+        mut read: impl FnMut(&mut FrameBody<'_>) -> Result<T, ProtocolError>,
     ) -> Result<T, Rc<str>> {
         std::future::poll_fn(|context| {
             let mut inner = self.0.borrow_mut();
             let inner = &mut *inner;
             let place = &mut inner.slots[slot as usize];
-            if place.state != State::Answered {
+            if place.state != SlotState::Answered {
                 if let Some(broken) = &inner.broken {
                     return Poll::Ready(Err(Rc::clone(broken)));
                 }
@@ -160,51 +160,51 @@ impl Link {
                 }
                 return Poll::Pending;
             }
-            place.state = State::Idle;
-            let mut body = Body::result(&place.answer);
+            place.state = SlotState::Idle;
+            let mut body = FrameBody::result(&place.answer);
             match read(&mut body).and_then(|value| body.end().map(|()| value)) {
                 Ok(value) => Poll::Ready(Ok(value)),
-                Err(nonsense) => Poll::Ready(Err(inner.break_for(&nonsense.to_string()))),
+                Err(invalid) => Poll::Ready(Err(inner.break_for(&invalid.to_string()))),
             }
         })
         .await
     }
 
-    /// Why nothing more can be sent, if so.
+    /// Returns why the link failed, if it did.
     pub(crate) fn broken(&self) -> Option<Rc<str>> {
         self.0.borrow().broken.clone()
     }
 
-    /// Requests without an answer.
-    pub(crate) fn under_way(&self) -> usize {
-        self.0.borrow().under_way
+    /// Returns the number of requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.0.borrow().in_flight
     }
 }
 
-impl Inner {
-    /// Nothing more can come: wakes everybody.
+impl LinkState {
+    /// Marks the link as failed and wakes all clients.
     fn break_with(&mut self, what: &str) -> Rc<str> {
         let broken = Rc::clone(self.broken.get_or_insert_with(|| what.into()));
         self.slots.iter_mut().filter_map(|slot| slot.waker.take()).for_each(Waker::wake);
         broken
     }
 
-    fn break_for(&mut self, nonsense: &str) -> Rc<str> {
-        self.break_with(&format!("It does not speak the driver protocol: it has sent {nonsense}"))
+    fn break_for(&mut self, invalid: &str) -> Rc<str> {
+        self.break_with(&format!("It does not speak the driver protocol: it has sent {invalid}"))
     }
 
-    fn answered(&mut self, frame: &[u8]) -> Result<(), Nonsense> {
-        let (kind, mut body) = Body::of(frame)?;
-        if kind != tell::RESULT {
-            return Err(Nonsense::Type(kind));
+    fn answered(&mut self, frame: &[u8]) -> Result<(), ProtocolError> {
+        let (kind, mut body) = FrameBody::of(frame)?;
+        if kind != response::RESULT {
+            return Err(ProtocolError::Type(kind));
         }
         let id = body.u32()?;
-        let slot = self.slots.get_mut(id as usize).filter(|slot| slot.state == State::Waiting);
-        let slot = slot.ok_or(Nonsense::Id(id))?;
+        let slot = self.slots.get_mut(id as usize).filter(|slot| slot.state == SlotState::Waiting);
+        let slot = slot.ok_or(ProtocolError::Id(id))?;
         slot.answer.clear();
         slot.answer.extend_from_slice(body.rest());
-        slot.state = State::Answered;
-        self.under_way -= 1;
+        slot.state = SlotState::Answered;
+        self.in_flight -= 1;
         if let Some(waker) = slot.waker.take() {
             waker.wake();
         }
@@ -212,36 +212,36 @@ impl Inner {
     }
 }
 
-/// The task that works a link. Ends when the link is broken.
-pub(crate) struct Worker {
-    /// Watched for what comes only: a socket watched for room as well wakes
-    /// us each time that the driver reads, for nothing.
+/// Task that reads and writes a link's connection. Ends when the link fails.
+pub(crate) struct LinkTask {
+    /// Watched for readability only: a socket that is watched for both wakes
+    /// this task each time the driver reads.
     answers: AsyncFd<File>,
     requests: File,
-    /// The same, watched for room, while there is none.
+    /// `requests`, watched for writability while it is full.
     full: Option<AsyncFd<File>>,
-    link: Rc<Link>,
-    frames: Frames,
-    /// What is being written, and how much of it is.
+    link: Rc<DriverLink>,
+    frames: FrameBuffer,
+    /// Bytes that are being written, and how many were.
     writing: Vec<u8>,
     written: usize,
-    looks: Interval,
+    checks: Interval,
     timeout: Duration,
-    exited: Exited,
-    /// It had exited at the last look. What it said before is read first.
+    exited: HasExited,
+    /// Whether it had exited at the last check; its remaining output is read first.
     gone: bool,
     heard: Rc<Cell<u64>>,
-    /// The same at the last look.
+    /// `heard` at the last check.
     heard_before: u64,
-    /// Looks in a row at which requests were under way and nothing had come.
+    /// Number of consecutive checks with requests in flight and nothing read.
     quiet: u32,
 }
 
-/// Has the loop watch a file for one thing.
-#[allow(unsafe_code, reason = "at the border to the system; the safe way watches for both")]
+/// Registers a file with the event loop for one interest.
+#[allow(unsafe_code, reason = "the safe constructor registers for both interests")]
 fn watch(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
-    // SAFETY: the file owns its descriptor, which stays open and the same
-    // until the watcher, which then owns the file, has taken it off the loop.
+    // SAFETY: the file owns its descriptor. The watcher owns the file and
+    // deregisters it before the descriptor is closed.
     Ok(unsafe { AsyncFd::register_with_interest(file, interest) }?)
 }
 
@@ -252,8 +252,8 @@ fn failed(error: &std::io::Error) -> String {
     }
 }
 
-impl Worker {
-    /// Writes all that it can.
+impl LinkTask {
+    /// Writes as much as possible.
     fn write(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         loop {
             if self.written == self.writing.len() {
@@ -278,7 +278,7 @@ impl Worker {
         }
     }
 
-    /// Whether the driver's input takes more now; if not, it will wake us.
+    /// Returns whether the driver accepts more now; if not, arranges a wake-up.
     fn has_room(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
         if self.full.is_none() {
             self.full = Some(watch(self.requests.try_clone()?, Interest::WRITABLE)?);
@@ -287,7 +287,7 @@ impl Worker {
         match full.poll_write_ready(context) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(mut ready)) => {
-                // Tried once more; watched anew if that was not enough.
+                // Try again; the next WouldBlock watches it again.
                 ready.clear_ready();
                 self.full = None;
                 Ok(true)
@@ -296,7 +296,7 @@ impl Worker {
         }
     }
 
-    /// Reads all that there is.
+    /// Reads all available bytes.
     fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         loop {
             let mut ready = match self.answers.poll_read_ready(context) {
@@ -315,41 +315,42 @@ impl Worker {
                 }
                 Err(error) => return Err(failed(&error)),
             };
-            // Less than asked for means that there is no more: what comes
-            // later makes it ready again.
+            // A short read means that there is no more; later bytes make it ready
+            // again.
             if count < wanted {
                 ready.clear_ready();
             }
             self.frames.filled(count);
             self.heard.set(self.heard.get().wrapping_add(1));
             let mut inner = self.link.0.borrow_mut();
-            let nonsense =
-                |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
-            while let Some(frame) = self.frames.next().map_err(nonsense)? {
-                inner.answered(frame).map_err(nonsense)?;
+            let invalid = |invalid: ProtocolError| {
+                format!("It does not speak the driver protocol: it has sent {invalid}")
+            };
+            while let Some(frame) = self.frames.next().map_err(invalid)? {
+                inner.answered(frame).map_err(invalid)?;
             }
         }
     }
 
-    /// Sees whether the driver has been quiet for too long.
-    fn look(&mut self, context: &mut Context<'_>) -> Result<(), String> {
-        while self.looks.poll_tick(context).is_ready() {
+    /// Checks whether the driver has been silent for too long, or has exited.
+    fn check_silence(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        while self.checks.poll_tick(context).is_ready() {
             let heard = self.heard.get();
-            let silent = heard == self.heard_before && self.link.under_way() > 0;
+            let silent = heard == self.heard_before && self.link.in_flight() > 0;
             self.heard_before = heard;
             self.quiet = if silent { self.quiet + 1 } else { 0 };
-            if self.gone && self.link.under_way() > 0 {
+            if self.gone && self.link.in_flight() > 0 {
                 return Err(
-                    "It has exited, and something that it has started holds its connection open".to_owned()
+                    "It has exited, and a process that it started holds its connection open".to_owned()
                 );
             }
             self.gone = (self.exited)();
-            // The first look may come just after a request.
+            // The first check may come right after a request.
             let timeout = self.timeout;
-            if self.looks.period() * (self.quiet.saturating_sub(1)) >= timeout {
+            if self.checks.period() * (self.quiet.saturating_sub(1)) >= timeout {
                 return Err(format!(
-                    "It has sent nothing for {timeout:?} (driver.timeout) while {} requests were under way",
-                    self.link.under_way()
+                    "It has sent nothing for {timeout:?} (driver.timeout) with {} in flight",
+                    counted(self.link.in_flight() as u64, "request")
                 ));
             }
         }
@@ -357,7 +358,7 @@ impl Worker {
     }
 }
 
-impl Future for Worker {
+impl Future for LinkTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -366,8 +367,10 @@ impl Future for Worker {
         if link.0.borrow().broken.is_some() {
             return Poll::Ready(());
         }
-        let worked =
-            worker.read(context).and_then(|()| worker.write(context)).and_then(|()| worker.look(context));
+        let worked = worker
+            .read(context)
+            .and_then(|()| worker.write(context))
+            .and_then(|()| worker.check_silence(context));
         let mut inner = link.0.borrow_mut();
         match worked {
             Ok(()) => {

@@ -1,5 +1,5 @@
-//! A driver's process: started with Unix sockets as its standard input and
-//! output, its last words kept, ended with its group.
+//! A driver's process. It has Unix sockets as standard input and output; the end of
+//! its standard error is kept for messages; its process group ends with it.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serval_model::StoreError;
@@ -16,29 +16,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of standard error that are kept for an error's message.
+/// Number of lines of standard error that an error's message shows.
 const LAST_WORDS: usize = 8;
 
-/// Longest line of standard error that is shown whole.
+/// Longest line of standard error, bytes; longer ones are split.
 const LINE_MAX: u64 = 4096;
 
-/// How often an exit is looked for.
+/// Interval at which an exit is polled for.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Time that a driver whose output has ended is given to exit, so that its
-/// exit status can be told.
+/// How long to wait for the exit of a driver whose output has ended, to
+/// report its exit status.
 const EXIT_STATUS_WAIT: Duration = Duration::from_secs(2);
 
-/// A driver's ear and mouth: for one that listens on a socket, that socket
-/// twice.
+/// A driver's input and output; the same socket twice for a driver that listens on
+/// one.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Streams {
     pub(crate) requests: UnixStream,
     pub(crate) answers: UnixStream,
 }
 
-/// A driver that runs. Dropping it waits for its exit for a while, and then
-/// kills its group.
+/// A running driver. Dropping it waits for its exit for a time limit, then kills
+/// its process group.
 #[derive(Debug)]
 pub(crate) struct Process {
     command: String,
@@ -48,23 +48,21 @@ pub(crate) struct Process {
     grace: Duration,
 }
 
-/// The command of a line for the shell, which splits it into words as people
-/// expect.
+/// Returns the command that runs a line in a shell, which splits it into words.
 pub(crate) fn shell(line: &str) -> Command {
     let mut command = Command::new("/bin/sh");
-    // The shell is replaced, so that its process is the driver's.
+    // `exec` replaces the shell, so that the child process is the driver.
     command.arg("-c").arg(format!("exec {line}"));
     command
 }
 
 impl Process {
-    /// Starts a command. Returns our ends of the sockets that it has as its
-    /// standard input and output.
+    /// Starts a command. Returns Serval's ends of its standard input and output.
     pub(crate) fn start(
         mut command: Command,
         shown: &str,
         grace: Duration,
-    ) -> Result<(Process, Talk), StoreError> {
+    ) -> Result<(Process, Streams), StoreError> {
         let failed = |what: &str, error: std::io::Error| {
             StoreError::new(format!("driver '{shown}'"), format!("{what}: {error}"))
         };
@@ -74,11 +72,11 @@ impl Process {
             .stdin(Stdio::from(OwnedFd::from(input)))
             .stdout(Stdio::from(OwnedFd::from(output)))
             .stderr(Stdio::piped())
-            // A Ctrl-C in the terminal is for Serval, which ends the run and
-            // then the driver.
+            // Ctrl-C must reach Serval only, which ends the run and then the
+            // driver.
             .process_group(0);
         let mut child = command.spawn().map_err(|error| failed("cannot be started", error))?;
-        // The command still holds the driver's ends of the sockets.
+        // The command holds the driver's ends of the sockets.
         drop(command);
         let words = Arc::new(Mutex::new(VecDeque::new()));
         let listener = child.stderr.take().map(|stderr| {
@@ -88,11 +86,11 @@ impl Process {
         let command = shown.to_owned();
         Ok((
             Process { command, child: Mutex::new(child), words, listener, grace },
-            Talk { requests, answers },
+            Streams { requests, answers },
         ))
     }
 
-    /// Waits for the exit, at most so long.
+    /// Waits for the exit for at most `wait`.
     pub(crate) fn exit(&self, wait: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + wait;
         loop {
@@ -107,8 +105,8 @@ impl Process {
         }
     }
 
-    /// Waits until all that the driver has said is read; not long, for what it
-    /// has started may go on talking.
+    /// Waits until the driver's standard error has been read, for a limited time: a child
+    /// process may hold it open.
     fn hear_out(&self) {
         let deadline = Instant::now() + EXIT_STATUS_WAIT;
         while self.listener.as_ref().is_some_and(|listener| !listener.is_finished())
@@ -118,8 +116,8 @@ impl Process {
         }
     }
 
-    /// An error of the driver: what went wrong, how it exited if it did, and
-    /// its last words.
+    /// Returns an error of the driver: what failed, its exit status, and the end of
+    /// its standard error.
     pub(crate) fn failed(&self, what: &str) -> StoreError {
         let exit = match self.exit(EXIT_STATUS_WAIT) {
             Some(status) => {
@@ -140,7 +138,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// The driver's input must have been closed by now.
+    /// The driver's input must be closed before.
     fn drop(&mut self) {
         let exited = self.exit(self.grace).is_some();
         if !exited {
@@ -150,16 +148,16 @@ impl Drop for Process {
             );
         }
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // What a driver that exited has started and left goes too.
+        // Kills child processes that a driver has left, too.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         drop(child);
-        // Not longer: what has left the group may hold its standard error for ever.
+        // A process that has left the group may hold its standard error for ever.
         self.hear_out();
     }
 }
 
-/// Shows what the driver says, and keeps the end of it.
+/// Copies the driver's standard error to Serval's and keeps its end.
 fn listen(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -170,7 +168,7 @@ fn listen(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-        // Somebody who closed our standard error does not want to know.
+        // A closed standard error is not a failure.
         let _ = writeln!(std::io::stderr(), "driver: {text}");
         let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
         if words.len() == LAST_WORDS {

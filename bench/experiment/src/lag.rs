@@ -9,7 +9,7 @@ use crate::{
 };
 use serval_coordination::{
     message::FRAME_MAX,
-    queue::{Place, ZooKeeperQueue},
+    queue::{QueueLocation, ZooKeeperQueue},
 };
 use serval_lag::{
     Clock, Consumer, Consuming, Producer, Producing,
@@ -63,7 +63,7 @@ pub struct Lag {
     drain: Duration,
     setting: Setting,
     /// Where the queue is in ZooKeeper, and how many keys it has at most.
-    place: Option<Place>,
+    place: Option<QueueLocation>,
     queue_max: usize,
     /// What tells the thread that would end consumers that they are gone.
     closing: Mutex<Option<mpsc::Sender<()>>>,
@@ -250,7 +250,7 @@ impl Lag {
             consuming.idle = (role == Role::Consumer && !idle.is_zero()).then(|| nanoseconds(idle));
             Arc::new(consuming)
         });
-        let place = cluster.map(|cluster| Place {
+        let place = cluster.map(|cluster| QueueLocation {
             cluster: cluster.trim().to_owned(),
             node: reader.text(&p::QUEUE),
             timeout: reader.duration(&crate::group::properties::TIMEOUT),

@@ -108,7 +108,7 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
 
 /// Refuses to go on with a load where there is nothing to go on with.
 fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
-    if !plan.resume || plan.phase != Phase::Load || serval_stores::keeps_records(plan.store) {
+    if !plan.resume || plan.phase != Phase::Load || plan.store.keeps_records {
         return Ok(());
     }
     let origin = plan.properties.setting(&p::LOAD_RESUME).map(|(_, setting)| setting.origin.clone());
@@ -117,34 +117,31 @@ fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
     Err(Faults(vec![Fault { origin, problem }]))
 }
 
-/// Looks for records. Without any, refuses a run that needs them, and returns a warning for one that makes them.
-fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, StoreError> {
+/// Looks for records. If there are none, refuses a run whose operations need them, and returns a note for any other run.
+fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<Note>, StoreError> {
     let keys = plan.workload.sample_keys();
     let table = plan.workload.schema().table;
-    if keys.is_empty()
-        || !serval_stores::keeps_records(plan.store)
-        || session.store().count_records(&table, &keys)? > 0
-    {
+    let Some(key) = keys.first().filter(|_| plan.store.keeps_records) else { return Ok(None) };
+    if session.store().count_records(&table, &keys)? > 0 {
         return Ok(None);
     }
-    let name = plan.store.name;
-    let none =
-        format!("there are no records: none of {} keys such as '{}' is in '{table}'", keys.len(), keys[0]);
     let needs = |kind| match kind {
         OperationKind::Insert => false,
-        OperationKind::Update => !serval_stores::updates_insert(plan.store),
+        OperationKind::Update => !plan.store.updates_insert,
         OperationKind::Read | OperationKind::Scan | OperationKind::Delete => true,
     };
+    let (name, keys) = (plan.store.name, keys.len() as u64);
     if plan.workload.demands().iter().any(|demand| needs(demand.kind)) {
         return Err(StoreError::new(
             name,
             format!(
-                "{none}. Load them with 'serval load {name}' and the same properties, or check recordcount, insertstart, \
-                 insertorder and zeropadding"
+                "{}. Load them with 'serval load {name}' and the same properties, or check recordcount, insertstart, \
+                 insertorder and zeropadding",
+                serval_report::notes::no_records(keys, key, &table)
             ),
         ));
     }
-    Ok(Some(format!("{none}. Updates insert them, for that is what an update of {name} does")))
+    Ok(Some(Note::NoRecords { keys, key: key.clone(), table, store: name.to_owned() }))
 }
 
 /// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
@@ -176,7 +173,7 @@ pub fn perform(
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
     session.store().prepare(&plan.workload.schema(), purpose)?;
     let warning = check_records(plan, session)?;
-    warning.iter().for_each(|warning| show.warn(warning));
+    warning.iter().for_each(|warning| show.warn(&serval_report::notes::line(warning)));
     let facts = session.store().describe();
     let mut options = plan.options.clone();
     let custom = plan.workload.metrics();
@@ -236,7 +233,7 @@ pub fn perform(
     }
     let mut document = document(plan, &ran, facts, costs, series, command_line);
     if let Some(warning) = warning {
-        document.notes.insert(0, Note::Text { text: warning });
+        document.notes.insert(0, warning);
         document.warnings = serval_report::notes::lines(&document.notes);
     }
     if hangs && plan.output.measurement_type.contains("raw") {

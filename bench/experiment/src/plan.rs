@@ -25,7 +25,7 @@ use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
 };
-use serval_wrappers::{Settings, settings};
+use serval_wrappers::{WrapperSettings, settings};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -123,7 +123,7 @@ pub struct Plan {
     /// Whether an interrupted load goes on.
     pub resume: bool,
     /// What stands between clients and store.
-    pub between: Settings,
+    pub between: WrapperSettings,
     /// Everything that was set.
     pub properties: Properties,
     /// Things to tell before starting.
@@ -364,7 +364,7 @@ impl Plan {
             time: time.map(|time| time + warm_up_max),
             target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
             share,
-            batches: serval_stores::batches(store),
+            batches: store.batches,
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that
@@ -409,7 +409,7 @@ impl Plan {
             lag.adjust(&mut options);
         }
         let output = output(&mut reader);
-        let between = Settings::read(&mut reader, store);
+        let between = WrapperSettings::read(&mut reader, store);
         if between.warning().is_some() && share != Share::WHOLE {
             reader
                 .fault_overall("visibility.delay holds within one process, and cannot be shared by several");

@@ -17,7 +17,7 @@ use serval_runner::{
 };
 use serval_stores::Visitor;
 use serval_workload::Workload;
-use serval_wrappers::{Clock, Settings, Wrapped};
+use serval_wrappers::{RunClock, Wrapped, WrapperSettings};
 use std::sync::Arc;
 
 /// An open store, apart from runs on it. Each method is compiled once a store.
@@ -371,7 +371,7 @@ pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Fau
 
 /// The same, for another thread.
 pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dyn Session + Send>, Faults> {
-    struct Boxed(String, Settings);
+    struct Boxed(String, WrapperSettings);
     impl Visitor for Boxed {
         type Output = Box<dyn Session + Send>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session + Send> {
@@ -380,13 +380,13 @@ pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dy
             if settings.is_nothing() {
                 return Box::new(Open(Arc::new(store), name));
             }
-            Box::new(Open(Arc::new(Wrapped::new(store, settings, Clock::new(clock::now))), name))
+            Box::new(Open(Arc::new(Wrapped::new(store, settings, RunClock::new(clock::now))), name))
         }
     }
-    let mut settings = Settings::default();
+    let mut settings = WrapperSettings::default();
     if let Some(info) = serval_stores::find(name) {
         let mut reader = Reader::new(properties);
-        settings = Settings::read(&mut reader, info);
+        settings = WrapperSettings::read(&mut reader, info);
         reader.finish()?;
     }
     serval_stores::open(name, properties, Boxed(name.to_owned(), settings))

@@ -11,6 +11,7 @@ use serval_model::{
     Purpose,
     properties::{Origin, Properties},
 };
+use serval_result::{document::ResultDocument, note::Note};
 use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
 use serval_workload::core::Phase;
@@ -25,8 +26,8 @@ impl Observer for Warnings {
     }
 }
 
-/// Runs on an empty store of this name; the warnings before the run and those of the result, or why there was none.
-fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, Vec<String>), String> {
+/// Runs on an empty store of this name. Returns the warnings before the run and the result, or why there was none.
+fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, ResultDocument), String> {
     let mut properties = Properties::new();
     let counts = [("recordcount", "100"), ("operationcount", "20"), ("seed", "1")];
     for (name, value) in counts.iter().chain(settings) {
@@ -41,7 +42,7 @@ fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, Vec<Strin
     let performed = perform(&plan, &*session, &Control::default(), &mut warnings, None, Vec::new());
     let performed = performed.map_err(|error| error.to_string())?;
     assert_eq!(performed.document.overall.operations, 20);
-    Ok((warnings.0, performed.document.warnings))
+    Ok((warnings.0, performed.document))
 }
 
 const UPDATES: [(&str, &str); 2] = [("readproportion", "0"), ("updateproportion", "1")];
@@ -55,7 +56,12 @@ fn updates_that_insert_go_on_with_a_warning() {
         before[0].ends_with("Updates insert them, for that is what an update of redis does"),
         "{before:?}"
     );
-    assert_eq!(result[0], before[0]);
+    assert_eq!(result.warnings[0], before[0]);
+    assert!(
+        matches!(&result.notes[0], Note::NoRecords { keys: 16, store, .. } if store == "redis"),
+        "{:?}",
+        result.notes
+    );
     let (before, _) = run("redis", &[UPDATES[0], UPDATES[1], ("insertproportion", "1")]).unwrap();
     assert_eq!(before.len(), 1);
 }

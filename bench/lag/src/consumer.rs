@@ -1,4 +1,4 @@
-//! A workload that reads what producers wrote until it sees it.
+//! A workload that reads sampled keys until it sees the producers' writes.
 
 use crate::{
     Clock,
@@ -19,36 +19,36 @@ use std::{
     time::Duration,
 };
 
-/// How often a consumer that has nothing to do looks at the queue, ns.
+/// Interval at which an idle consumer polls the queue, ns.
 const LOOK_NS: u64 = 500_000;
 
-/// Reads of a key that go on after it was found, where they do.
+/// Number of further reads of a found key that `lag.again` selects.
 const AGAIN_READS: u32 = 3;
 
-/// Reads in vain of a key that has another writer's version. Whether that is an older or a newer
-/// one is not known here; a store that lags by more is not read for ever.
+/// Maximum number of unsuccessful reads of a key that has another writer's version. The consumer
+/// cannot tell whether that version is older or newer.
 const FOREIGN_READS_MAX: u64 = 100;
 
-/// Sets the random numbers of consumers apart.
+/// Separates the random streams of consumers from other streams.
 const OWN: u64 = 0x636f_6e73_756d_6572;
 
-/// What consumers of one process share.
+/// State that the consumers of one process share.
 pub struct Consuming {
-    /// The clock of all instants.
+    /// Clock of all instants.
     pub clock: Clock,
-    /// Where keys come from.
+    /// Source of keys.
     pub queue: Arc<dyn Queue>,
-    /// Where reads are noted.
+    /// Journal of the reads.
     pub journal: Arc<Mutex<Journal>>,
-    /// Time between two reads of a key at least, ns.
+    /// Minimum time between two reads of a key, ns.
     pub poll: u64,
-    /// The share of keys that are read on after they were found, from 0 to 1.
+    /// Share of found keys that are read again, from 0 to 1.
     pub again: f64,
-    /// Ends a consumer to which no key has come for so long, ns, once one had; `None`: none.
+    /// Idle time that ends a consumer after its first key, ns; `None`: no limit.
     pub idle: Option<u64>,
-    /// How long it then goes on with keys that it has, ns.
+    /// Time limit for the remaining keys after the end was requested, ns.
     pub drain: u64,
-    /// When to end whatever is left, here or in the queue; before, once nothing is.
+    /// When to end even if keys are left, here or in the queue.
     end_at: AtomicU64,
     last_came: AtomicU64,
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for Consuming {
 }
 
 impl Consuming {
-    /// Consumers that have read nothing yet.
+    /// Returns the state of consumers that have read nothing.
     pub fn new(clock: Clock, queue: Arc<dyn Queue>, journal: Arc<Mutex<Journal>>) -> Consuming {
         Consuming {
             clock,
@@ -75,14 +75,14 @@ impl Consuming {
         }
     }
 
-    /// No more keys will come: they end when they have taken and found what is left, at the
-    /// latest `drain` from now.
+    /// Ends the consumers once they have found the remaining keys, or after `drain`. Call it
+    /// after the last write.
     pub fn close(&self) {
         let end = (self.clock)().saturating_add(self.drain);
         self.end_at.fetch_min(end, Relaxed);
     }
 
-    /// Whether a client that has nothing to read now should end.
+    /// Returns whether a client without a key to read now should end.
     fn is_over(&self, now: u64, has_some: bool) -> bool {
         let end_at = self.end_at.load(Relaxed);
         if end_at != u64::MAX {
@@ -110,7 +110,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Reads records of this shape.
+    /// Returns a consumer of records of this schema.
     pub fn new(schema: Schema, shared: Arc<Consuming>) -> Consumer {
         Consumer { schema, shared }
     }
@@ -138,15 +138,15 @@ impl Workload for Consumer {
     }
 }
 
-/// A key in a consumer's hands.
+/// A key that a consumer is looking for.
 struct Held {
     trial: Trial,
-    /// Reads that follow after it was found.
+    /// Number of further reads after it was found.
     again: u32,
 }
 
-/// A key that was put back: when it may be read again, and its turn among those of one
-/// instant.
+/// A key that waits for its next read: when that is due, and a number that orders keys of the
+/// same instant.
 struct Back(u64, u64, Box<Held>);
 
 impl PartialEq for Back {
@@ -175,15 +175,15 @@ struct Client {
     rng: Rng,
     back: BinaryHeap<Reverse<Back>>,
     count: u64,
-    /// Whether a new key comes before one that was put back.
+    /// Whether the last key was a new one.
     fresh: bool,
-    /// The key that is being read, and since when.
+    /// The key that is being read, and when the read was sent.
     reading: Option<(Box<Held>, u64)>,
 }
 
 impl Client {
     fn take_new(&mut self, now: u64) -> Option<Box<Held>> {
-        // What has come too late would only be censored.
+        // A key that arrives too late would be censored.
         if now >= self.shared.end_at.load(Relaxed) {
             return None;
         }
@@ -198,8 +198,8 @@ impl Client {
         if due { self.back.pop().map(|Reverse(back)| back.2) } else { None }
     }
 
-    /// The next key to read now. New keys and those that were put back take turns, so that
-    /// neither waits for all of the other.
+    /// Returns the next key to read now. Alternates between new keys and waiting ones, so that
+    /// neither kind starves.
     fn next(&mut self, now: u64) -> Option<Box<Held>> {
         self.fresh = !self.fresh;
         if self.fresh {
@@ -240,7 +240,7 @@ impl Client {
         let mut journal = self.shared.journal();
         journal.counts.reads += 1;
         if !there && outcome.status != Status::NotFound {
-            // It says nothing of the key.
+            // A failed read tells nothing about the key.
             journal.counts.reads_failed += 1;
             drop(journal);
             self.put_back(held, sent);
@@ -259,7 +259,7 @@ impl Client {
         }
         let found = seen.is_some_and(|seen| seen.writer == stamp.writer && seen.version >= stamp.version);
         let foreign = seen.is_some_and(|seen| seen.writer != stamp.writer);
-        // Of one that began before it may be what was there before, which is waited for.
+        // A writer that started earlier may have written the old value: keep waiting.
         let older = seen.is_some_and(|seen| seen.writer < stamp.writer);
         let trial = &mut held.trial;
         trial.reads += 1;
@@ -285,7 +285,7 @@ impl Client {
         }
     }
 
-    /// Gives up a key that was not found.
+    /// Gives up a key that was not found; it is censored.
     fn let_go(&self, held: Held) {
         if held.again == 0 {
             self.shared.journal().trial(held.trial);
@@ -299,14 +299,14 @@ impl ClientWorkload for Client {
         if let Some((held, sent)) = self.reading.take() {
             self.judge(held, sent, outcome, reply);
         }
-        // That a key is not there yet is no failure.
+        // A key that is not visible yet is not a failure.
         let ok = outcome.is_ok() || outcome.status == Status::NotFound;
         Step::End(End { ok, ..End::of(outcome) })
     }
 }
 
 impl Drop for Client {
-    /// What it has not found is censored, however it ends.
+    /// Censors the keys that were not found.
     fn drop(&mut self) {
         if let Some((held, _)) = self.reading.take() {
             self.let_go(*held);
@@ -323,7 +323,7 @@ mod tests {
     use crate::{journal::WriteKind, queue::Queue};
     use std::sync::atomic::AtomicUsize;
 
-    /// A queue that brings its only item when it has been asked a few times.
+    /// A queue that delivers its only item at the fourth call.
     #[derive(Debug)]
     struct Slow(AtomicUsize);
 

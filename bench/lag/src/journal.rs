@@ -1,31 +1,31 @@
-//! What producers and consumers of one process note, to be looked at when all is over.
+//! Journal of the producers and consumers of one process, for the analysis after the run.
 //! Instants are ns of the process's own clock.
 
 use crate::stamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Writes that are noted at most. With 1 % of 20,000 writes/s that is half an hour.
+/// Maximum number of recorded writes: half an hour of 1 % of 20,000 writes/s.
 pub const WRITES_MAX: usize = 400_000;
 
-/// Keys from the queue whose fate is noted at most.
+/// Maximum number of recorded keys from the queue.
 pub const TRIALS_MAX: usize = 400_000;
 
-/// Reads that are noted at most.
+/// Maximum number of recorded reads.
 pub const READS_MAX: usize = 800_000;
 
-/// Fields of a record that are stamped: the first so many that a write has.
+/// Maximum number of distinct fields that are stamped.
 pub const FIELDS_MAX: usize = 64;
 
-/// What a write did.
+/// Kind of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteKind {
     /// A new record.
     Insert,
-    /// Fields of one that is there.
+    /// Fields of an existing record.
     Update,
-    /// A record taken away.
+    /// Removal of a record.
     Delete,
 }
 
@@ -37,26 +37,26 @@ pub struct Write {
     pub key: u32,
     /// Bits of the fields written, by their numbers among [`Journal::fields`].
     pub fields: u64,
-    /// What it did.
+    /// Its kind.
     pub kind: WriteKind,
     /// The client of its process that wrote.
     pub client: u32,
     /// Its version; the writer is [`Journal::writer`].
     pub version: u64,
-    /// Before it was sent.
+    /// Just before it was sent.
     pub sent: u64,
-    /// Once it was acknowledged; `None` if it was not, or failed, so that it may be
-    /// there or not.
+    /// When it was acknowledged; `None` if it failed or has no answer, so that it may or may not
+    /// be in the store.
     pub acknowledged: Option<u64>,
 }
 
-/// A key that was taken from the queue, and what became of it.
+/// A key from the queue, and its reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "TrialRow", into = "TrialRow")]
 pub struct Trial {
     /// The sampled write.
     pub item: Item,
-    /// When the first read of it was sent; 0 if none was.
+    /// When the first read was sent; 0 if there was none.
     pub first: u64,
     /// When the last read that did not find it was sent.
     pub last_in_vain: Option<u64>,
@@ -64,26 +64,26 @@ pub struct Trial {
     pub found: Option<u64>,
     /// When that read was sent.
     pub found_by: Option<u64>,
-    /// Reads until then, those that failed left out.
+    /// Number of reads until then, without failed ones.
     pub reads: u64,
 }
 
-/// A sampled write, as it goes through the queue. Instants are of the producer's clock.
+/// A sampled write in the queue. Instants are of the producer's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// The key.
     pub key: String,
     /// The field by which it is recognised: the first that was written.
     pub field: String,
-    /// Who wrote which version.
+    /// Writer and version.
     pub stamp: Stamp,
-    /// What the write did: an insert or an update.
+    /// Kind of the write: an insert or an update.
     pub kind: WriteKind,
     /// The client of its process that wrote.
     pub client: u32,
-    /// Before it was sent, ns.
+    /// Just before it was sent, ns.
     pub sent: u64,
-    /// Once it was acknowledged, ns.
+    /// When it was acknowledged, ns.
     pub acknowledged: u64,
 }
 
@@ -93,33 +93,32 @@ pub struct Item {
 pub struct Read {
     /// Number of its key among [`Journal::keys`].
     pub key: u32,
-    /// Which client of its process read.
+    /// The client of its process that read.
     pub reader: u32,
-    /// Before it was sent.
+    /// Just before it was sent.
     pub sent: u64,
     /// When it was answered.
     pub answered: u64,
-    /// Whether there was a record.
+    /// Whether the record existed.
     pub there: bool,
-    /// The fields that had stamps, by their numbers among [`Journal::fields`].
+    /// Fields with stamps, by their numbers among [`Journal::fields`].
     pub seen: Vec<(u8, Stamp)>,
-    /// Whether it is the read that a writer makes of its own write at once; which version
-    /// it was.
+    /// The version, if a client reads back its own write.
     pub own: Option<u64>,
 }
 
-// Notes as they are sent: there are hundreds of thousands of them, and names of fields would be most of their bytes.
+// Compact encodings: there are hundreds of thousands of entries, and field names would be most of their bytes.
 
 /// A [`Write`]: key, fields, kind, client, version, sent, acknowledged.
 type WriteRow = (u32, u64, WriteKind, u32, u64, u64, Option<u64>);
 
-/// A [`Trial`]: of its item key, field, writer, version, kind, client, sent and acknowledged; first, last in vain,
+/// A [`Trial`]: its item's key, field, writer, version, kind, client, sent and acknowledged; first, last in vain,
 /// found, found by, reads.
 type TrialRow =
     ((String, String, u64, u64, WriteKind, u32, u64, u64), (u64, Option<u64>, Option<u64>, Option<u64>, u64));
 
-/// A [`Read`]: key, reader, sent, answered, there, seen, own. What was seen is a stamp with the bits of the fields
-/// that had it: most records have one.
+/// A [`Read`]: key, reader, sent, answered, there, seen, own. `seen` is a list of field bits, writer and version;
+/// most records have one entry.
 type ReadRow = (u32, u32, u64, u64, bool, Vec<(u64, u64, u64)>, Option<u64>);
 
 impl From<WriteRow> for Write {
@@ -176,7 +175,7 @@ impl From<Read> for ReadRow {
     }
 }
 
-/// Names with numbers.
+/// Numbered names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     names: Vec<String>,
@@ -185,7 +184,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The number of a name, a new one if it has none.
+    /// Returns the number of a name, assigning one to a new name.
     pub fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -196,59 +195,59 @@ impl Names {
         number
     }
 
-    /// Whether a name has a number.
+    /// Returns whether a name has a number.
     pub fn knows(&self, name: &str) -> bool {
         self.numbers.contains_key(name)
     }
 
-    /// The name of a number.
+    /// Returns the name with a number.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.names.get(number as usize).map(String::as_str)
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 }
 
-/// How many there were of what.
+/// Counters of a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Inserts and updates of sampled keys that were acknowledged.
     pub acknowledged: u64,
-    /// Those that failed.
+    /// Inserts and updates of sampled keys that failed.
     pub failed: u64,
-    /// Of those acknowledged in the measured time, how many went into the queue.
+    /// Writes acknowledged in the measured time that went into the queue.
     pub carried: u64,
-    /// How many the queue, or the notes, could not take.
+    /// Writes acknowledged in the measured time that queue or journal could not accept.
     pub not_carried: u64,
-    /// Writes of sampled keys of which a value was not long enough for a stamp.
+    /// Writes of sampled keys with a value too short for a stamp.
     pub too_short: u64,
-    /// Writes of sampled keys that could not be noted: what is said of versions does not
-    /// know of them.
+    /// Writes of sampled keys that the full journal did not record; the analysis of versions does
+    /// not know them.
     pub writes_not_noted: u64,
-    /// Reads by consumers, failures included.
+    /// Reads by consumers, including failures.
     pub reads: u64,
-    /// Of these, how many failed.
+    /// Reads by consumers that failed.
     pub reads_failed: u64,
-    /// Reads that could not be noted.
+    /// Reads that the full journal did not record.
     pub reads_not_noted: u64,
-    /// Keys from the queue whose fate could not be noted.
+    /// Keys from the queue that the full journal did not record.
     pub trials_not_noted: u64,
-    /// Keys that were in the queue before this consumer began.
+    /// Keys that were in the queue before this consumer started.
     pub from_before: u64,
-    /// Nodes of the queue that could not be understood.
+    /// Entries of the queue that were not written by Serval.
     pub foreign: u64,
 }
 
 impl Counts {
-    /// Adds those of another process.
+    /// Adds the counters of another process.
     pub fn add(&mut self, other: &Counts) {
         let pairs = [
             (&mut self.acknowledged, other.acknowledged),
@@ -270,10 +269,10 @@ impl Counts {
     }
 }
 
-/// Everything that one process noted.
+/// Journal of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
-    /// The process as a writer.
+    /// Number of the process as a writer.
     pub writer: u64,
     /// Keys by their numbers.
     pub keys: Names,
@@ -283,19 +282,19 @@ pub struct Journal {
     pub writes: Vec<Write>,
     /// Keys from the queue.
     pub trials: Vec<Trial>,
-    /// Reads of them.
+    /// Reads of sampled keys.
     pub reads: Vec<Read>,
-    /// How many there were of what.
+    /// Counters of a journal.
     pub counts: Counts,
 }
 
 impl Journal {
-    /// The notes of a process that writes as `writer`.
+    /// Returns the empty journal of a process that writes as `writer`.
     pub fn new(writer: u64) -> Journal {
         Journal { writer, ..Journal::default() }
     }
 
-    /// The number of a field, below [`FIELDS_MAX`]; `None` for one too many.
+    /// Returns the number of a field, below [`FIELDS_MAX`]; `None` if there are too many fields.
     pub fn field(&mut self, name: &str) -> Option<u8> {
         if !self.fields.knows(name) && self.fields.len() >= FIELDS_MAX {
             return None;
@@ -303,7 +302,7 @@ impl Journal {
         Some(self.fields.number(name) as u8)
     }
 
-    /// Notes a write that is about to be sent. Its place; `None` if there is no more.
+    /// Records a write that is about to be sent. Returns its index; `None` if the journal is full.
     pub fn write(&mut self, write: Write) -> Option<usize> {
         if self.writes.len() >= WRITES_MAX {
             self.counts.writes_not_noted += 1;
@@ -313,7 +312,7 @@ impl Journal {
         Some(self.writes.len() - 1)
     }
 
-    /// Notes a read, by what it saw. `seen` are the record's fields and values.
+    /// Records a read with the record's fields and values, if the record existed.
     pub fn read<'a>(
         &mut self,
         key: &str,

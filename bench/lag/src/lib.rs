@@ -1,8 +1,8 @@
-//! How stale a read can be (`docs/lag.md`): producers stamp what they write and hand the
-//! keys of a share of it on, consumers read them until they see it, and what both noted is
-//! held against each other.
+//! Measures how stale reads can be (`docs/lag.md`). Producers stamp the values that they
+//! write and put a sample of the keys into a queue. Consumers read these keys until they
+//! see the write. The analysis compares the journals of both.
 //!
-//! Nothing here has a thread, a clock or a socket of its own.
+//! This crate has no thread, clock or socket of its own.
 
 pub mod analysis;
 mod consumer;
@@ -17,5 +17,5 @@ pub use producer::{Producer, Producing};
 
 use std::sync::Arc;
 
-/// The monotonic clock that all instants are of, ns.
+/// Monotonic clock of all instants, ns.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;

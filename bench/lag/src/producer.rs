@@ -1,5 +1,4 @@
-//! A workload that notes what it writes under sampled keys, and is otherwise the one that it
-//! wraps.
+//! Wraps a workload and records its writes to sampled keys.
 
 use crate::{
     Clock,
@@ -17,26 +16,26 @@ use std::{
     },
 };
 
-/// Sets the random numbers of producers apart from those of what they wrap.
+/// Separates the random streams of producers from those of the wrapped workload.
 const OWN: u64 = 0x7072_6f64_7563_6572;
 
-/// What producers of one process share.
+/// State that the producers of one process share.
 pub struct Producing {
-    /// The clock of all instants.
+    /// Clock of all instants.
     pub clock: Clock,
-    /// Where sampled writes go.
+    /// Queue of the sampled writes.
     pub queue: Arc<dyn Queue>,
-    /// Where they are noted.
+    /// Journal of the sampled writes.
     pub journal: Arc<Mutex<Journal>>,
-    /// The share of keys that is sampled, from 0 to 1.
+    /// Share of keys that are sampled, from 0 to 1.
     pub sample: f64,
-    /// Which keys these are.
+    /// Seed of the sample.
     pub sample_seed: u64,
-    /// The share of sampled writes that their client reads at once, from 0 to 1.
+    /// Share of sampled writes that their client reads back at once, from 0 to 1.
     pub read_back: f64,
-    /// The last version that was given out.
+    /// The last version that was assigned.
     versions: AtomicU64,
-    /// Whether what is sampled goes into the queue: not in the warm-up.
+    /// Whether sampled writes go into the queue; false in the warm-up.
     armed: AtomicBool,
 }
 
@@ -47,7 +46,7 @@ impl fmt::Debug for Producing {
 }
 
 impl Producing {
-    /// Producers that have written nothing yet, and whose writes go into the queue once they are
+    /// Returns the state of producers that have written nothing. Writes go into the queue once
     /// [armed](Self::arm).
     pub fn new(clock: Clock, queue: Arc<dyn Queue>, journal: Arc<Mutex<Journal>>) -> Producing {
         Producing {
@@ -62,16 +61,16 @@ impl Producing {
         }
     }
 
-    /// From now on what is sampled goes into the queue, or no more.
+    /// Sets whether sampled writes go into the queue.
     pub fn arm(&self, armed: bool) {
         self.armed.store(armed, Relaxed);
     }
 
-    /// Whether a key is sampled.
+    /// Returns whether a key is sampled.
     #[inline]
     pub fn samples(&self, key: &str) -> bool {
-        // FNV-1a, and the finalizer of SplitMix64, for FNV's highest bits are the same for keys
-        // that differ in their last letters.
+        // FNV-1a, then the finalizer of SplitMix64: FNV's high bits are the same for keys that
+        // differ in their last characters.
         let mut hash = 0xcbf2_9ce4_8422_2325 ^ self.sample_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for byte in key.bytes() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -87,14 +86,14 @@ impl Producing {
     }
 }
 
-/// A workload whose writes are sampled.
+/// A workload with sampled writes.
 pub struct Producer {
     inner: Arc<dyn Workload>,
     shared: Arc<Producing>,
 }
 
 impl Producer {
-    /// Samples what `inner` writes.
+    /// Samples the writes of `inner`.
     pub fn new(inner: Arc<dyn Workload>, shared: Arc<Producing>) -> Producer {
         Producer { inner, shared }
     }
@@ -143,18 +142,18 @@ impl Workload for Producer {
     }
 }
 
-/// A sampled write that has been sent.
+/// A sampled write in flight.
 struct Pending {
-    /// Its place in the journal.
+    /// Its index in the journal; `None` if the journal is full.
     place: Option<usize>,
     item: Item,
 }
 
-/// The read by which a client looks for its own write.
+/// A client's read of its own write.
 struct Reading {
     version: u64,
     sent: u64,
-    /// How the unit ended.
+    /// The unit's end, which the read delays.
     end: End,
 }
 
@@ -164,14 +163,14 @@ struct Client {
     number: u32,
     rng: Rng,
     pending: Vec<Pending>,
-    /// The wrapped workload would not have been asked again.
+    /// Whether the wrapped workload did not ask for the outcome.
     forced: bool,
-    /// The key and version that are to be read back once the unit is over.
+    /// Key and version to read back after the unit.
     read_back: Option<(String, u64)>,
     reading: Option<Reading>,
 }
 
-/// Stamps what a record can take. The fields that were, as bits, and the first one's name.
+/// Stamps all values that are long enough. Returns the stamped fields as bits, and the first one's name.
 fn stamp(record: &mut Record, stamp: Stamp, journal: &mut Journal) -> (u64, Option<String>) {
     let (mut bits, mut first) = (0, None);
     for index in 0..record.len() {
@@ -187,7 +186,7 @@ fn stamp(record: &mut Record, stamp: Stamp, journal: &mut Journal) -> (u64, Opti
 }
 
 impl Client {
-    /// Looks whether the operation that is about to be sent writes sampled keys.
+    /// Records the sampled keys that the next operation writes.
     fn look(&mut self, operation: &mut Operation) {
         let kind = match operation.kind {
             OperationKind::Insert => WriteKind::Insert,
@@ -212,7 +211,7 @@ impl Client {
     #[cold]
     fn note(&mut self, kind: WriteKind, key: &str, record: &mut Record) {
         let mut journal = self.shared.journal();
-        // While nobody else notes: versions rise in the order in which they are sent.
+        // Under the journal's lock, so that versions rise in the order of sending.
         let version = self.shared.versions.fetch_add(1, Relaxed) + 1;
         let stamped = Stamp { writer: journal.writer, version: version % VERSION_END };
         let (fields, field) = match kind {
@@ -223,7 +222,7 @@ impl Client {
             journal.counts.too_short += 1;
         }
         let Some(field) = field else { return };
-        // A key of a write that is not noted needs no number.
+        // The journal is full: the key needs no number.
         let number = if journal.writes.len() < WRITES_MAX { journal.keys.number(key) } else { 0 };
         let sent = (self.shared.clock)();
         let client = self.number;
@@ -234,7 +233,7 @@ impl Client {
         self.pending.push(Pending { place, item });
     }
 
-    /// The sampled writes have ended.
+    /// Records the outcome of the sampled writes.
     #[cold]
     fn ended(&mut self, ok: bool) {
         let now = (self.shared.clock)();
@@ -273,10 +272,10 @@ impl Client {
         }
     }
 
-    /// Asks for the read of what has just been written.
+    /// Starts the read of the last write.
     #[cold]
     fn read_back(&mut self, (key, version): (String, u64), end: End, operation: &mut Operation) -> Step {
-        // What else is in the operation counts the unit's records. Of a batch, the key is that of one.
+        // The rest of the operation counts the unit's records, so it stays. Of a batch, one key is read.
         operation.kind = OperationKind::Read;
         operation.key = key;
         operation.fields.all();
@@ -315,7 +314,7 @@ impl ClientWorkload for Client {
                 self.forced = !more && !self.pending.is_empty();
                 Step::Issue { more: more || self.forced }
             }
-            // A time of the unit as a whole must not have the read in it.
+            // A composite time must not include the read.
             Step::End(end) if end.composite.is_none() && !end.stop => match self.read_back.take() {
                 Some(written) => self.read_back(written, end, operation),
                 None => step,

@@ -1,8 +1,8 @@
-//! The properties of lag.
+//! Properties of lag measurement.
 
 use serval_model::properties::{Kind, Property, Table};
 
-/// Who takes which part.
+/// Role of this process.
 pub const ROLE: Property = Property::serval(
     "lag.role",
     Kind::Choice(&["none", "producer", "consumer", "both"]),
@@ -12,7 +12,7 @@ pub const ROLE: Property = Property::serval(
 )
 .default("none")
 .aliases(&["client-coord"]);
-/// The share that is sampled.
+/// Share of keys that are sampled.
 pub const SAMPLE: Property = Property::serval(
     "lag.sample",
     Kind::FRACTION,
@@ -20,7 +20,7 @@ pub const SAMPLE: Property = Property::serval(
      key are followed.",
 )
 .default("0.01");
-/// Which keys these are.
+/// Seed of the sample.
 pub const SAMPLE_SEED: Property = Property::serval(
     "lag.sample.seed",
     Kind::COUNT,
@@ -35,7 +35,7 @@ pub const POLL: Property = Property::serval(
 )
 .default("10")
 .unit("ms");
-/// Consumers beside the run.
+/// Number of consumers of this process.
 pub const CONSUMERS: Property = Property::serval(
     "lag.consumers",
     Kind::Count { min: 1, max: 10_000 },
@@ -44,7 +44,7 @@ pub const CONSUMERS: Property = Property::serval(
 )
 .default("1")
 .unit("clients");
-/// Consumers of a group.
+/// Number of consumer processes of a group.
 pub const CONSUMER_CLIENTS: Property = Property::serval(
     "lag.consumers.clients",
     Kind::Count { min: 0, max: serval_model::share::SHARES_MAX },
@@ -53,7 +53,7 @@ pub const CONSUMER_CLIENTS: Property = Property::serval(
 )
 .default("0")
 .unit("processes");
-/// Time to finish.
+/// Time limit of consumers after the last write.
 pub const DRAIN: Property = Property::serval(
     "lag.drain",
     Kind::SECONDS,
@@ -62,7 +62,7 @@ pub const DRAIN: Property = Property::serval(
 )
 .default("10")
 .unit("s");
-/// Silence that ends a consumer.
+/// Idle time that ends a consumer.
 pub const IDLE: Property = Property::serval(
     "lag.idle",
     Kind::SECONDS,
@@ -71,7 +71,7 @@ pub const IDLE: Property = Property::serval(
 )
 .default("10")
 .unit("s");
-/// Reads by the writer.
+/// Share of writes that their writer reads back.
 pub const READ_BACK: Property = Property::serval(
     "lag.readback",
     Kind::FRACTION,
@@ -79,21 +79,21 @@ pub const READ_BACK: Property = Property::serval(
      own writes. These reads are not measured, but take the client's time.",
 )
 .default("0.1");
-/// Reads after success.
+/// Share of keys that are read again after they were found.
 pub const AGAIN: Property = Property::serval(
     "lag.again",
     Kind::FRACTION,
     "Share of the found keys that are read a few more times, to detect reads that go back in time.",
 )
 .default("0.1");
-/// ZooKeeper of the queue.
+/// ZooKeeper that holds the queue.
 pub const ZOOKEEPER: Property = Property::serval(
     "lag.zookeeper",
     Kind::Text,
     "ZooKeeper with the queue between processes: host:2181. A group uses its own (coordination.zookeeper).",
 )
 .aliases(&["coord-server"]);
-/// The node of the queue.
+/// Node of the queue.
 pub const QUEUE: Property = Property::serval(
     "lag.queue",
     Kind::Text,
@@ -101,7 +101,7 @@ pub const QUEUE: Property = Property::serval(
 )
 .default("serval-lag")
 .aliases(&["coord-server-zkRoot"]);
-/// Items of the queue.
+/// Maximum number of items of the queue.
 pub const QUEUE_MAX: Property = Property::serval(
     "lag.queue.max",
     Kind::Count { min: 1, max: 1_000_000 },
@@ -110,7 +110,7 @@ pub const QUEUE_MAX: Property = Property::serval(
 .default("100000")
 .unit("keys");
 
-/// All of them.
+/// All properties of lag measurement.
 pub const PROPERTIES: Table = Table {
     heading: "read-after-write lag",
     properties: &[

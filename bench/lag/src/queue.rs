@@ -1,4 +1,4 @@
-//! The way of sampled keys from producers to consumers. Neither waits for it.
+//! Queue of sampled keys between producers and consumers. Neither end blocks.
 
 use crate::journal::Item;
 use std::{
@@ -8,42 +8,42 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of a key, and of a field's name, that a queue carries at most.
+/// Maximum length of a key, and of a field's name, in a queue, bytes.
 pub const NAME_MAX: usize = 1024;
 
-/// Takes items at one end and gives them at the other. Both ends return at once.
+/// A queue of items. No method blocks except [`flush`](Self::flush).
 pub trait Queue: Send + Sync + fmt::Debug {
-    /// Takes an item; false if it cannot.
+    /// Offers an item. Returns false if the queue cannot accept it.
     fn offer(&self, item: Item) -> bool;
 
-    /// The next item, if there is one now.
+    /// Takes the next available item.
     fn take(&self) -> Option<Item>;
 
-    /// Whether it is known that all that was put into it before the first such question has been
-    /// taken, by anybody. Returns at once; what is not known now may be later.
+    /// Returns whether all items that were offered before the first call have been taken, by any
+    /// process. False may mean that it is not known yet.
     fn drained(&self) -> bool;
 
-    /// How many items it gave up after it had taken them.
+    /// Returns the number of items that were accepted and then lost.
     fn dropped(&self) -> u64 {
         0
     }
 
-    /// How many items were there before this process began to take from it.
+    /// Returns the number of items in the queue before this process took the first.
     fn earlier(&self) -> u64 {
         0
     }
 
-    /// How many things in it were none of ours.
+    /// Returns the number of entries that were not written by Serval.
     fn foreign(&self) -> u64 {
         0
     }
 
-    /// Waits until it has carried all that it took, so long at most.
+    /// Waits, for at most `within`, until all accepted items are in the queue.
     fn flush(&self, within: Duration) {
         let _ = within;
     }
 
-    /// In words, for results.
+    /// Returns a description for results.
     fn describe(&self) -> String;
 }
 
@@ -55,7 +55,7 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// A queue of so many items at most.
+    /// Returns a queue of at most `max` items.
     pub fn new(max: usize) -> InMemory {
         InMemory { items: Mutex::default(), max }
     }
@@ -84,7 +84,7 @@ impl Queue for InMemory {
     }
 }
 
-/// An item as bytes, for queues outside of the process: JSON.
+/// Encodes an item as JSON, for queues outside the process.
 pub fn encode(item: &Item) -> Option<Vec<u8>> {
     if item.key.len() > NAME_MAX || item.field.len() > NAME_MAX {
         return None;
@@ -92,9 +92,9 @@ pub fn encode(item: &Item) -> Option<Vec<u8>> {
     serde_json::to_vec(item).ok()
 }
 
-/// The item of bytes that anybody may have written.
+/// Decodes an item from bytes that any program may have written.
 pub fn decode(bytes: &[u8]) -> Option<Item> {
-    // JSON may write a character as six.
+    // JSON may escape a character as six.
     if bytes.len() > 16 * NAME_MAX {
         return None;
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_others_are_looked_at() {
+    fn foreign_bytes_are_validated() {
         let whole = encode(&item("user\u{1}ä")).unwrap();
         assert_eq!(decode(&whole), Some(item("user\u{1}ä")));
         let text = String::from_utf8(encode(&item("user")).unwrap()).unwrap();

@@ -1,22 +1,22 @@
-//! What values begin with, so that a reader knows who wrote them and when in turn:
+//! Stamps at the start of values, which tell a reader the writer and its version:
 //! `WRITER.VERSION.`, in base 36 and of fixed width.
 
 use serde::{Deserialize, Serialize};
 use std::array;
 
-/// Who wrote a version, and which of its versions it is.
+/// The writer of a value and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
-    /// A process in one run. Later runs have greater numbers. Below [`WRITER_END`].
+    /// Number of a process in one run. Later runs have greater numbers. Below [`WRITER_END`].
     pub writer: u64,
-    /// Its writes in the order in which they were sent, from 1. Below [`VERSION_END`].
+    /// Number of the write in the order of sending, from 1. Below [`VERSION_END`].
     pub version: u64,
 }
 
 const WRITER_DIGITS: usize = 10;
 const VERSION_DIGITS: usize = 8;
 
-/// Bytes of a stamp: values must be as long.
+/// Length of a stamp, bytes. Shorter values are not stamped.
 pub const LENGTH: usize = WRITER_DIGITS + 1 + VERSION_DIGITS + 1;
 
 /// One past the last number of a writer.
@@ -25,11 +25,11 @@ pub const WRITER_END: u64 = 36u64.pow(WRITER_DIGITS as u32);
 /// One past the last version of a writer.
 pub const VERSION_END: u64 = 36u64.pow(VERSION_DIGITS as u32);
 
-/// Bits of a writer's number that tell processes apart that began in the same millisecond.
+/// Bits of a writer's number that distinguish processes that started in the same millisecond.
 const APART_BITS: u32 = 10;
 
-/// The number of a writer that began so many milliseconds after 1970, `apart` from others that
-/// did. Good until the year 2083.
+/// Returns the number of a writer that started `unix_ms` milliseconds after 1970; `apart`
+/// distinguishes it from others of that millisecond. Valid until the year 2083.
 pub fn writer(unix_ms: u64, apart: u64) -> u64 {
     (unix_ms << APART_BITS | apart & ((1 << APART_BITS) - 1)) % WRITER_END
 }
@@ -55,7 +55,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 impl Stamp {
-    /// Its bytes.
+    /// Returns the stamp's bytes.
     pub fn bytes(self) -> [u8; LENGTH] {
         let (writer, version) =
             (digits::<WRITER_DIGITS>(self.writer), digits::<VERSION_DIGITS>(self.version));
@@ -67,7 +67,7 @@ impl Stamp {
         })
     }
 
-    /// The stamp that a value begins with, if it begins with one.
+    /// Returns the stamp at the start of a value.
     pub fn of(value: &[u8]) -> Option<Stamp> {
         let text = value.get(..LENGTH)?;
         let (writer, rest) = text.split_at(WRITER_DIGITS);

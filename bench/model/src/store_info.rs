@@ -19,6 +19,14 @@ pub struct StoreInfo {
     /// Whether it takes the points and queries of time series as they are
     /// meant. Other stores take them for records with odd fields.
     pub time_series: bool,
+    /// Whether records that are written can be read back. Serval looks for
+    /// loaded records in these stores only.
+    pub keeps_records: bool,
+    /// Whether [`insert_batch`](crate::Client::insert_batch) is faster than
+    /// inserting the records one by one.
+    pub batches: bool,
+    /// Whether an update of a missing record inserts it.
+    pub updates_insert: bool,
     /// Whether a driver serves it, which gets all properties of a run.
     pub behind_driver: bool,
     /// Its properties.

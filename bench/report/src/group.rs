@@ -3,7 +3,7 @@
 use crate::{
     html::parts::figure,
     plot::{Axis, Line, Plot},
-    summary::{Styles, line, wrapped},
+    terminal::{Styles, line, wrapped},
     text::{escape, printable},
     units::{count, rate, time},
 };

@@ -3,7 +3,6 @@
 //!
 //! Everywhere the response time leads: what a user waits.
 
-pub mod compare;
 pub mod csv;
 pub mod experiment;
 mod group;
@@ -18,6 +17,7 @@ mod sample;
 mod stationary;
 pub mod stored;
 pub mod summary;
+pub mod terminal;
 pub mod text;
 pub mod units;
 pub mod ycsb;

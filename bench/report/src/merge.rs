@@ -5,6 +5,8 @@
 //! Summaries of intervals cannot be added, so that the series is left out
 //! (the HDR logs of the parts have all of it).
 
+mod lag;
+
 use crate::notes::{lines, stored};
 use serval_measure::histogram::{DecodeError, Histogram};
 use serval_result::{
@@ -124,7 +126,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     let run = run(parts, together);
     let environment = environment(parts, &mut notes);
     let pacing = pacing(parts, together, &mut notes)?;
-    let lag = crate::lag::merged(parts, together, &mut notes)?;
+    let lag = lag::merged(parts, together, &mut notes)?;
     let notes: Vec<Note> = notes.into_iter().map(Note::Merged).collect();
     Ok(ResultDocument {
         schema_version: SCHEMA_VERSION,
@@ -347,9 +349,7 @@ fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
 }
 
 /// Adds up distributions, with all percentiles that any of them has.
-pub(crate) fn latency<'a>(
-    all: impl Iterator<Item = (&'a str, &'a Latency)>,
-) -> Result<Option<Latency>, MergeError> {
+fn latency<'a>(all: impl Iterator<Item = (&'a str, &'a Latency)>) -> Result<Option<Latency>, MergeError> {
     let (mut sum, mut percentiles, mut any) = (Histogram::new(), Vec::new(), false);
     for (name, latency) in all {
         let histogram = latency.to_histogram();

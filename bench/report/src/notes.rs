@@ -91,6 +91,11 @@ pub fn lines(notes: &[Note]) -> Vec<String> {
     notes.iter().map(line).collect()
 }
 
+/// Says that a store holds none of the `keys` sampled keys of a table, such as `key`.
+pub fn no_records(keys: u64, key: &str, table: &str) -> String {
+    format!("there are no records: none of {keys} keys such as '{key}' is in '{table}'")
+}
+
 fn details(note: &Note) -> Vec<String> {
     match note {
         Note::OperationsFailed { messages: some, more_messages, .. } => messages(some, *more_messages),
@@ -156,6 +161,13 @@ fn text(note: &Note) -> String {
         }
         Note::CommandNotRun { client } => format!("client {client} was lost and did not run it"),
         Note::CurveGivenUp { curve, at, why } => format!("{curve}: given up at '{at}': {why}"),
+        Note::NoRecords { keys, key, table, store } => {
+            let none = no_records(*keys, key, table);
+            printable(
+                &format!("{none}. Updates insert them, for that is what an update of {store} does"),
+                usize::MAX,
+            )
+        }
         Note::Text { text } => printable(text, usize::MAX),
         Note::Group(note) => of_group(note),
         Note::Lag(note) => of_lag(note),

@@ -1,53 +1,20 @@
-//! A result as a table for people, at most [`WIDTH`] columns wide.
+//! A result as a table for people, at most [`WIDTH`](crate::terminal::WIDTH) columns wide.
 
 use crate::{
     notes::warnings,
+    terminal::{Styles, line, wrapped},
     text::{printable, title},
     units::{bytes, percent, percentile, plural, rate, short_count, time},
 };
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use serval_result::document::{Latency, MetricResult, ResultDocument, TimesResult};
 use std::fmt::Write as _;
-
-/// Columns of a line at most.
-pub const WIDTH: usize = 100;
 
 /// Percentiles that a line has room for; `result.json` has all.
 const PERCENTILES_MAX: usize = 4;
 
 /// The name of the longest of YCSB's metrics has 23 characters.
 const NAME_MAX: usize = 23;
-
-/// How parts of the table are marked.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Styles {
-    /// The headline.
-    pub headline: Style,
-    /// Heads of tables.
-    pub heading: Style,
-    /// Warnings.
-    pub warning: Style,
-    /// What matters less.
-    pub dim: Style,
-}
-
-impl Styles {
-    /// No marks at all: for files and pipes.
-    pub const fn plain() -> Self {
-        let none = Style::new();
-        Styles { headline: none, heading: none, warning: none, dim: none }
-    }
-
-    /// Bold and colours, for terminals.
-    pub const fn ansi() -> Self {
-        Styles {
-            headline: Style::new().bold(),
-            heading: AnsiColor::Cyan.on_default().bold(),
-            warning: AnsiColor::Yellow.on_default(),
-            dim: Style::new().dimmed(),
-        }
-    }
-}
 
 /// The table.
 pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
@@ -84,7 +51,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
 
 /// Whether response and service times differ: with an offered load, and with
 /// a driver, which tells its own part of the time.
-pub(crate) fn two_times(document: &ResultDocument) -> bool {
+pub fn two_times(document: &ResultDocument) -> bool {
     document.pacing.is_some() || driven(document)
 }
 
@@ -263,35 +230,10 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
 }
 
-/// A line in a style.
-pub(crate) fn line(text: &mut String, line: &str, style: Style) {
-    let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
-}
-
-/// Text in lines of [`WIDTH`], the first after `lead`, the others under it.
-pub(crate) fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
-    let mut current = lead.to_owned();
-    let indent = " ".repeat(lead.chars().count());
-    let mut empty = true;
-    for word in words.split_whitespace() {
-        if !empty && current.chars().count() + 1 + word.chars().count() > WIDTH {
-            line(text, &current, style);
-            current = indent.clone();
-            empty = true;
-        }
-        if !empty {
-            current.push(' ');
-        }
-        current.push_str(word);
-        empty = false;
-    }
-    line(text, &current, style);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample;
+    use crate::{sample, terminal::WIDTH};
     use proptest::prelude::*;
 
     fn check(name: &str, text: &str) {

@@ -7,7 +7,7 @@ mod synthetic;
 use serval_report::{
     experiment::{self, Loaded, Part},
     stored::{self, Stored, StoredExperiment},
-    summary::{Styles, WIDTH},
+    terminal::{Styles, WIDTH},
 };
 use serval_result::experiment::{ExperimentKind, Highest, RunKind};
 use std::path::Path;

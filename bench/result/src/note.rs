@@ -163,6 +163,17 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// The store held no records before a run whose updates insert them.
+    NoRecords {
+        /// Number of keys that were looked up.
+        keys: u64,
+        /// One of them.
+        key: String,
+        /// The table.
+        table: String,
+        /// The store's name.
+        store: String,
+    },
     /// A sentence of the workload, the store's set-up, the plan, or a document of an older version.
     Text {
         /// The sentence.

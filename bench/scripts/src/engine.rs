@@ -1,8 +1,8 @@
-//! One client's Lua: what a script may do and how long.
+//! Lua state of one client, with limits on memory and instructions.
 
 use crate::{
     host::{Host, install},
-    place::{CHUNK, Source},
+    source::{CHUNK, ScriptSource},
 };
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 use std::{
@@ -10,30 +10,29 @@ use std::{
     rc::Rc,
 };
 
-/// Memory of one client's Lua.
+/// Memory limit of one client's Lua state, bytes.
 const MEMORY_MAX: usize = 64 << 20;
 
-/// How many instructions pass from one look at the budget to the next, at
-/// most.
+/// Maximum number of instructions between two checks of the budget.
 const TICK_MAX: u64 = 10_000;
 
-/// A state with the script in it.
+/// A Lua state that has run the script's file.
 pub(crate) struct Engine {
     lua: Lua,
     pub(crate) host: Rc<RefCell<Host>>,
-    /// Goes on with a sequence.
-    pub(crate) go: Function,
-    /// Ticks since the client was last asked.
+    /// Lua function that resumes a sequence.
+    pub(crate) resume: Function,
+    /// Checks of the budget since the last refill.
     ticks: Rc<Cell<u64>>,
 }
 
 impl Engine {
-    /// Runs the file. `place` is the client's number and how many there are.
+    /// Runs the file. `client` is the client's number and the number of clients.
     pub(crate) fn new(
-        source: &Source,
+        source: &ScriptSource,
         host: Host,
         budget: u64,
-        place: Option<(usize, usize)>,
+        client: Option<(usize, usize)>,
     ) -> mlua::Result<Engine> {
         let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
@@ -43,39 +42,39 @@ impl Engine {
             bound(&lua, budget, Rc::clone(&ticks))?;
         }
         let host = Rc::new(RefCell::new(host));
-        let go = install(&lua, &host)?;
-        if let Some((client, clients)) = place {
+        let resume = install(&lua, &host)?;
+        if let Some((client, clients)) = client {
             lua.globals().set("client", client)?;
             lua.globals().set("clients", clients)?;
         }
         let name = format!("@{CHUNK}");
         lua.load(&source.text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text).exec()?;
-        Ok(Engine { lua, host, go, ticks })
+        Ok(Engine { lua, host, resume, ticks })
     }
 
     pub(crate) fn globals(&self) -> Table {
         self.lua.globals()
     }
 
-    /// A function of the script, if it has it.
+    /// Returns a function of the script, if it is defined.
     pub(crate) fn function(&self, name: &str) -> mlua::Result<Option<Function>> {
         self.lua.globals().get(name)
     }
 
-    /// The budget begins anew.
+    /// Resets the budget.
     #[inline]
     pub(crate) fn refill(&self) {
         self.ticks.set(0);
     }
 }
 
-/// Ends the script when it has taken more than `budget` instructions since the
-/// last refill. A coroutine has the hook of the state that made it.
+/// Ends the script when it has executed more than `budget` instructions since the
+/// last refill, at most two ticks later. The hook is global, so coroutines have it too.
 fn bound(lua: &Lua, budget: u64, ticks: Rc<Cell<u64>>) -> mlua::Result<()> {
     let tick = (budget / 10).clamp(1, TICK_MAX);
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(tick as u32), move |_, at| {
         ticks.set(ticks.get() + 1);
-        // What is left of a tick at a refill is the next operation's.
+        // The first tick after a refill may have started before it.
         if (ticks.get() - 1) * tick > budget {
             let inside = at.source().source.is_some_and(|source| source == format!("@{CHUNK}"));
             let line = at.current_line().filter(|_| inside);

@@ -1,12 +1,11 @@
-//! What a script can call: one client's state, and the functions over it.
+//! Functions that a script can call, and the client's state that they use.
 //!
-//! A function that asks for an operation fills in the client's operation
-//! buffer; the workload hands it to the runner when the script has returned
-//! (or, in a sequence, waits). Nothing here allocates for an operation whose
-//! key is a record's number and whose fields are the core's; looking at a text
-//! of Lua's costs one small allocation in mlua.
+//! A function for an operation fills the client's operation buffer. The workload
+//! passes it to the runner when the script returns (or yields, in a sequence). An
+//! operation whose key is a record's number and whose fields are the core's
+//! allocates nothing here; each Lua string costs one small allocation in mlua.
 
-use crate::script::Value as PropertyValue;
+use crate::property_value::PropertyValue;
 use mlua::{AnyUserData, Function, Lua, LuaString, Value, Variadic};
 use serval_model::{Metric, Operation, OperationKind, OperationKinds, Record, Reply, Status};
 use serval_workload::{
@@ -28,17 +27,17 @@ use std::{
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Longest value that [`text`](Text) makes.
+/// Maximum length of a value of [`text`](TextGenerator), bytes.
 const TEXT_LENGTH_MAX: u64 = 1 << 30;
 
-/// Which keys are hot under `exactzipfian(min, max)`: the same for all runs,
-/// as in the core.
+/// Seed that chooses the hot keys of `exactzipfian(min, max)`: the same for all runs, as
+/// in the core.
 const SCATTER_SEED: u64 = 0;
 
-/// What may be called when.
+/// Stage of a script, which decides the functions that it may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// The file is read for what it declares.
+pub(crate) enum ScriptStage {
+    /// The file runs for its declarations.
     Declaring,
     /// `start()` of a client.
     Starting,
@@ -48,45 +47,45 @@ pub(crate) enum Stage {
     Loading(u64),
 }
 
-/// A sequence of operations that is under way.
+/// A running sequence of operations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sequence {
-    /// Times it as a whole, if it has a name.
+    /// Metric of the whole sequence, if it has a name.
     pub(crate) metric: Option<Metric>,
-    /// Whether all went as it should.
+    /// Whether all operations succeeded.
     pub(crate) ok: bool,
     pub(crate) finished: bool,
     pub(crate) verified: Option<Status>,
 }
 
-/// What the clients of a script have in common.
+/// State that the clients of a script share.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
+pub(crate) struct SharedState {
     pub(crate) transactions: Vec<String>,
     pub(crate) properties: BTreeMap<String, PropertyValue>,
-    /// The sequences that clients draw from together, in the order in which
-    /// each of them makes them.
+    /// Sequential choosers that clients share, in the order in which each client
+    /// creates them.
     pub(crate) sequences: Mutex<Vec<Sequential>>,
 }
 
-/// One client's side of the functions.
+/// One client's state.
 pub(crate) struct Host {
     pub(crate) rng: Rng,
-    /// There once the properties are known.
+    /// `None` until the properties are known.
     pub(crate) tools: Option<Tools>,
     pub(crate) operation: Operation,
     pub(crate) reply: Reply,
     pub(crate) status: Status,
     pub(crate) message: Option<Box<str>>,
     pub(crate) allowed: OperationKinds,
-    pub(crate) stage: Stage,
-    /// Whether an operation is filled in.
+    pub(crate) stage: ScriptStage,
+    /// Whether `operation` is filled in.
     pub(crate) asked: bool,
     pub(crate) sequence: Option<Sequence>,
-    /// The number of an insert that is not acknowledged.
+    /// Number of an insert that is not acknowledged.
     pub(crate) inserting: Option<u64>,
     pub(crate) stop: bool,
-    common: Arc<Common>,
+    common: Arc<SharedState>,
     sequences_made: usize,
 }
 
@@ -96,15 +95,15 @@ fn wrong<T>(problem: impl Into<String>) -> mlua::Result<T> {
 
 fn too_early(function: &str) -> mlua::Error {
     mlua::Error::RuntimeError(format!(
-        "{function} is there from start() on: properties are not known while the file is read"
+        "{function} can be called in start(), step() and load() only: properties are not known while the file runs"
     ))
 }
 
 impl Host {
-    pub(crate) fn new(table: &str, rng: Rng, tools: Option<Tools>, common: Arc<Common>) -> Self {
+    pub(crate) fn new(table: &str, rng: Rng, tools: Option<Tools>, common: Arc<SharedState>) -> Self {
         Host {
             rng,
-            stage: if tools.is_some() { Stage::Starting } else { Stage::Declaring },
+            stage: if tools.is_some() { ScriptStage::Starting } else { ScriptStage::Declaring },
             tools,
             operation: Operation::new(table),
             reply: Reply::new(),
@@ -124,13 +123,13 @@ impl Host {
         self.tools.as_mut().ok_or_else(|| too_early(function))
     }
 
-    /// Begins to fill in an operation.
+    /// Starts to fill in an operation.
     #[inline]
     fn ask(&mut self, kind: OperationKind) -> mlua::Result<()> {
         let fits = match self.stage {
-            Stage::Going => self.allowed.contains(kind),
-            Stage::Loading(_) => kind == OperationKind::Insert,
-            Stage::Declaring | Stage::Starting => false,
+            ScriptStage::Going => self.allowed.contains(kind),
+            ScriptStage::Loading(_) => kind == OperationKind::Insert,
+            ScriptStage::Declaring | ScriptStage::Starting => false,
         };
         if !fits || self.asked {
             return wrong(self.refusal(kind));
@@ -144,15 +143,17 @@ impl Host {
     fn refusal(&self, kind: OperationKind) -> String {
         let verb = kind.name().to_lowercase();
         match self.stage {
-            Stage::Loading(_) if kind != OperationKind::Insert => "load() inserts, and nothing else".into(),
-            Stage::Loading(_) => "load() inserts one record, and here is a second".into(),
-            Stage::Declaring | Stage::Starting => {
+            ScriptStage::Loading(_) if kind != OperationKind::Insert => {
+                "load() inserts, and nothing else".into()
+            }
+            ScriptStage::Loading(_) => "load() inserts one record, and here is a second".into(),
+            ScriptStage::Declaring | ScriptStage::Starting => {
                 format!("{verb}: operations are asked for in step() and load() only")
             }
-            Stage::Going if !self.allowed.contains(kind) => {
+            ScriptStage::Going if !self.allowed.contains(kind) => {
                 format!("asks for a {verb}, which 'operations' does not name")
             }
-            Stage::Going => "a second operation before the first has ended: several in turn are a \
+            ScriptStage::Going => "a second operation before the first has ended: several in turn are a \
                              sequence(function(op) op.read(...) ... end)"
                 .into(),
         }
@@ -171,8 +172,7 @@ impl Host {
         Ok(())
     }
 
-    /// Adds a field with a value: as it is, made by a generator, or by the
-    /// core's rules.
+    /// Adds a field with a given value, a generator's, or the core workload's.
     fn push_value(&mut self, name: &Value, value: &Value) -> mlua::Result<()> {
         let Host { tools, operation, rng, .. } = self;
         let Operation { key, record, .. } = operation;
@@ -190,7 +190,7 @@ impl Host {
             Value::Number(number) => push_display(record, &name, number),
             Value::Boolean(flag) => push_display(record, &name, flag),
             Value::UserData(text) => {
-                let mut text = text.borrow_mut::<Text>()?;
+                let mut text = text.borrow_mut::<TextGenerator>()?;
                 let length = text.lengths.draw(rng) as usize;
                 record.push_with(&name, |out| text.random.write(out, length, rng));
             }
@@ -199,7 +199,7 @@ impl Host {
         Ok(())
     }
 
-    /// Adds the fields of a write: names and values in turn.
+    /// Adds the fields of a write: alternating names and values.
     fn push_values(&mut self, name: &Value, value: &Value, rest: &[Value]) -> mlua::Result<()> {
         self.push_value(name, value)?;
         for pair in rest.chunks(2) {
@@ -208,7 +208,7 @@ impl Host {
         Ok(())
     }
 
-    /// The client's next sequence, which it shares with the others.
+    /// Returns the client's next shared sequential chooser.
     fn shared_sequence(&mut self, made: Sequential) -> Sequential {
         let mut all = self.common.sequences.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.sequences_made;
@@ -254,34 +254,34 @@ fn field_name(name: &Value) -> mlua::Result<mlua::BorrowedStr> {
     }
 }
 
-/// Values of random text.
-struct Text {
+/// Generator of random text.
+struct TextGenerator {
     lengths: LengthChooser,
     random: RandomText,
 }
 
-impl mlua::UserData for Text {}
+impl mlua::UserData for TextGenerator {}
 
-/// What a chooser draws from.
-enum Draw {
-    /// Records that are there.
+/// A chooser, by what it returns.
+enum Chooser {
+    /// Numbers of existing records.
     Records(KeyChooser),
-    /// Numbers of a range.
+    /// Numbers in a range.
     Numbers(KeyChooser),
-    /// Small numbers often.
+    /// Ranks: small numbers are more frequent.
     Ranks(Zipfian),
-    /// Alternatives, from 1.
+    /// Numbers of alternatives, from 1.
     Discrete(Discrete),
 }
 
-impl Draw {
+impl Chooser {
     #[inline]
     fn draw(&mut self, rng: &mut Rng, tools: Option<&Tools>) -> u64 {
         match self {
-            Draw::Records(chooser) => chooser.draw(rng, tools.map_or(0, Tools::newest)),
-            Draw::Numbers(chooser) => chooser.draw(rng, u64::MAX),
-            Draw::Ranks(zipfian) => zipfian.next(rng),
-            Draw::Discrete(discrete) => discrete.draw(rng) as u64 + 1,
+            Chooser::Records(chooser) => chooser.draw(rng, tools.map_or(0, Tools::newest)),
+            Chooser::Numbers(chooser) => chooser.draw(rng, u64::MAX),
+            Chooser::Ranks(zipfian) => zipfian.next(rng),
+            Chooser::Discrete(discrete) => discrete.draw(rng) as u64 + 1,
         }
     }
 }
@@ -309,8 +309,8 @@ fn described<T>(function: &str, result: Result<T, DistributionError>) -> mlua::R
     result.or_else(|error| wrong(format!("{function}: {error}")))
 }
 
-/// A chooser of a name and its arguments.
-fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<Draw> {
+/// Creates a chooser from its name and arguments.
+fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<Chooser> {
     let tools = host.tools(name)?;
     if args.is_empty() {
         let chooser = match name {
@@ -318,8 +318,8 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
             "ranks" | "discrete" => return wrong(format!("{name} needs arguments")),
             _ => described(name, tools.chooser(name))?,
         };
-        // The one of requestdistribution is shared as it is.
-        return Ok(Draw::Records(match chooser {
+        // The chooser of requestdistribution is shared already.
+        return Ok(Chooser::Records(match chooser {
             KeyChooser::Sequential(made) if name != "keys" => {
                 KeyChooser::Sequential(host.shared_sequence(made))
             }
@@ -329,7 +329,7 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
     if name == "discrete" {
         let weights: mlua::Result<Vec<f64>> =
             (0..args.len()).map(|at| Ok(number(name, args, at)?.unwrap_or(f64::NAN))).collect();
-        return Ok(Draw::Discrete(described(name, Discrete::new(&weights?))?));
+        return Ok(Chooser::Discrete(described(name, Discrete::new(&weights?))?));
     }
     let (min, max) = (whole(name, args, 0)?, whole(name, args, 1)?);
     let third = number(name, args, 2)?;
@@ -347,14 +347,14 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
         }
         "ranks" => {
             let zipfian = Zipfian::new(min, max, third.unwrap_or(YCSB_ZIPFIAN));
-            return described(name, zipfian).map(Draw::Ranks);
+            return described(name, zipfian).map(Chooser::Ranks);
         }
         _ => return wrong(format!("{name} is over the records there are, and takes no range")),
     };
-    described(name, made).map(Draw::Numbers)
+    described(name, made).map(Chooser::Numbers)
 }
 
-/// The choosers' names: those of `requestdistribution`, and more.
+/// Names of choosers: those of `requestdistribution`, and more.
 const CHOOSERS: [&str; 10] = [
     "keys",
     "uniform",
@@ -368,9 +368,9 @@ const CHOOSERS: [&str; 10] = [
     "discrete",
 ];
 
-type Shared = Rc<RefCell<Host>>;
+type SharedHost = Rc<RefCell<Host>>;
 
-fn install_choosers(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+fn install_choosers(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     for name in CHOOSERS {
         let host = Rc::clone(host);
         let make = lua.create_function(move |lua, args: Variadic<Value>| {
@@ -386,7 +386,7 @@ fn install_choosers(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     Ok(())
 }
 
-fn install_operations(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = Rc::clone(host);
     let read = lua.create_function(move |_, (key, first, rest): (Value, Value, Variadic<Value>)| {
@@ -447,7 +447,7 @@ fn install_operations(lua: &Lua, host: &Shared) -> mlua::Result<()> {
                 host.write_key(&key)?;
             } else {
                 let number = match host.stage {
-                    Stage::Loading(number) => number,
+                    ScriptStage::Loading(number) => number,
                     _ => next_record(&mut host)?,
                 };
                 let Host { tools, operation, .. } = &mut *host;
@@ -474,12 +474,12 @@ fn install_operations(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     globals.set("delete", delete)
 }
 
-/// The number of the next record to insert: one at a time.
+/// Returns the number of the next record to insert, until it is acknowledged.
 fn next_record(host: &mut Host) -> mlua::Result<u64> {
     if let Some(number) = host.inserting {
         return Ok(number);
     }
-    if host.stage != Stage::Going {
+    if host.stage != ScriptStage::Going {
         return wrong("next_record: new records are made in step() only");
     }
     let number = host.tools("next_record")?.begin_insert();
@@ -487,7 +487,7 @@ fn next_record(host: &mut Host) -> mlua::Result<u64> {
     Ok(number)
 }
 
-fn install_records(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+fn install_records(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = Rc::clone(host);
     let key = lua.create_function(move |lua, (number, prefix): (Value, Option<LuaString>)| {
@@ -532,7 +532,7 @@ fn install_records(lua: &Lua, host: &Shared) -> mlua::Result<()> {
         let mut text = String::new();
         write_key(tools, &mut text, &key)?;
         let verified = tools.verify(&text, reply);
-        // Of several the worst is told.
+        // Keeps the first failure.
         if sequence.verified.is_none_or(Status::is_ok) {
             sequence.verified = verified;
         }
@@ -541,7 +541,7 @@ fn install_records(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     globals.set("verify", verify)
 }
 
-fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+fn install_rest(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = Rc::clone(host);
     let random = lua.create_function(move |_, (a, b): (Option<i64>, Option<i64>)| {
@@ -551,7 +551,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
         if max < min {
             return wrong(format!("random: the range from {min} to {max} is empty"));
         }
-        // All 2^64 numbers are a range that cannot be counted.
+        // The length of the full range overflows.
         let drawn = match (max.wrapping_sub(min) as u64).checked_add(1) {
             Some(n) => rng.below(n),
             None => rng.next_u64(),
@@ -562,7 +562,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     let own = Rc::clone(host);
     let property = lua.create_function(move |lua, name: String| {
         let host = own.borrow();
-        if host.stage == Stage::Declaring {
+        if host.stage == ScriptStage::Declaring {
             return Err(too_early("property"));
         }
         match host.common.properties.get(&name) {
@@ -593,7 +593,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
             }
             Some(other) => return wrong(format!("text: lengths are uniform or zipfian, not '{other}'")),
         };
-        let text: AnyUserData = lua.create_userdata(Text { lengths, random })?;
+        let text: AnyUserData = lua.create_userdata(TextGenerator { lengths, random })?;
         Ok(text)
     })?;
     globals.set("text", text)?;
@@ -603,7 +603,7 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
         Ok(())
     })?;
     globals.set("stop", stop)?;
-    // For looking at a script while it is written; results are on standard output.
+    // For debugging; results go to standard output.
     let print = lua.create_function(|_, values: Variadic<Value>| {
         let words: mlua::Result<Vec<String>> = values.iter().map(Value::to_string).collect();
         eprintln!("{}", words?.join("\t"));
@@ -612,13 +612,13 @@ fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
     globals.set("print", print)
 }
 
-/// What the prelude's sequences tell.
-fn sequence_table(lua: &Lua, host: &Shared) -> mlua::Result<mlua::Table> {
+/// Creates the table through which the prelude reports sequences.
+fn sequence_table(lua: &Lua, host: &SharedHost) -> mlua::Result<mlua::Table> {
     let table = lua.create_table()?;
     let own = Rc::clone(host);
     let begin = lua.create_function(move |_, (name, work): (Option<LuaString>, Value)| {
         let mut host = own.borrow_mut();
-        if host.stage != Stage::Going {
+        if host.stage != ScriptStage::Going {
             return wrong("sequences of operations are begun in step() only");
         }
         if host.sequence.is_some() || host.asked {
@@ -652,7 +652,7 @@ fn sequence_table(lua: &Lua, host: &Shared) -> mlua::Result<mlua::Table> {
         }
         if let Some(sequence) = &mut host.sequence {
             sequence.finished = true;
-            // What it says wins over what became of its operations.
+            // The function's result overrides the outcomes of its operations.
             if let Value::Boolean(flag) = result {
                 sequence.ok = flag;
             }
@@ -663,9 +663,9 @@ fn sequence_table(lua: &Lua, host: &Shared) -> mlua::Result<mlua::Table> {
     Ok(table)
 }
 
-/// Puts all functions into a state. Returns the one that goes on with a
+/// Defines all functions in a Lua state. Returns the function that resumes a
 /// sequence.
-pub(crate) fn install(lua: &Lua, host: &Shared) -> mlua::Result<Function> {
+pub(crate) fn install(lua: &Lua, host: &SharedHost) -> mlua::Result<Function> {
     install_choosers(lua, host)?;
     install_operations(lua, host)?;
     install_records(lua, host)?;

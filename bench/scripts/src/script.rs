@@ -1,9 +1,10 @@
-//! A script's file and what it declares: read once, before anything starts.
+//! A script's file and its declarations, which are read once, before the run.
 
 use crate::{
     engine::Engine,
-    host::{Common, Host},
-    place::Source,
+    host::{Host, SharedState},
+    property_value::property_value,
+    source::ScriptSource,
 };
 use mlua::{Table as LuaTable, Value as LuaValue};
 use serval_model::{
@@ -13,79 +14,56 @@ use serval_model::{
 use serval_workload::Rng;
 use std::{path::Path, sync::Arc};
 
-/// Largest script that is read.
+/// Maximum size of a script's file, bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
 
-/// Longest name of a transaction: results are made of columns.
+/// Maximum length of a transaction's name: results have columns.
 const NAME_LENGTH_MAX: usize = 40;
 
-/// Lua instructions that reading the file may take.
+/// Budget of Lua instructions for running the file.
 const DECLARING_BUDGET: u64 = 10_000_000;
 
-/// What a script's file name ends in.
+/// Extension of a script's file name.
 pub const EXTENSION: &str = "lua";
 
-/// Bound of a script that does not come back.
+/// Limit of a script's instructions between operations.
 pub const BUDGET: Property = Property::serval(
     "script.budget",
     Kind::COUNT,
     "Largest number of Lua instructions of a script between two operations. A script that exceeds it, by \
-     up to a tenth and 10,000, ends the run with its position. Counting costs some nanoseconds per \
+     at most a fifth of it or 20,000, whichever is less, ends the run with its position. Counting costs some nanoseconds per \
      instruction. 0: no limit; a script that loops forever hangs its client.",
 )
 .default("1000000")
 .unit("instructions");
 
-/// The properties that all scripts have; the core workload's hold too.
+/// Properties of all scripts, besides those of the core workload.
 pub const PROPERTIES: Table = Table { heading: "script workload", properties: &[&BUDGET] };
 
-/// A property's value, as scripts see it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
-    Flag(bool),
-    Count(u64),
-    Number(f64),
-    Text(String),
-}
-
-/// Reads a property for a script.
-pub(crate) fn value(reader: &mut Reader<'_>, property: &Property) -> Value {
-    match property.kind {
-        Kind::Flag => Value::Flag(reader.flag(property)),
-        Kind::Count { .. } => Value::Count(reader.count(property)),
-        Kind::Size => Value::Count(reader.size(property)),
-        Kind::Number { .. } => Value::Number(reader.number(property)),
-        Kind::Duration { .. } => Value::Number(reader.duration(property).as_secs_f64()),
-        Kind::Choice(_) => Value::Text(reader.choice(property).to_owned()),
-        Kind::Text | Kind::Path | Kind::Numbers | Kind::Names => Value::Text(reader.text(property)),
-    }
-}
-
-/// A script and what it declares.
+/// A script and its declarations.
 #[derive(Debug, Clone)]
 pub struct Script {
-    pub(crate) source: Source,
-    /// What it is, in a line.
+    pub(crate) source: ScriptSource,
+    /// One-line description.
     pub summary: String,
-    /// The verbs that it asks for.
+    /// Verbs that it uses.
     pub(crate) operations: Vec<OperationKind>,
     /// Names of its own transactions.
     pub transactions: Vec<String>,
     /// Its own properties.
     pub table: Table,
-    /// Values of other properties that hold unless they are given.
+    /// Its defaults for other properties.
     pub defaults: Vec<(String, String)>,
-    /// Fields of its records, when they are not the core's.
+    /// Fields of its records, if they are not the core's.
     pub(crate) fields: Option<Vec<String>>,
-    /// Whether a run looks for its records before it starts.
+    /// Whether a run checks before its start that the records exist.
     pub(crate) checks: bool,
-    /// Whether it loads its records itself.
+    /// Whether it loads the records itself.
     pub loads: bool,
 }
 
-/// What the rest of the program knows of properties stands in tables that
-/// live as long as the program. Those of a script are read once or a few
-/// times a process, and then live as long.
+/// Leaks a value. Tables of properties are `'static`; a script's are read once or
+/// a few times per process.
 fn keep<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -94,14 +72,14 @@ fn keep_text(text: &str) -> &'static str {
     keep(text.to_owned()).as_str()
 }
 
-/// Whether a value of `workload` is a script's path.
+/// Returns whether a value of `workload` is a script's path.
 pub fn is_script(workload: &str) -> bool {
     Path::new(workload).extension().is_some_and(|extension| extension == EXTENSION)
 }
 
 impl Script {
-    /// Reads a script and what it declares. All faults come at once; names of
-    /// properties must not stand in `known`.
+    /// Reads a script and its declarations. Reports all faults at once. Its properties must
+    /// not be in `known`.
     pub fn read(path: &Path, known: &Catalog) -> Result<Script, Faults> {
         let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
         let size =
@@ -111,7 +89,7 @@ impl Script {
         }
         let text =
             std::fs::read_to_string(path).map_err(|e| fault(format!("the script cannot be read: {e}")))?;
-        let source = Source { path: path.to_owned(), text };
+        let source = ScriptSource { path: path.to_owned(), text };
         let mut faults = Vec::new();
         let script = Declarations::read(&source, &mut faults)
             .map(|declared| declared.into_script(source.clone(), known, &mut faults))
@@ -120,17 +98,17 @@ impl Script {
         if faults.is_empty() { Ok(script) } else { Err(Faults(faults)) }
     }
 
-    /// Its file.
+    /// Returns its file.
     pub fn path(&self) -> &Path {
         &self.source.path
     }
 
-    /// Names of the verbs that it asks for.
+    /// Returns the names of the verbs that it uses.
     pub fn operations(&self) -> Vec<&'static str> {
         self.operations.iter().map(|kind| kind.name()).collect()
     }
 
-    /// Sets what the script sets by default and nobody else has.
+    /// Sets the script's defaults for properties that are not set.
     pub fn apply_defaults(&self, properties: &mut Properties) {
         for (name, value) in &self.defaults {
             if properties.get(name).is_none() {
@@ -144,16 +122,16 @@ impl Script {
     }
 }
 
-/// The script's globals after its file was run.
+/// The script's globals after running its file.
 struct Declarations {
     globals: LuaTable,
-    // Tables live no longer than their state.
+    // `globals` is valid only while this lives.
     _engine: Engine,
 }
 
 impl Declarations {
-    fn read(source: &Source, faults: &mut Vec<String>) -> mlua::Result<Declarations> {
-        let host = Host::new("", Rng::new(0), None, Arc::new(Common::default()));
+    fn read(source: &ScriptSource, faults: &mut Vec<String>) -> mlua::Result<Declarations> {
+        let host = Host::new("", Rng::new(0), None, Arc::new(SharedState::default()));
         let engine = Engine::new(source, host, DECLARING_BUDGET, None)?;
         let globals = engine.globals();
         if !matches!(globals.get::<LuaValue>("step")?, LuaValue::Function(_)) {
@@ -171,7 +149,7 @@ impl Declarations {
         self.globals.get(name).unwrap_or(LuaValue::Nil)
     }
 
-    /// A list of texts.
+    /// Reads a list of texts.
     fn texts(&self, name: &str, faults: &mut Vec<String>) -> Option<Vec<String>> {
         let texts = match self.get(name) {
             LuaValue::Nil => return None,
@@ -186,10 +164,10 @@ impl Declarations {
         texts
     }
 
-    fn into_script(self, source: Source, known: &Catalog, faults: &mut Vec<String>) -> Script {
+    fn into_script(self, source: ScriptSource, known: &Catalog, faults: &mut Vec<String>) -> Script {
         let summary = match self.get("summary") {
             LuaValue::String(text) => text.to_string_lossy(),
-            LuaValue::Nil => "a script that says nothing of itself ('summary')".into(),
+            LuaValue::Nil => "a script without a description (set 'summary')".into(),
             _ => {
                 faults.push("'summary' must be a text".into());
                 String::new()
@@ -258,7 +236,7 @@ impl Declarations {
                     property.name
                 )),
                 Ok(property) if all.iter().any(|other| other.name == property.name) => {
-                    faults.push(format!("'properties': '{}' stands there twice", property.name));
+                    faults.push(format!("'properties': '{}' is declared twice", property.name));
                 }
                 Ok(property) => all.push(property),
             }
@@ -289,7 +267,7 @@ impl Declarations {
     }
 }
 
-/// One entry of `properties`. Its kind follows from its default.
+/// Reads an entry of `properties`; its default determines its kind.
 fn property(entry: &LuaTable) -> Result<&'static Property, String> {
     let text = |key: &str| entry.get::<Option<String>>(key).map_err(|_| format!("'{key}' must be a text"));
     let name = text("name")?.filter(|name| !name.is_empty()).ok_or("an entry has no name")?;
@@ -325,17 +303,17 @@ fn property(entry: &LuaTable) -> Result<&'static Property, String> {
         unit: keep_text(&text("unit")?.unwrap_or_default()),
         ..Property::serval(keep_text(&name), kind, keep_text(&meaning)).default(keep_text(&default))
     };
-    // The default must pass as a value.
+    // The default must be a valid value.
     let mut properties = Properties::new();
     properties.set(&name, &default, Origin::Program("its default"));
     let mut reader = Reader::new(&properties);
-    value(&mut reader, &made);
+    property_value(&mut reader, &made);
     reader.finish().map_err(|faults| faults.to_string())?;
     Ok(keep(made))
 }
 
-/// Names of transactions stand beside the verbs in results, with suffixes and
-/// prefixes of their own.
+/// Checks names of transactions: in results they appear beside the verbs, with
+/// prefixes and suffixes.
 fn check_transactions(names: &[String], faults: &mut Vec<String>) {
     if names.len() > Metric::CUSTOM_MAX {
         faults.push(format!(
@@ -351,9 +329,9 @@ fn check_transactions(names: &[String], faults: &mut Vec<String>) {
         let problem = if name.is_empty() || name.len() > NAME_LENGTH_MAX || !name.chars().all(plain) {
             format!("must have 1 to {NAME_LENGTH_MAX} of A to Z, 0 to 9, - and _")
         } else if taken || name.ends_with("-FAILED") {
-            "is a name of Serval's".to_owned()
+            "is a name that Serval uses in results".to_owned()
         } else if names[..index].contains(name) {
-            "stands there twice".to_owned()
+            "is declared twice".to_owned()
         } else {
             continue;
         };

@@ -1,9 +1,10 @@
-//! Scripts as workloads: the law of `docs/scripts.md`.
+//! Scripts as workloads (`docs/scripts.md`).
 
 use crate::{
     engine::Engine,
-    host::{Common, Host, Sequence, Stage},
-    script::{BUDGET, Script, value},
+    host::{Host, ScriptStage, Sequence, SharedState},
+    property_value::property_value,
+    script::{BUDGET, Script},
 };
 use mlua::Function;
 use serval_model::{
@@ -16,20 +17,20 @@ use serval_workload::{
 };
 use std::{mem, sync::Arc};
 
-/// A script, over the core workload's records.
+/// A script that uses the core workload's records.
 #[derive(Debug)]
 pub struct ScriptWorkload {
     core: CoreWorkload,
     script: Arc<Script>,
-    common: Arc<Common>,
+    common: Arc<SharedState>,
     budget: u64,
-    /// Keys all over the records, if a run needs them to be there.
+    /// Sample of keys that a run needs.
     samples: Vec<String>,
 }
 
 impl ScriptWorkload {
-    /// From its properties. The script's `start` is called once to see that it
-    /// works. Faults go to the reader; `None` when there were some.
+    /// Reads the properties, and calls the script's `start` once to check it. Reports
+    /// faults to the reader; returns `None` if there are any.
     pub fn open(
         reader: &mut Reader<'_>,
         facts: &Circumstances,
@@ -38,10 +39,11 @@ impl ScriptWorkload {
     ) -> Option<ScriptWorkload> {
         let properties = core::PROPERTIES.properties.iter().chain(script.table.properties);
         let properties =
-            properties.map(|property| (property.name.to_owned(), value(reader, property))).collect();
+            properties.map(|property| (property.name.to_owned(), property_value(reader, property))).collect();
         let budget = reader.count(&BUDGET);
         let core = CoreWorkload::open(reader, facts, files)?;
-        let common = Common { transactions: script.transactions.clone(), properties, ..Common::default() };
+        let common =
+            SharedState { transactions: script.transactions.clone(), properties, ..SharedState::default() };
         let mut workload =
             ScriptWorkload { core, script, common: Arc::new(common), budget, samples: Vec::new() };
         match workload.check() {
@@ -51,13 +53,13 @@ impl ScriptWorkload {
                 return None;
             }
         }
-        // What the check has drawn from shared sequences is drawn again.
-        let Common { transactions, properties, .. } = Arc::try_unwrap(workload.common).ok()?;
-        workload.common = Arc::new(Common { transactions, properties, ..Common::default() });
+        // Resets the shared choosers that the check has advanced.
+        let SharedState { transactions, properties, .. } = Arc::try_unwrap(workload.common).ok()?;
+        workload.common = Arc::new(SharedState { transactions, properties, ..SharedState::default() });
         Some(workload)
     }
 
-    /// The core workload over whose records the script goes.
+    /// Returns the core workload whose records the script uses.
     pub fn core(&self) -> &CoreWorkload {
         &self.core
     }
@@ -66,7 +68,7 @@ impl ScriptWorkload {
         self.core.schema().table
     }
 
-    /// A client's Lua, its `start` called.
+    /// Creates a client's Lua state and calls `start`.
     fn engine(&self, place: Place, rng: Rng) -> mlua::Result<Engine> {
         let host = Host::new(&self.table(), rng, Some(self.core.tools(place)), Arc::clone(&self.common));
         let of = Some((place.index, place.count));
@@ -79,12 +81,12 @@ impl ScriptWorkload {
         Ok(engine)
     }
 
-    /// Tries out what can be tried out before there is a store, and makes the
-    /// keys that a run looks for.
+    /// Checks what is possible without a store, and returns the sample of keys that
+    /// a run needs.
     fn check(&self) -> mlua::Result<Vec<String>> {
         let place = Place { index: 0, count: 1, units: None, seed: 0 };
         if self.loads() {
-            let mut records = Records::new(self.engine(place, Rng::new(0))?)?;
+            let mut records = RecordLoader::new(self.engine(place, Rng::new(0))?)?;
             let first = self.core.load_range().0;
             records.make(first, Rng::new(0))?;
             return Ok(Vec::new());
@@ -101,7 +103,7 @@ impl ScriptWorkload {
         if !self.script.loads {
             return Ok(numbers.into_iter().map(|number| self.core.key(number)).collect());
         }
-        let mut records = Records::new(engine)?;
+        let mut records = RecordLoader::new(engine)?;
         let keys = numbers.into_iter().map(|number| {
             records.make(number, Rng::new(number))?;
             Ok(mem::take(&mut records.engine.host.borrow_mut().operation.key))
@@ -109,7 +111,7 @@ impl ScriptWorkload {
         keys.collect()
     }
 
-    /// Whether this is a load that the script does itself.
+    /// Returns whether the script does this load itself.
     fn loads(&self) -> bool {
         self.core.phase() == Phase::Load && self.script.loads
     }
@@ -159,7 +161,7 @@ impl Workload for ScriptWorkload {
             Err(error) => return failed(error),
         };
         if self.loads() {
-            return match Records::new(engine) {
+            return match RecordLoader::new(engine) {
                 Ok(records) => {
                     let records = Loading { records, script: Arc::clone(&self.script), failure: None };
                     Box::new(self.core.loader(records, place, rng))
@@ -167,7 +169,7 @@ impl Workload for ScriptWorkload {
                 Err(error) => failed(error),
             };
         }
-        match Client::new(engine, Arc::clone(&self.script)) {
+        match ScriptClient::new(engine, Arc::clone(&self.script)) {
             Ok(client) => Box::new(client),
             Err(error) => failed(error),
         }
@@ -178,7 +180,7 @@ impl Workload for ScriptWorkload {
     }
 }
 
-/// A client whose script does not even start.
+/// A client whose script failed before its first operation.
 struct Failed(Option<String>);
 
 impl ClientWorkload for Failed {
@@ -197,23 +199,24 @@ fn defined(engine: &Engine, name: &str) -> mlua::Result<Function> {
 }
 
 /// A client of a run.
-struct Client {
+struct ScriptClient {
     engine: Engine,
     step: Function,
     script: Arc<Script>,
     failure: Option<String>,
 }
 
-impl Client {
+impl ScriptClient {
     fn new(engine: Engine, script: Arc<Script>) -> mlua::Result<Self> {
         let step = defined(&engine, "step")?;
-        engine.host.borrow_mut().stage = Stage::Going;
-        Ok(Client { engine, step, script, failure: None })
+        engine.host.borrow_mut().stage = ScriptStage::Going;
+        Ok(ScriptClient { engine, step, script, failure: None })
     }
 
-    /// Calls the script. True when it had to begin a unit.
+    /// Calls the script. Returns a step that is known without looking at the
+    /// operation that the script asked for.
     fn call(&mut self, last: Last<'_>, operation: &mut Operation) -> mlua::Result<Option<Step>> {
-        let Engine { host, go, .. } = &self.engine;
+        let Engine { host, resume, .. } = &self.engine;
         self.engine.refill();
         let Last::Outcome(outcome, reply) = last else {
             if host.borrow().stop {
@@ -228,7 +231,7 @@ impl Client {
         if let Some(end) = take(&mut host.borrow_mut(), outcome, reply, operation) {
             return Ok(Some(end));
         }
-        go.call::<()>(outcome.is_ok())?;
+        resume.call::<()>(outcome.is_ok())?;
         Ok(None)
     }
 
@@ -256,14 +259,14 @@ impl Client {
     }
 }
 
-/// The number of an insert, whatever became of it, is done with.
+/// Acknowledges the number of an insert, successful or not.
 fn acknowledge(host: &mut Host) {
     if let (Some(number), Some(tools)) = (host.inserting.take(), &host.tools) {
         tools.acknowledge(number);
     }
 }
 
-/// Takes an outcome in. The end of the unit, unless a sequence goes on.
+/// Handles an outcome. Returns the end of the unit, unless a sequence is running.
 fn take(host: &mut Host, outcome: &Outcome, reply: &mut Reply, operation: &Operation) -> Option<Step> {
     if operation.kind == OperationKind::Insert {
         acknowledge(host);
@@ -280,7 +283,7 @@ fn take(host: &mut Host, outcome: &Outcome, reply: &mut Reply, operation: &Opera
     None
 }
 
-impl ClientWorkload for Client {
+impl ClientWorkload for ScriptClient {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match self.next(last, operation) {
             Ok(step) => step,
@@ -296,24 +299,24 @@ impl ClientWorkload for Client {
     }
 }
 
-/// The script's `load`.
-struct Records {
+/// Calls the script's `load`.
+struct RecordLoader {
     engine: Engine,
     load: Function,
 }
 
-impl Records {
+impl RecordLoader {
     fn new(engine: Engine) -> mlua::Result<Self> {
         let load = defined(&engine, "load")?;
-        Ok(Records { engine, load })
+        Ok(RecordLoader { engine, load })
     }
 
-    /// Leaves a record in the host's operation.
+    /// Makes a record in the host's operation.
     fn make(&mut self, number: u64, rng: Rng) -> mlua::Result<()> {
         {
             let mut host = self.engine.host.borrow_mut();
             host.rng = rng;
-            host.stage = Stage::Loading(number);
+            host.stage = ScriptStage::Loading(number);
             host.asked = false;
         }
         self.engine.refill();
@@ -327,7 +330,7 @@ impl Records {
 
 /// A client of a load.
 struct Loading {
-    records: Records,
+    records: RecordLoader,
     script: Arc<Script>,
     failure: Option<String>,
 }

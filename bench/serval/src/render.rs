@@ -1,7 +1,7 @@
 //! A result document in its several forms.
 
 use crate::failure::Failure;
-use serval_report::summary::{Styles, summary as table};
+use serval_report::{summary::summary as table, terminal::Styles};
 use serval_result::document::ResultDocument;
 
 fn failed(error: impl std::fmt::Display) -> Failure {

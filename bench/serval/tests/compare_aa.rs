@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+use serval_compare::{
+    CompareOptions, Side, compare,
+    document::{MetricVerdict, OverallVerdict},
+};
 use serval_experiment::{
     folder::ResultFolder,
     perform::{Files, perform},
@@ -12,13 +16,7 @@ use serval_experiment::{
     session::{Session, open},
 };
 use serval_model::properties::{Origin, Properties};
-use serval_report::{
-    compare::{
-        Options, Side, compare,
-        document::{Overall, Verdict},
-    },
-    json,
-};
+use serval_report::json;
 use serval_runner::Control;
 use serval_workload::core::Phase;
 use std::{path::Path, sync::Mutex};
@@ -96,13 +94,13 @@ fn alarms(store: &str, pairs: usize) -> (usize, usize) {
             }
         }
         let side = |name: &str| Side::read(name, &[folder(name)]).unwrap();
-        let options = Options { resamples: 300, ..Options::default() };
+        let options = CompareOptions { resamples: 300, ..CompareOptions::default() };
         let found = compare(&side("a"), &side("b"), &[], &options).unwrap();
-        assert_ne!(found.verdict, Overall::Inconclusive, "{}", found.sentence);
+        assert_ne!(found.verdict, OverallVerdict::Inconclusive, "{}", found.sentence);
         assert!(!found.warnings.iter().any(|w| w.contains("resampled")), "{:?}", found.warnings);
         let metrics = &found.points[0].metrics;
         assert!(metrics.len() >= 10, "{metrics:?}");
-        let alarm = metrics.iter().any(|m| matches!(m.verdict, Verdict::Worse | Verdict::Better));
+        let alarm = metrics.iter().any(|m| matches!(m.verdict, MetricVerdict::Worse | MetricVerdict::Better));
         told += usize::from(alarm);
         let chance = metrics.iter().any(|m| m.p_adjusted.is_some_and(|p| p <= 0.05));
         significant += usize::from(chance);
@@ -162,8 +160,8 @@ fn a_real_difference_is_found_by_the_same_runs() {
         }
     }
     let side = |name: &str| Side::read(name, &[place.path().join(name)]).unwrap();
-    let found = compare(&side("a"), &side("b"), &[], &Options::default()).unwrap();
-    assert_eq!(found.verdict, Overall::Worse, "{}", found.sentence);
+    let found = compare(&side("a"), &side("b"), &[], &CompareOptions::default()).unwrap();
+    assert_eq!(found.verdict, OverallVerdict::Worse, "{}", found.sentence);
     assert!(
         found.setup.iter().any(|difference| difference.what.contains("memory.delay")),
         "{:?}",

@@ -99,7 +99,7 @@ fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
     let few = words("-p operationcount=100 --result r");
     // Two of one name do not lead at a time.
     let second = Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap());
-    assert!(second.status != 0 && second.stderr.contains("is led already, by"), "{}", second.stderr);
+    assert!(second.status != 0 && second.stderr.contains("has a coordinator already,"), "{}", second.stderr);
     first.signal(Signal::KILL);
     first.end();
     for agent in &mut agents {

@@ -13,7 +13,7 @@ use common::{
     program, workload, write,
 };
 use rustix::process::Signal;
-use serval_conformance::{Between, variable};
+use serval_conformance::{FaultyProxy, variable};
 use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, ExperimentKind, RunKind},
@@ -111,7 +111,7 @@ fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &
     let (place, root) = (folder(), root());
     redis(&server, database, "FLUSHDB");
     // Counts what is written.
-    let between = Between::new(&server, b"HMSET");
+    let between = FaultyProxy::new(&server, b"HMSET");
     let (host, port) = between.address.rsplit_once(':').unwrap();
     let mut agents = agents(&cluster, &root, 3);
     let words = format!(

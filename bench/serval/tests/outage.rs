@@ -11,7 +11,7 @@ mod common;
 
 use common::{Ran, folder, serval, workload};
 use serde_json::Value;
-use serval_conformance::{Between, variable};
+use serval_conformance::{FaultyProxy, variable};
 use std::collections::BTreeMap;
 
 const CLIENTS: u64 = 8;
@@ -33,7 +33,7 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
     };
     serval(place.path(), &words("load", host, port)).expect(0);
     for answers in [0, 1, 1000] {
-        let between = Between::new(&server, b"HMSET");
+        let between = FaultyProxy::new(&server, b"HMSET");
         let (host, port) = between.address.rsplit_once(':').unwrap();
         // What looks for the records and connects asks some before the run.
         between.go_away_after(200 + answers, 20);

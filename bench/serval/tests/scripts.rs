@@ -209,7 +209,7 @@ fn faults_are_told_with_their_place_before_the_run() {
         ),
         (
             "operations = { 'read' }\nlocal all = keys()\nfunction step() read(1) end",
-            "test.lua:2: keys is there from start() on",
+            "test.lua:2: keys can be called in start(), step() and load() only",
         ),
         (
             "operations = { 'read' }\nfunction start() property('nothing') end\nfunction step() read(1) end",
@@ -220,7 +220,7 @@ fn faults_are_told_with_their_place_before_the_run() {
         ("operations = { 'read' }", "defines no function step()"),
         (
             "operations = { 'read' }\ntransactions = { 'READ' }\nfunction step() read(1) end",
-            "'READ' is a name of Serval's",
+            "'READ' is a name that Serval uses in results",
         ),
         (
             "operations = { 'read' }\nproperties = { { name = 'fieldcount', default = 1, meaning = 'x' } }\n\

@@ -55,6 +55,9 @@ pub const INFO: StoreInfo = StoreInfo {
     details: "Every verb prints its arguments and returns OK; reads and scans return no record. A client \
               is a thread. To measure the client itself use noop.",
     time_series: true,
+    keeps_records: false,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
 };

@@ -118,6 +118,9 @@ pub const INFO: StoreInfo = StoreInfo {
               65,535 bytes.\n\
               A failure to write the journal ends the run, because fjall then accepts no more writes.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "fjall",

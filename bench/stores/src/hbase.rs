@@ -179,6 +179,9 @@ pub const INFO: StoreInfo = StoreInfo {
               client (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and \
               keytab. Needs Java 17 and the driver, built once by 'mvn -f drivers package'.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: true,
     properties: Table {
         heading: "hbase",
@@ -237,7 +240,7 @@ impl Hbase {
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         // The driver is given every setting as it holds, in its plainest form.
-        let own = settings::Own { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
+        let own = settings::OwnBuffer { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
         let properties = &own.of(&mut reader);
         let mut reader = reader.over(properties);
         let mut settled = properties.clone();

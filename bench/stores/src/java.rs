@@ -52,6 +52,9 @@ pub const INFO: StoreInfo = StoreInfo {
               call, as in YCSB; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built \
               once by 'mvn -f drivers/java package'. The output of the binding goes to standard error.",
     time_series: true,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: true,
     properties: Table {
         heading: "java",

@@ -67,30 +67,6 @@ impl OpenStore for Opener {
     }
 }
 
-/// Whether a store has a faster way to insert several records than one by one.
-pub fn batches(store: &StoreInfo) -> bool {
-    !WITHOUT_BATCHES.contains(&store.name)
-}
-
-/// Whether a store's update of a missing record inserts it.
-pub fn updates_insert(store: &StoreInfo) -> bool {
-    UPDATES_INSERT.contains(&store.name)
-}
-
-/// Whether what is written to a store can be read. Records are looked for in no other store.
-pub fn keeps_records(store: &StoreInfo) -> bool {
-    !KEEP_NOTHING.contains(&store.name)
-}
-
-/// Stores that insert the records of a batch one by one.
-const WITHOUT_BATCHES: &[&str] = &["basic", "cassandra", "memcached", "rest"];
-
-/// Stores whose update of a missing record inserts it.
-const UPDATES_INSERT: &[&str] = &["accumulo", "cassandra", "hbase", "redis"];
-
-/// Stores that forget what they are asked.
-const KEEP_NOTHING: &[&str] = &["basic", "noop"];
-
 /// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
 /// one and not in the other. A store's module has an `INFO`, and its type an
 /// `open(&Properties) -> Result<Self, Faults>`. A store behind a feature has

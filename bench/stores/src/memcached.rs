@@ -119,6 +119,9 @@ pub const INFO: StoreInfo = StoreInfo {
               server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user \
               names and passwords are those of the text protocol (-Y).",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "memcached",

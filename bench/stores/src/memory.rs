@@ -56,6 +56,9 @@ pub const INFO: StoreInfo = StoreInfo {
               sleeps: Linux adds about 50 us to each, so shorter delays say little. A client is a thread; \
               its delays are the same in every run.",
     time_series: true,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };

@@ -16,6 +16,9 @@ pub const INFO: StoreInfo = StoreInfo {
     details: "Every verb returns OK without looking at its arguments. Reads and scans return no record, \
               so a workload that verifies what it reads finds every record missing. A client is a thread.",
     time_series: true,
+    keeps_records: false,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "noop", properties: &[] },
 };

@@ -1,30 +1,30 @@
-//! The laws. Times are ns of the virtual clock.
+//! Laws of service times. Times are ns of the virtual clock.
 
 use serval_workload::{Random, Rng};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// When operations end, given when they begin.
+/// A law that determines the end of operations.
 pub trait Law: Send + 'static {
-    /// The end of an operation that begins now. Called in order of time.
+    /// Returns the end of an operation that starts now. Called in order of time.
     fn serve(&mut self, now: u64) -> u64;
 
-    /// In words.
+    /// Describes the law.
     fn describe(&self) -> String;
 
-    /// A run begins.
+    /// Called at the start of a run.
     fn begin_run(&mut self) {}
 }
 
-/// How service times are spread about their mean.
+/// Distribution of service times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Not at all.
+    /// All equal to the mean.
     Constant,
     /// P(S > s) = e^(-s/mean).
     Exponential,
 }
 
-/// Draws service times, the same for the same seed.
+/// Draws service times, deterministically for a seed.
 #[derive(Debug, Clone)]
 pub struct Service {
     mean_ns: f64,
@@ -33,12 +33,12 @@ pub struct Service {
 }
 
 impl Service {
-    /// Of this mean, above zero, and shape.
+    /// Returns a distribution of this mean, above zero, and shape.
     pub fn new(mean_ns: f64, shape: Shape, seed: u64) -> Self {
         Service { mean_ns, shape, rng: Rng::new(seed) }
     }
 
-    /// The next, its mean multiplied by `factor`.
+    /// Draws the next, with the mean multiplied by `factor`.
     pub(crate) fn draw(&mut self, factor: f64) -> u64 {
         let unit = match self.shape {
             Shape::Constant => 1.0,
@@ -57,7 +57,7 @@ impl Service {
     }
 }
 
-/// One queue, first come first served, before `c` servers of rate μ = 1/mean.
+/// A FIFO queue before `c` servers of rate μ = 1/mean.
 ///
 /// With Poisson arrivals at rate λ, one server and exponential service it is
 /// M/M/1: times in the store are exponential with rate μ − λ, so that their
@@ -68,12 +68,12 @@ impl Service {
 pub struct Queue {
     service: Service,
     servers: usize,
-    /// When each server is free.
+    /// When each server becomes free.
     free_at: BinaryHeap<Reverse<u64>>,
 }
 
 impl Queue {
-    /// A queue with so many servers, one at least.
+    /// Returns a queue with at least one server.
     pub fn new(servers: usize, service: Service) -> Self {
         let servers = servers.max(1);
         Queue { service, servers, free_at: (0..servers).map(|_| Reverse(0)).collect() }
@@ -93,20 +93,19 @@ impl Law for Queue {
     }
 }
 
-/// Any number of operations at the same time, each of its service time; but
-/// from `at` on for `length` nothing goes on at all: what is in flight then,
-/// and what begins in that time, ends the later by what it has seen of the stall.
+/// Unlimited concurrency with one stall: from `at` on for `length` no operation makes
+/// progress, so that each ends later by its overlap with the stall.
 ///
-/// With service time s, an offered load λ and one client, the operations
-/// that wait for it are those due in the stall and while their queue is worked
-/// off: λ length / (1 − λ s) of them, the first for the whole length.
+/// With service time s, an offered load λ and one client, the delayed operations are
+/// those due in the stall and until the queue is empty again: λ length / (1 − λ s) of
+/// them, the first for the whole length.
 #[derive(Debug)]
 pub struct Stall {
-    /// Without the stall.
+    /// Service times without the stall.
     pub service: Service,
-    /// When nothing goes on any more.
+    /// Start of the stall.
     pub at: u64,
-    /// For how long.
+    /// Length of the stall.
     pub length: u64,
 }
 
@@ -122,13 +121,13 @@ impl Law for Stall {
     }
 }
 
-/// Any number of operations at the same time. From `at` on service times are
-/// `factor` times as long.
+/// Unlimited concurrency. From `at` on, service times are `factor` times as
+/// long.
 #[derive(Debug)]
 pub struct StepChange {
-    /// Before the step.
+    /// Service times before the step.
     pub service: Service,
-    /// When it comes.
+    /// Time of the step.
     pub at: u64,
     /// Above zero.
     pub factor: f64,
@@ -144,13 +143,13 @@ impl Law for StepChange {
     }
 }
 
-/// Any number of operations at the same time. The mean service time grows
-/// evenly: at instant t it is mean (1 + t / doubling).
+/// Unlimited concurrency. The mean service time grows linearly: at instant t it
+/// is mean (1 + t / doubling).
 #[derive(Debug)]
 pub struct Drift {
-    /// At instant 0.
+    /// Service times at instant 0.
     pub service: Service,
-    /// When the mean is twice that, ns; above zero.
+    /// When the mean has doubled, ns; above zero.
     pub doubling: f64,
 }
 
@@ -164,16 +163,16 @@ impl Law for Drift {
     }
 }
 
-/// Any number of operations at the same time, on a machine that is not the
-/// same all the time: in step k of the clock (of `step` ns) and run r the mean
-/// service time is mean (1 + x(k) + y(r)), a tenth of the mean at least, where
+/// Unlimited concurrency on a noisy machine: in step k of the clock (of `step` ns)
+/// and run r the mean service time is mean (1 + x(k) + y(r)), at least a tenth of the
+/// mean, where
 ///
 /// x(k) = φ x(k−1) + σ √(1 − φ²) z(k) is an AR(1) process of standard deviation σ and
 /// correlation φ from one step to the next, and y(r) is normal with standard
 /// deviation `between`; the z are normal with variance 1.
 ///
-/// Two stores whose means differ by 5 % and whose seeds differ are a pair for
-/// a comparison; of the same mean, an A/A pair.
+/// Two stores with different seeds and means that differ by 5 % are a pair for a
+/// comparison; with the same mean, an A/A pair.
 #[derive(Debug)]
 pub struct Noisy {
     service: Service,
@@ -182,7 +181,7 @@ pub struct Noisy {
     deviation: f64,
     between: f64,
     rng: Rng,
-    /// The step of the clock that `x` is of.
+    /// Step of the clock of `x`.
     at: u64,
     x: f64,
     y: f64,
@@ -205,7 +204,7 @@ impl Noisy {
     }
 }
 
-/// Box and Muller's.
+/// Draws a normal number by the Box-Muller transform.
 fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (1.0 - rng.next_f64(), rng.next_f64());
     libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)

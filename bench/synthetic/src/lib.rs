@@ -1,14 +1,14 @@
-//! For tests: stores whose laws are known, on a virtual clock. What is measured
-//! of them can be compared with what theory says.
+//! Stores with known service times for tests, on a virtual clock: measurements of them can be
+//! compared with theory.
 //!
-//! Those with a [`Law`] keep no records: every verb takes its time and succeeds, reads find
-//! nothing in particular. [`Delayed`] keeps them, and shows writes late. They run in virtual time
-//! ([`serval_runner::virtual_time::run`]) and would wait for ever in real time.
+//! Stores with a [`Law`] keep no records: every verb takes its time and succeeds.
+//! [`DelayedStore`] keeps records and delays the visibility of writes. They need virtual time
+//! ([`serval_runner::virtual_time::run`]); in real time they would wait for ever.
 
+mod delayed;
 mod laws;
-mod visible;
 
-pub use visible::{Delayed, DelayedClient, Staleness};
+pub use delayed::{DelayedStore, DelayedStoreClient, Staleness};
 
 pub use laws::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange};
 

@@ -1,8 +1,8 @@
-//! Encrypted connections of what takes a rustls configuration: drivers of stores,
-//! and what Serval sends itself.
+//! TLS configurations for rustls, for the drivers of stores and for Serval's own
+//! connections.
 //!
-//! A crate and not a module of `serval-stores`: each store uses another part
-//! of it, and a build may have any of them.
+//! A crate instead of a module of `serval-stores`, because each store uses another
+//! part of it, and a build may contain any of the stores.
 
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -21,31 +21,31 @@ use std::{
     sync::Arc,
 };
 
-/// What is asked of a server's certificate.
+/// Verification of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// That a signer we trust signed it and that it names the address.
+    /// A trusted signer must have signed it, and it must name the server's address.
     Full,
-    /// That a signer we trust signed it, whatever it names.
+    /// A trusted signer must have signed it; its names are ignored.
     Signer,
-    /// Nothing but that the server holds its key.
+    /// The server must only hold its key.
     Nothing,
 }
 
-/// What went wrong with the encryption of a connection.
+/// Kind of a TLS failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFailure {
-    /// The server's certificate is not as demanded.
+    /// The server's certificate failed verification.
     Certificate,
-    /// The server ended the handshake, as it does where it wants another
-    /// certificate of the client, or one at all.
+    /// The server ended the handshake, for example because it requires a client
+    /// certificate.
     Alert,
-    /// The server does not speak TLS, or none that the client does.
+    /// The server does not speak TLS, or no version that the client speaks.
     Protocol,
 }
 
 impl TlsFailure {
-    /// Finds rustls's error among an error and its causes.
+    /// Finds rustls's error in an error's chain of causes.
     pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<TlsFailure> {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -56,7 +56,7 @@ impl TlsFailure {
                     _ => TlsFailure::Protocol,
                 });
             }
-            // Neither gives what it holds as its source.
+            // Neither of these types returns its inner error as its source.
             next = if let Some(error) = error.downcast_ref::<io::Error>() {
                 error.get_ref().map(|inner| inner as _)
             } else if let Some(error) = error.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
@@ -69,21 +69,21 @@ impl TlsFailure {
     }
 }
 
-/// Who a client says it is: a chain of certificates and the key of the first.
-/// Some drivers want the files, some what they hold.
+/// A client's certificate chain and private key. Some drivers take the files,
+/// others their contents.
 #[derive(Debug)]
 pub struct ClientIdentity {
-    /// The PEM file of the chain.
+    /// PEM file of the chain.
     pub certificate_file: PathBuf,
-    /// The PEM file of the key.
+    /// PEM file of the key.
     pub key_file: PathBuf,
-    /// The client's certificate, then those between it and its signer.
+    /// The client's certificate, then the intermediate ones.
     pub chain: Vec<CertificateDer<'static>>,
     /// The private key of the client's certificate.
     pub key: PrivateKeyDer<'static>,
 }
 
-// By hand, for a key has a method of its own to be copied.
+// Not derived: a key is copied by a method of its own.
 impl Clone for ClientIdentity {
     fn clone(&self) -> Self {
         ClientIdentity {
@@ -95,7 +95,7 @@ impl Clone for ClientIdentity {
     }
 }
 
-/// The signers in a PEM file; without one, those that browsers trust.
+/// Reads trusted roots from a PEM file; without a file, returns those that browsers trust.
 pub fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match path {
@@ -109,12 +109,12 @@ pub fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The private key in a PEM file.
+/// Reads the private key of a PEM file.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The certificates in a PEM file, of which there must be one.
+/// Reads the certificates of a PEM file, at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -124,9 +124,9 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     Ok(found)
 }
 
-/// The identity of a client, if the files of its certificate and key are named.
-/// They are looked at here, so that what is wrong with them is told with their
-/// properties and not by the first connection.
+/// Reads a client's identity, if the files of its certificate and key are given.
+/// Reports faults of the files with their properties, before the first
+/// connection.
 pub fn identity(
     reader: &mut Reader<'_>,
     (certificate, certificate_file): (&'static Property, Option<PathBuf>),
@@ -139,7 +139,7 @@ pub fn identity(
     let chain = certificates(&certificate_file).map_err(|problem| reader.fault(certificate, problem));
     let secret = self::key(&key_file).map_err(|problem| reader.fault(key, problem));
     let (chain, secret) = (chain.ok()?, secret.ok()?);
-    // That the two belong together.
+    // The key must be the certificate's.
     let provider = rustls::crypto::ring::default_provider();
     if let Err(problem) = CertifiedKey::from_der(chain.clone(), secret.clone_key(), &provider) {
         reader.fault(key, format!("{}: {problem}", key_file.display()));
@@ -147,7 +147,7 @@ pub fn identity(
     Some(ClientIdentity { certificate_file, key_file, chain, key: secret })
 }
 
-/// What a driver is to be handed.
+/// Returns a client configuration.
 pub fn config(
     roots: RootCertStore,
     demand: Demand,
@@ -166,7 +166,7 @@ pub fn config(
     }
 }
 
-/// What judges servers' certificates, for drivers that make the rest of the
+/// Returns a verifier of servers' certificates, for drivers that make the rest of the
 /// configuration themselves.
 pub fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -175,7 +175,7 @@ pub fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, S
     Ok(Arc::new(Verifier { signed, demand, provider }))
 }
 
-/// Asks of a certificate what is demanded.
+/// Verifies servers' certificates as a [`Demand`] says.
 #[derive(Debug)]
 pub struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
@@ -196,7 +196,7 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         }
         match self.signed.verify_server_cert(certificate, between, name, ocsp, now) {
-            // The name is looked at last, when all else is well.
+            // rustls checks the name last.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.demand == Demand::Signer => Ok(ServerCertVerified::assertion()),

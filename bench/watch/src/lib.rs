@@ -20,12 +20,14 @@
 //! known.
 
 mod group;
+mod machine;
 mod parse;
 mod snapshot;
 mod tcp;
 
 pub use group::{Group, NotFound, Selection};
-pub use snapshot::{Look, Machine, Memory, Snapshot, ThreadShare};
+pub use machine::Machine;
+pub use snapshot::{Look, Memory, Snapshot, ThreadShare};
 pub use tcp::{SocketBytes, Sockets};
 
 use std::{

@@ -1,7 +1,7 @@
 //! The texts of `/proc`. They are the kernel's, but for the names in them,
 //! which are anybody's.
 
-use crate::snapshot::Machine;
+use crate::machine::Machine;
 
 /// A process, by `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -13,22 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the processors of the machine have done since it started, in ticks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
-    /// In use, by anybody; by other guests of the same host too.
-    pub(crate) busy: u64,
-    pub(crate) all: u64,
-}
-
-impl Machine {
-    /// The share of the processors that was in use since `earlier`, 0 to 1.
-    pub fn busy_since(&self, earlier: &Machine) -> Option<f64> {
-        let all = self.all.checked_sub(earlier.all).filter(|all| *all > 0)?;
-        Some((self.busy.saturating_sub(earlier.busy) as f64 / all as f64).min(1.0))
-    }
-}
-
 /// Whether memory is read: several processes may share some, and to find how
 /// much is work for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::{
 
 /// A file that is open for reading.
 pub struct InputFile {
-    /// Size in bytes that the file system reports; what is no regular file may have more.
+    /// Size in bytes that the file system reports; a file that is not regular may have more.
     pub size: u64,
     /// The content, from the start.
     pub content: Box<dyn Read>,

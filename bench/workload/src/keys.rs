@@ -5,21 +5,21 @@ use crate::{
     hash::fnv64,
 };
 
-/// Which number stands in a record's key.
+/// Number in a record's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// The FNV hash of the record's number, which scatters keys that are
-    /// inserted in turn (`insertorder=hashed`).
+    /// The FNV hash of the record's number, which scatters consecutive inserts
+    /// (`insertorder=hashed`).
     Hashed,
     /// The record's number (`insertorder=ordered`).
     Ordered,
-    /// One of a range (`insertorder=uniform`).
+    /// A number of a permuted range (`insertorder=uniform`).
     Uniform(Box<KeyNumbers>),
 }
 
-/// The numbers of a range in an order that looks random: keys that are loaded
-/// in turn are uniform in the range, whatever their count, and none is there
-/// twice. Records beyond the range's size follow on its end, in order.
+/// A pseudorandom permutation of a range. Any number of consecutive records has keys that
+/// are uniform in the range, without duplicates. Records beyond the range's size get
+/// the keys after its end, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyNumbers {
     low: u64,
@@ -27,8 +27,8 @@ pub struct KeyNumbers {
 }
 
 impl KeyNumbers {
-    /// Of the numbers `low` to `high`, both included; the seed says in which
-    /// order.
+    /// Returns a permutation of the numbers `low` to `high`, inclusive, that the seed
+    /// determines.
     pub fn new(low: u64, high: u64, seed: u64) -> Result<KeyNumbers, DistributionError> {
         if high < low {
             return Err(DistributionError::EmptyRange { min: low, max: high });
@@ -39,22 +39,22 @@ impl KeyNumbers {
         Ok(KeyNumbers { low, order: Bijection::new(high - low + 1, seed)? })
     }
 
-    /// The first number of the range.
+    /// Returns the first number of the range.
     pub fn low(&self) -> u64 {
         self.low
     }
 
-    /// How many numbers it has.
+    /// Returns the size of the range.
     pub fn count(&self) -> u64 {
         self.order.items()
     }
 
-    /// The last number of the range.
+    /// Returns the last number of the range.
     pub fn high(&self) -> u64 {
         self.low + (self.order.items() - 1)
     }
 
-    /// The number in the key of a record.
+    /// Returns the number in a record's key.
     #[inline]
     pub fn of(&self, record: u64) -> u64 {
         let place = if record < self.order.items() { self.order.apply(record) } else { record };
@@ -62,13 +62,13 @@ impl KeyNumbers {
     }
 }
 
-/// How the number of a record becomes its key: `user` and a number, padded
-/// with zeros on the left.
+/// Format of keys: `user` and a number, padded with zeros on the
+/// left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFormat {
-    /// Which number.
+    /// Mapping from the record's number to the key's.
     pub order: KeyOrder,
-    /// Digits at least (`zeropadding`).
+    /// Minimum number of digits (`zeropadding`).
     pub digits: usize,
 }
 
@@ -79,7 +79,7 @@ impl KeyFormat {
         self.write_with(out, "user", number);
     }
 
-    /// As [`write`](Self::write), with another word before the number.
+    /// As [`write`](Self::write), with another prefix than `user`.
     #[inline]
     pub fn write_with(&self, out: &mut String, prefix: &str, number: u64) {
         let number = match &self.order {
@@ -96,9 +96,9 @@ impl KeyFormat {
         out.push_str(text);
     }
 
-    /// Keys that divide those of the records `first` to `first + count - 1` into `partitions` pieces
-    /// of one size: each is the first of a piece but of the first one. `None` where the order
-    /// of keys as text is not that of numbers: hashed ones, and such as are not padded.
+    /// Returns the keys that split the records `first` to `first + count - 1` into `partitions` parts of
+    /// equal size: the first key of each part but the first. `None` if the text order of keys
+    /// differs from their numbers' order: hashed or unpadded keys.
     pub fn split_points(&self, first: u64, count: u64, partitions: u64) -> Option<Vec<String>> {
         let (low, numbers) = match &self.order {
             KeyOrder::Hashed => return None,
@@ -113,12 +113,12 @@ impl KeyFormat {
         let point = |i: u64| low + (u128::from(numbers) * u128::from(i) / u128::from(partitions)) as u64;
         let mut points: Vec<u64> = (1..partitions).map(point).collect();
         points.dedup();
-        // Before the first key there is nothing to divide.
+        // The first key is no split point.
         points.retain(|point| *point > low);
         Some(points.into_iter().map(|point| format.key(point)).collect())
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub fn key(&self, number: u64) -> String {
         let mut key = String::new();
         self.write(&mut key, number);
@@ -138,11 +138,11 @@ mod tests {
         let uniform = KeyFormat { order: numbers(0, 999), digits: 4 };
         let points = uniform.split_points(0, 10, 4).unwrap();
         assert_eq!(points, ["user0250", "user0500", "user0750"]);
-        // Fewer keys than pieces.
+        // Fewer keys than parts.
         assert_eq!(KeyFormat { order: numbers(5, 6), digits: 1 }.split_points(0, 2, 9).unwrap(), ["user6"]);
         let ordered = |digits| KeyFormat { order: KeyOrder::Ordered, digits };
         assert_eq!(ordered(3).split_points(0, 200, 2).unwrap(), ["user100"]);
-        // 99 comes after 100 as text.
+        // As text, 99 sorts after 100.
         assert_eq!(ordered(1).split_points(0, 200, 2), None);
         assert_eq!(ordered(1).split_points(100, 200, 2).unwrap(), ["user200"]);
         assert_eq!(KeyFormat { order: KeyOrder::Hashed, digits: 1 }.split_points(0, 9, 2), None);

@@ -1,7 +1,7 @@
-//! What is asked of a store: which operations, on which keys, with which values.
+//! Workloads: the operations, keys and values that clients send to a store.
 //!
-//! Everything here is deterministic for a seed and knows neither stores nor
-//! clocks. Files are handed in ([`files::InputFiles`]).
+//! All of this crate is deterministic for a seed and independent of stores and
+//! clocks. The caller opens files ([`files::InputFiles`]).
 
 pub mod core;
 pub mod distribution;

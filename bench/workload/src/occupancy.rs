@@ -1,6 +1,6 @@
 //! Constant occupancy (Sears and van Ingen, "Fragmentation in Large Object
-//! Repositories", CIDR 2007): as many records as fill a share of a disk, and
-//! operations that write it over several times.
+//! Repositories", CIDR 2007): records that fill a share of a disk, and operations
+//! that overwrite it several times.
 
 use crate::{
     core::{CoreWorkload, field_lengths, override_counts, properties::FIELD_COUNT},
@@ -8,7 +8,7 @@ use crate::{
 };
 use serval_model::properties::{Kind, Properties, Property, Reader, Table, units::counted};
 
-/// How often the store is written over.
+/// How often the store is overwritten.
 pub const STORAGE_AGES: Property = Property::ycsb(
     "storageages",
     Kind::COUNT,
@@ -20,17 +20,17 @@ pub const STORAGE_AGES: Property = Property::ycsb(
 pub const DISK_SIZE: Property = Property::ycsb("disksize", Kind::Size, "Capacity of the store's disk.")
     .default("100000000")
     .unit("bytes");
-/// Share of it to fill.
+/// Share of the disk to fill.
 pub const OCCUPANCY: Property =
     Property::ycsb("occupancy", Kind::FRACTION, "Share of the disk that records fill.").default("0.9");
 
-/// The table of constant occupancy; the core workload's holds too.
+/// Properties of constant occupancy, besides the core workload's.
 pub const PROPERTIES: Table =
     Table { heading: "constant occupancy workload", properties: &[&STORAGE_AGES, &DISK_SIZE, &OCCUPANCY] };
 
-/// Sets recordcount, insertcount and operationcount, whatever they were, to
-/// what the disk's size and occupancy make of them. Faults go to the caller's
-/// reader; returns what it had overruled, for a warning.
+/// Overrides recordcount, insertcount and operationcount by values from the disk's
+/// size and occupancy. Reports faults to the caller's reader; returns the overridden
+/// settings, for a warning.
 pub fn derive_counts(
     properties: &mut Properties,
     files: &dyn InputFiles,
@@ -61,5 +61,5 @@ pub fn derive_counts(
     }))
 }
 
-/// Constant occupancy is the core workload with counts of its own.
+/// Constant occupancy: the core workload with other counts.
 pub type ConstantOccupancyWorkload = CoreWorkload;

@@ -1,9 +1,9 @@
-//! Random numbers that are the same for a seed on every machine and in every
-//! version: the generator is part of Serval's contract, so it stands here
-//! and not in a library that may change it.
+//! Random numbers that depend on the seed only, on every machine and in every version:
+//! the generator is part of Serval's contract, so it is here instead of in a library
+//! that may change it.
 
-/// A source of uniform draws. Distributions take any source, so that tests
-/// can inject the draws that another program made.
+/// Source of uniform draws. Distributions accept any source, so that tests can
+/// replay another program's draws.
 pub trait Random {
     /// 64 random bits.
     fn next_u64(&mut self) -> u64;

@@ -1,13 +1,13 @@
-//! The bytes of a field: random text, or text that follows from key and field
-//! so that a reader can tell whether it is right.
+//! Field values: random text, or text that is determined by key and field, so that a
+//! reader can verify it.
 
 use crate::random::Random;
 use serval_model::java::string_hash_from;
 
-/// What the compressible part of a value consists of.
+/// Character of the compressible part of a value.
 const FILLER: u8 = b'x';
 
-/// Which random bytes a value consists of.
+/// Kind of random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RandomBytes {
     /// YCSB's: 31 random bits for six bytes, 0x20 to 0x7f.
@@ -16,10 +16,10 @@ pub enum RandomBytes {
     Incompressible,
 }
 
-/// How random values are made.
+/// Generator of random values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomText {
-    /// The bytes of the random part.
+    /// Kind of bytes of the random part.
     pub bytes: RandomBytes,
     /// Share of a value, from 0 to 1, that is one repeated character.
     pub compressibility: f64,

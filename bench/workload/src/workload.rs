@@ -1,142 +1,141 @@
-//! What a workload is: for each client a state machine that says what to do
-//! next, given how the last operation ended.
+//! The interface of workloads: each client has a state machine that returns the
+//! next step, given the outcome of the last operation.
 //!
-//! A *unit* is what `operationcount` counts (YCSB's transaction): one
-//! operation, or several such as a read and the update that follows it.
+//! A *unit* is what `operationcount` counts (YCSB's transaction): one operation,
+//! or several, such as a read and the following update.
 
 use crate::random::Rng;
 use serval_model::{Metric, Operation, OperationKind, Outcome, Reply, Schema, Status};
 use std::time::Duration;
 
-/// A client's place among all clients of a run.
+/// A client's position among the clients of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Its number, from 0.
     pub index: usize,
-    /// How many clients there are.
+    /// Number of clients.
     pub count: usize,
-    /// Units that it will do; `None` when the run is bounded by time or not
-    /// at all.
+    /// Number of units that it will execute; `None` if the run is bounded by time
+    /// or unbounded.
     pub units: Option<u64>,
-    /// The seed of the run, for what must not depend on which client does it.
+    /// Seed of the run, for random numbers that must not depend on the client.
     pub seed: u64,
 }
 
-/// What happened since the client was last asked.
+/// What happened since the last step.
 #[derive(Debug)]
 pub enum Last<'a> {
-    /// Nothing: a new unit begins.
+    /// Nothing: a new unit starts.
     Begin,
-    /// The operation that was issued has ended. The reply is that of the
-    /// last read or scan; whoever wants to keep it may swap it for another.
+    /// The issued operation has ended. The reply is the last read's or
+    /// scan's; a workload may keep it by swapping in another.
     Outcome(&'a Outcome, &'a mut Reply),
-    /// The wait that was asked for is over.
+    /// The requested wait is over.
     Waited,
 }
 
-/// What a client does next.
+/// A client's next step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
-    /// Send the operation that was filled in.
+    /// Send the filled-in operation.
     Issue {
-        /// Whether to ask again once its outcome is known. When not, the
-        /// unit ends with the operation.
+        /// Whether to ask again once its outcome is known; otherwise the unit
+        /// ends with the operation.
         more: bool,
     },
-    /// Send the operation that was filled in, to learn whether a record is
-    /// there, and ask again once its outcome is known. It is not measured,
-    /// whether the record is found or not; only its failure is.
+    /// Send the filled-in operation to check whether a record exists, and ask
+    /// again once its outcome is known. Only a failure is measured, not a hit or
+    /// miss.
     Probe,
-    /// Send the read that was filled in, of a record that may not be there yet, and ask again
-    /// once its outcome is known. It is measured where it finds the record; that it does not is
-    /// what is asked, and neither measured nor a failure.
+    /// Send the filled-in read of a record that may not be visible yet, and ask again once its
+    /// outcome is known. Measured if it finds the record; a miss is neither measured nor a
+    /// failure.
     Seek,
-    /// Ask again after a while; the time belongs to no operation.
+    /// Ask again after a delay, which belongs to no operation.
     Wait(Duration),
     /// The unit is over.
     End(End),
-    /// This client has nothing more to do.
+    /// The client is done.
     Stop,
 }
 
 /// The end of a unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct End {
-    /// Times the unit as a whole, from the first operation's start to the
-    /// last one's end, under this metric too.
+    /// Metric of the whole unit, from the first operation's start to the last
+    /// one's end.
     pub composite: Option<Metric>,
-    /// What comparing the data read with the data expected came to.
+    /// Result of verifying the data that was read.
     pub verified: Option<Status>,
-    /// Whether the unit did what it should.
+    /// Whether the unit succeeded.
     pub ok: bool,
     /// Whether the client should stop here.
     pub stop: bool,
 }
 
 impl End {
-    /// A unit of one operation that ended so.
+    /// Returns the end of a unit of one operation.
     pub fn of(outcome: &Outcome) -> End {
         End { composite: None, verified: None, ok: outcome.is_ok(), stop: false }
     }
 }
 
-/// A verb that a workload will ask for, and the setting that makes it do so.
+/// A verb that a workload uses, and the setting that asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// The verb.
     pub kind: OperationKind,
-    /// For example `scanproportion=0.95`.
+    /// The setting, for example `scanproportion=0.95`.
     pub because: String,
 }
 
 /// A workload, shared by all clients of a run.
 pub trait Workload: Send + Sync {
-    /// The table and fields it uses.
+    /// Returns the table and fields that it uses.
     fn schema(&self) -> Schema;
 
-    /// The verbs it will ask for.
+    /// Returns the verbs that it uses.
     fn demands(&self) -> Vec<Demand>;
 
-    /// Units in the whole run, if the workload bounds them: those of a load.
+    /// Returns the number of units of the whole run, if the workload bounds it: a load's.
     fn units(&self) -> Option<u64> {
         None
     }
 
-    /// Names of its own metrics; [`Metric::custom`] numbers them.
+    /// Returns the names of its own metrics; [`Metric::custom`] numbers them.
     fn metrics(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether outcomes are compared with expectations, so that the time
-    /// this takes is worth measuring (VERIFY).
+    /// Returns whether it verifies the data that is read, so that VERIFY is
+    /// measured.
     fn verifies(&self) -> bool {
         false
     }
 
-    /// Keys all over the range of records that a run needs to be there; a
-    /// store that has none of them was not loaded. Empty when nothing needs
-    /// to be there.
+    /// Returns a sample of the keys that a run needs. A store without any of them
+    /// was not loaded. Empty if the run needs no records.
     fn sample_keys(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// One client's state machine. `rng` is the client's own.
+    /// Creates a client's state machine with its own random numbers.
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload>;
 
-    /// Things to report after the run, such as a key range that ran out.
+    /// Returns warnings to report after the run, such as an exhausted key range.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// One client's part of a workload.
+/// A client's state machine.
 pub trait ClientWorkload {
-    /// Says what to do next. For [`Step::Issue`] it has filled in
-    /// `operation`, which keeps its contents between calls.
+    /// Returns the next step. Fills in `operation` for steps that send it; it
+    /// keeps its contents between calls.
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step;
 
-    /// Asked once the client has stopped: why the run cannot go on, if that is
-    /// why it did. Ends the run for all clients.
+    /// Called once the client has stopped. Returns why the run cannot continue, if
+    /// so; that ends the run for all clients.
     fn failure(&mut self) -> Option<String> {
         None
     }

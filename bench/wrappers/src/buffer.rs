@@ -1,7 +1,7 @@
-//! A client's write buffer: writes are acknowledged when they are in it, and sent
-//! together when it is full or its first has waited as long as it may.
+//! A client's write buffer. A write is acknowledged when it is in the buffer. The
+//! buffer is sent when it is full, or when its oldest write reaches the latency limit.
 
-use super::{Clock, settings::BufferSettings, under::Verbs};
+use super::{RunClock, erased::ErasedVerbs, settings::BufferSettings};
 use serval_model::{Flush, OperationKind, Outcome, Record, Status};
 use std::{
     collections::VecDeque,
@@ -11,46 +11,45 @@ use std::{
     },
 };
 
-/// What a write is told that has been taken.
-pub(super) const TAKEN: Outcome = Outcome { status: Status::BatchedOk, message: None };
+/// The outcome of a write that was buffered.
+pub(super) const BUFFERED: Outcome = Outcome { status: Status::BatchedOk, message: None };
 
-/// Inserts that are handed to a store's own batch at a time, at most: etcd takes
-/// 128 in a transaction, and nobody gains much from more.
+/// Maximum number of inserts in a batch of the store: etcd accepts 128 in a
+/// transaction, and larger batches are hardly faster.
 const BATCH_RECORDS_MAX: usize = 100;
 
-/// Their bytes, from which on no more are added: ZooKeeper takes 1 MiB in a packet,
-/// etcd 1.5 MiB.
+/// Bytes from which no more inserts are added to a batch: ZooKeeper accepts 1 MiB in a
+/// packet, etcd 1.5 MiB.
 const BATCH_BYTES: u64 = 512 << 10;
 
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Bytes of keys, field names and values from which on it is full.
+    /// Bytes of keys, field names and values from which the buffer is full.
     size: u64,
-    /// How long its first write may wait, ns; `u64::MAX` without end.
+    /// How long the oldest write may wait, ns; `u64::MAX` for no limit.
     latency: u64,
-    clock: Clock,
+    clock: RunClock,
     table: String,
     kinds: Vec<OperationKind>,
-    /// Keys and what is written, from 0 on; those beyond `kinds` are memory for
-    /// writes to come. Apart from their kinds, so that inserts in a row are a
-    /// batch as stores take it.
+    /// Keys and records. Entries beyond `kinds.len()` are reused memory. Kept apart
+    /// from the kinds, so that consecutive inserts are a slice that stores accept.
     writes: Vec<(String, Record)>,
     bytes: u64,
-    /// When it is to be sent; `None` while it is empty, or may wait for ever.
+    /// When it must be sent; `None` while it is empty, or without a limit.
     send_at: Option<u64>,
-    /// What it has come to, and when that was.
+    /// Flushes that were not reported yet, and when each ended.
     flushes: VecDeque<(Flush, u64)>,
-    /// How many writes there are, for whoever asks when this client is gone.
+    /// Number of buffered writes; outlives this client.
     held: Arc<AtomicU64>,
 }
 
-/// Bytes that a write counts for.
+/// Returns the bytes that a write counts for.
 fn bytes_of((key, record): &(String, Record)) -> u64 {
     (key.len() + record.size()) as u64
 }
 
 impl Buffer {
-    pub(super) fn new(settings: &BufferSettings, clock: Clock, held: Arc<AtomicU64>) -> Buffer {
+    pub(super) fn new(settings: &BufferSettings, clock: RunClock, held: Arc<AtomicU64>) -> Buffer {
         Buffer {
             size: settings.size,
             latency: settings.latency_ns,
@@ -69,18 +68,18 @@ impl Buffer {
         self.send_at
     }
 
-    /// The next flush that nobody has been told of.
+    /// Returns the next unreported flush.
     pub(super) fn flushed(&mut self) -> Option<Flush> {
         let (flush, end) = self.flushes.pop_front()?;
         Some(Flush { ago_ns: self.clock.now().saturating_sub(end), ..flush })
     }
 
-    /// Whether a write to this table may join those that are there.
+    /// Returns whether the buffer accepts a write to this table.
     pub(super) fn has_room_in(&self, table: &str) -> bool {
         self.kinds.is_empty() || self.table == table
     }
 
-    /// Takes a write; whether it is full then.
+    /// Adds a write. Returns whether the buffer is full.
     pub(super) fn put(
         &mut self,
         kind: OperationKind,
@@ -112,9 +111,9 @@ impl Buffer {
         self.bytes >= self.size
     }
 
-    /// Sends all that is there, in the order in which it came. Failures do not
-    /// keep back what comes after.
-    pub(super) async fn flush(&mut self, client: &mut dyn Verbs) {
+    /// Sends all writes in order. A failure does not keep the later writes from
+    /// being sent.
+    pub(super) async fn flush(&mut self, client: &mut dyn ErasedVerbs) {
         if self.kinds.is_empty() {
             return;
         }
@@ -138,7 +137,7 @@ impl Buffer {
                 }
             }
             at = to;
-            // Whoever gives this client up in the middle loses the rest, and what is under way.
+            // If this future is dropped here, the rest and the request in flight are lost.
             self.held.store((self.kinds.len() - at) as u64, Relaxed);
         }
         let end = self.clock.now();
@@ -150,7 +149,7 @@ impl Buffer {
         self.send_at = None;
     }
 
-    /// The end of the batch of inserts that begins at a place.
+    /// Returns the end of the batch of inserts that starts at `from`.
     fn batch_end(&self, from: usize) -> usize {
         let mut bytes = 0;
         let more = self.kinds[from..].iter().zip(&self.writes[from..]).take(BATCH_RECORDS_MAX);

@@ -1,25 +1,25 @@
-//! Delays of stores that are not really slow.
+//! Artificial delays of operations.
 
 use std::time::Duration;
 
-/// How long operations are made to take.
+/// Distribution of an artificial delay.
 #[derive(Debug, Clone, Copy)]
 pub struct Delay {
-    /// Their mean.
+    /// The mean.
     pub mean: Duration,
     /// `constant`, `uniform` (from 0 to twice the mean) or `exponential`.
     pub spread: &'static str,
 }
 
 impl Delay {
-    /// Sleeps the next one.
+    /// Sleeps for the next delay.
     pub fn sleep(self, random: &mut SplitMix) {
         if !self.mean.is_zero() {
             std::thread::sleep(self.draw(random));
         }
     }
 
-    /// The next delay, by inversion of the distribution.
+    /// Draws the next delay, by inversion of the distribution.
     pub fn draw(self, random: &mut SplitMix) -> Duration {
         match self.spread {
             "uniform" => self.mean.mul_f64(2.0 * random.fraction()),
@@ -30,14 +30,13 @@ impl Delay {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014). Delays need to differ between
-/// clients and repeat between runs, nothing more; the client's number is
-/// seed enough.
+/// SplitMix64 (Steele, Lea and Flood 2014). Delays must differ between clients
+/// and repeat between runs; the client's number suffices as seed.
 #[derive(Debug)]
 pub struct SplitMix(pub u64);
 
 impl SplitMix {
-    /// From 0 up to, not including, 1.
+    /// Returns a number in [0, 1).
     fn fraction(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

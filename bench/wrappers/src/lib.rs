@@ -1,23 +1,23 @@
-//! What may stand between clients and any store: a write buffer
-//! (`buffer`), and a delay after which others see a write
-//! (`visibility`). `docs/write-buffers.md` and `docs/lag.md` say what for.
+//! Layers between clients and any store: a write buffer (`buffer`), and a delay
+//! after which other clients see a write (`visibility`). See
+//! `docs/write-buffers.md` and `docs/lag.md`.
 //!
-//! A [`Wrapped`] store is what runs are made on where something stands between; where nothing does
-//! they are made on the store itself, and it costs nothing. It knows the store
-//! and its clients by pointers, so that it, and the runner on it, are compiled
-//! once and not once a store: each verb then costs an allocation.
+//! A [`Wrapped`] store holds the store and its clients as trait objects, so that the
+//! wrapper and the runner are compiled once instead of once per store. Each verb
+//! then costs an allocation. Runs without layers use the store itself, at no cost.
 
 mod buffer;
 pub mod delay;
-mod held;
+mod erased;
+mod hidden_writes;
 pub mod settings;
-mod under;
 mod visibility;
 
-pub use settings::Settings;
+pub use settings::WrapperSettings;
 
-use buffer::{Buffer, TAKEN};
-use held::Shared;
+use buffer::{BUFFERED, Buffer};
+use erased::{ErasedClient, ErasedStore, ErasedVerbs, send};
+use hidden_writes::HiddenWrites;
 use serval_model::{
     Client, Execution, FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
     Schema, Store, StoreError,
@@ -30,17 +30,16 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use under::{Below, Handle, Verbs, send};
-use visibility::{Delayed, View};
+use visibility::{DelayedClient, DelayedView};
 
-/// The time as what is between has it: ns of the clock that runs have.
+/// The clock of runs, ns.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
+pub struct RunClock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
-impl Clock {
-    /// A clock that this function reads, ns, never backwards.
-    pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Clock {
-        Clock(Arc::new(now))
+impl RunClock {
+    /// Returns a clock that calls `now`, which must be monotonic, ns.
+    pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> RunClock {
+        RunClock(Arc::new(now))
     }
 
     fn now(&self) -> u64 {
@@ -48,22 +47,22 @@ impl Clock {
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for RunClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
+        f.write_str("RunClock")
     }
 }
 
-/// A store with what its properties put before it.
+/// A store with the layers that its properties ask for.
 pub struct Wrapped {
-    store: Box<dyn Below>,
-    settings: Settings,
-    clock: Clock,
-    /// How many writes each client holds, of all clients since
-    /// [`unsent`](Store::unsent) was last asked.
+    store: Box<dyn ErasedStore>,
+    settings: WrapperSettings,
+    clock: RunClock,
+    /// Number of writes in each client's buffer, for all clients since the last
+    /// call of [`unsent`](Store::unsent).
     held: Mutex<Vec<Arc<AtomicU64>>>,
-    /// What is held back from others.
-    shared: Arc<Shared>,
+    /// Writes that are hidden from other clients.
+    hidden: Arc<HiddenWrites>,
 }
 
 impl fmt::Debug for Wrapped {
@@ -73,19 +72,19 @@ impl fmt::Debug for Wrapped {
 }
 
 impl Wrapped {
-    /// A store with these settings.
-    pub fn new<S: Store>(store: S, settings: Settings, clock: Clock) -> Self {
+    /// Wraps a store.
+    pub fn new<S: Store>(store: S, settings: WrapperSettings, clock: RunClock) -> Self {
         Wrapped {
             store: Box::new(store),
             settings,
             clock,
             held: Mutex::default(),
-            shared: Arc::new(Shared::new()),
+            hidden: Arc::new(HiddenWrites::new()),
         }
     }
 
-    fn between(&self, client: usize) -> Between {
-        let Settings { buffer, view } = &self.settings;
+    fn layers(&self, client: usize) -> Layers {
+        let WrapperSettings { buffer, view } = &self.settings;
         let buffer = buffer.as_ref().map(|settings| {
             let held = Arc::<AtomicU64>::default();
             self.held.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&held));
@@ -93,31 +92,31 @@ impl Wrapped {
         });
         let view = view
             .as_ref()
-            .map(|settings| View::new(settings, Arc::clone(&self.shared), client, self.clock.clone()));
-        Between { buffer, view, own: false }
+            .map(|settings| DelayedView::new(settings, Arc::clone(&self.hidden), client, self.clock.clone()));
+        Layers { buffer, view, passed_through: false }
     }
 }
 
-/// What stands between one client and its store.
+/// The layers between one client and its store.
 #[derive(Debug)]
-struct Between {
+struct Layers {
     buffer: Option<Buffer>,
-    /// Before the buffer, seen from the store: what is sent is acknowledged then.
-    view: Option<View>,
-    /// Whether the store's client did the last operation itself, so that it
-    /// knows the service time.
-    own: bool,
+    /// Below the buffer: a write counts as acknowledged when the buffer is sent.
+    view: Option<DelayedView>,
+    /// Whether the last operation went to the store's client directly, so that
+    /// the client knows its service time.
+    passed_through: bool,
 }
 
 /// One client.
 pub struct WrappedClient {
-    client: Box<dyn Handle>,
-    between: Between,
+    client: Box<dyn ErasedClient>,
+    layers: Layers,
 }
 
 impl fmt::Debug for WrappedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WrappedClient({:?})", self.between)
+        write!(f, "WrappedClient({:?})", self.layers)
     }
 }
 
@@ -143,7 +142,7 @@ impl Store for Wrapped {
 
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
         if let Some(path) = self.settings.view.as_ref().and_then(|view| view.log.as_ref()) {
-            self.shared.log_to(path)?;
+            self.hidden.log_to(path)?;
         }
         self.store.prepare(schema, purpose)
     }
@@ -160,7 +159,7 @@ impl Store for Wrapped {
 
     async fn connect(&self, local: &Box<dyn Any>, client: usize) -> Result<WrappedClient, StoreError> {
         let connected = self.store.connect(&**local, client).await?;
-        Ok(WrappedClient { client: connected, between: self.between(client) })
+        Ok(WrappedClient { client: connected, layers: self.layers(client) })
     }
 
     fn explain(&self, lost: StoreError) -> StoreError {
@@ -174,21 +173,21 @@ impl Store for Wrapped {
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        self.store.finish().and(self.shared.finish_log())
+        self.store.finish().and(self.hidden.finish_log())
     }
 }
 
 impl Client for WrappedClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        self.between.read(&mut *self.client, table, key, fields, reply).await
+        self.layers.read(&mut *self.client, table, key, fields, reply).await
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        self.between.write(&mut *self.client, OperationKind::Update, table, key, Some(fields)).await
+        self.layers.write(&mut *self.client, OperationKind::Update, table, key, Some(fields)).await
     }
 
     async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        self.between.write(&mut *self.client, OperationKind::Insert, table, key, Some(record)).await
+        self.layers.write(&mut *self.client, OperationKind::Insert, table, key, Some(record)).await
     }
 
     async fn scan(
@@ -199,19 +198,19 @@ impl Client for WrappedClient {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        self.between.scan(&mut *self.client, (table, start_key, count), fields, reply).await
+        self.layers.scan(&mut *self.client, (table, start_key, count), fields, reply).await
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        self.between.write(&mut *self.client, OperationKind::Delete, table, key, None).await
+        self.layers.write(&mut *self.client, OperationKind::Delete, table, key, None).await
     }
 
     async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
-        self.between.insert_batch(&mut *self.client, table, records).await
+        self.layers.insert_batch(&mut *self.client, table, records).await
     }
 
     fn service_ns(&self) -> Option<u64> {
-        if self.between.own { self.client.service_ns() } else { None }
+        if self.layers.passed_through { self.client.service_ns() } else { None }
     }
 
     fn lost(&self) -> Option<StoreError> {
@@ -219,43 +218,43 @@ impl Client for WrappedClient {
     }
 
     fn buffers(&self) -> bool {
-        self.between.buffer.is_some() || self.client.buffers()
+        self.layers.buffer.is_some() || self.client.buffers()
     }
 
     fn send_at(&self) -> Option<u64> {
-        let own = self.between.buffer.as_ref().and_then(Buffer::send_at);
+        let own = self.layers.buffer.as_ref().and_then(Buffer::send_at);
         own.into_iter().chain(self.client.send_at()).min()
     }
 
     async fn send_buffered(&mut self) {
-        self.between.flush(&mut *self.client).await;
+        self.layers.flush(&mut *self.client).await;
         self.client.send_buffered().await;
     }
 
     fn flushed(&mut self) -> Option<Flush> {
-        let own = self.between.buffer.as_mut().and_then(Buffer::flushed);
+        let own = self.layers.buffer.as_mut().and_then(Buffer::flushed);
         own.or_else(|| self.client.flushed())
     }
 
     async fn close(&mut self) -> Outcome {
-        self.between.flush(&mut *self.client).await;
+        self.layers.flush(&mut *self.client).await;
         self.client.close().await
     }
 }
 
-impl Between {
-    /// A write: into the buffer, which is sent when that fills it, or through the
-    /// view. Sending the buffer is boxed, for the state of most writes shall have no
-    /// room for that.
+impl Layers {
+    /// Writes into the buffer, which is sent when it is full, or through the
+    /// view. The future that sends the buffer is boxed, to keep the future of the
+    /// other writes small.
     async fn write(
         &mut self,
-        client: &mut dyn Verbs,
+        client: &mut dyn ErasedVerbs,
         kind: OperationKind,
         table: &str,
         key: &str,
         record: Option<&Record>,
     ) -> Outcome {
-        self.own = self.buffer.is_none() && self.view.is_none();
+        self.passed_through = self.buffer.is_none() && self.view.is_none();
         match (&mut self.buffer, &mut self.view) {
             (Some(buffer), view) => {
                 if !buffer.has_room_in(table) {
@@ -264,26 +263,26 @@ impl Between {
                 if buffer.put(kind, table, key, record) {
                     Box::pin(flush(buffer, view, client)).await;
                 }
-                TAKEN
+                BUFFERED
             }
-            (None, Some(view)) => send(&mut Delayed { client, view }, kind, table, key, record).await,
+            (None, Some(view)) => send(&mut DelayedClient { client, view }, kind, table, key, record).await,
             (None, None) => send(client, kind, table, key, record).await,
         }
     }
 
     async fn insert_batch(
         &mut self,
-        client: &mut dyn Verbs,
+        client: &mut dyn ErasedVerbs,
         table: &str,
         records: &[(String, Record)],
     ) -> Outcome {
-        self.own = self.buffer.is_none() && self.view.is_none();
+        self.passed_through = self.buffer.is_none() && self.view.is_none();
         match (&self.buffer, &mut self.view) {
             (None, None) => return client.insert_batch(table, records).await,
-            (None, Some(view)) => return Delayed { client, view }.insert_batch(table, records).await,
+            (None, Some(view)) => return DelayedClient { client, view }.insert_batch(table, records).await,
             (Some(_), _) => {}
         }
-        let mut last = TAKEN;
+        let mut last = BUFFERED;
         for (key, record) in records {
             last = self.write(client, OperationKind::Insert, table, key, Some(record)).await;
             if !last.is_ok() {
@@ -295,44 +294,44 @@ impl Between {
 
     async fn read(
         &mut self,
-        client: &mut dyn Verbs,
+        client: &mut dyn ErasedVerbs,
         table: &str,
         key: &str,
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        self.own = true;
+        self.passed_through = true;
         match &mut self.view {
             None => client.read(table, key, fields, reply).await,
-            Some(view) => Delayed { client, view }.read(table, key, fields, reply).await,
+            Some(view) => DelayedClient { client, view }.read(table, key, fields, reply).await,
         }
     }
 
     async fn scan(
         &mut self,
-        client: &mut dyn Verbs,
+        client: &mut dyn ErasedVerbs,
         (table, start_key, count): (&str, &str, u64),
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        self.own = true;
+        self.passed_through = true;
         match &mut self.view {
             None => client.scan(table, start_key, count, fields, reply).await,
-            Some(view) => Delayed { client, view }.scan(table, start_key, count, fields, reply).await,
+            Some(view) => DelayedClient { client, view }.scan(table, start_key, count, fields, reply).await,
         }
     }
 
-    /// Sends what is buffered.
-    async fn flush(&mut self, client: &mut dyn Verbs) {
+    /// Sends the buffered writes.
+    async fn flush(&mut self, client: &mut dyn ErasedVerbs) {
         if let Some(buffer) = &mut self.buffer {
             flush(buffer, &mut self.view, client).await;
         }
     }
 }
 
-async fn flush(buffer: &mut Buffer, view: &mut Option<View>, client: &mut dyn Verbs) {
+async fn flush(buffer: &mut Buffer, view: &mut Option<DelayedView>, client: &mut dyn ErasedVerbs) {
     match view {
         None => buffer.flush(client).await,
-        Some(view) => buffer.flush(&mut Delayed { client, view }).await,
+        Some(view) => buffer.flush(&mut DelayedClient { client, view }).await,
     }
 }

@@ -1,4 +1,4 @@
-//! The properties of what stands before stores.
+//! Properties of the layers before stores.
 
 use crate::delay::{Delay, SplitMix};
 use serval_model::{
@@ -10,7 +10,7 @@ use serval_model::{
 };
 use std::{path::PathBuf, time::Duration};
 
-/// Bytes that a client buffers.
+/// Size of a client's buffer, bytes.
 pub const SIZE: Property = Property::serval(
     "writebuffer.size",
     Kind::Size,
@@ -21,7 +21,7 @@ pub const SIZE: Property = Property::serval(
 )
 .default("0")
 .unit("bytes");
-/// How long a write may wait.
+/// How long a write may wait in the buffer.
 pub const LATENCY: Property = Property::serval(
     "writebuffer.latency",
     Kind::MILLISECONDS,
@@ -31,7 +31,7 @@ pub const LATENCY: Property = Property::serval(
 .default("0")
 .unit("ms");
 
-/// A delay after which others see writes.
+/// Delay after which other clients see a write.
 pub const DELAY: Property = Property::serval(
     "visibility.delay",
     Kind::Text,
@@ -39,44 +39,44 @@ pub const DELAY: Property = Property::serval(
      acknowledged, and the previous value before that. constant:50ms, or exponential:50ms for a mean. \
      Applies to clients of this process; each write reads its record first.",
 );
-/// Whether writers see their own writes at once.
+/// Whether clients see their own writes at once.
 pub const OWN: Property = Property::serval(
     "visibility.own",
     Kind::Choice(&["now", "delayed"]),
     "When the writing client sees its own writes: at once (now), or as the others do (delayed).",
 )
 .default("now");
-/// The seed of delays.
+/// Seed of the delays.
 pub const SEED: Property =
     Property::serval("visibility.seed", Kind::COUNT, "Seed of the delays that visibility.delay draws.")
         .default("1");
-/// The list of delays.
+/// File of the delays.
 pub const LOG: Property = Property::serval(
     "visibility.log",
     Kind::Path,
     "CSV file of each write's delay: key, acknowledged_ns on the system's monotonic clock, delay_ns.",
 );
 
-/// The table of what may stand before any store.
+/// Properties of the layers before any store.
 pub const PROPERTIES: Table = Table {
     heading: "write buffer and visibility",
     properties: &[&SIZE, &LATENCY, &DELAY, &OWN, &SEED, &LOG],
 };
 
-/// The law of a delay.
+/// Distribution of a delay.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Law(Delay);
+pub(super) struct DelayLaw(Delay);
 
-impl Law {
-    fn parse(text: &str) -> Result<Law, String> {
+impl DelayLaw {
+    fn parse(text: &str) -> Result<DelayLaw, String> {
         let law = text.trim().split_once(':').ok_or("is no law")?;
         let spread = ["constant", "exponential"].into_iter().find(|spread| *spread == law.0.trim());
         let spread = spread.ok_or_else(|| format!("there is no law '{}'", law.0.trim()))?;
         let mean = Duration::from_nanos(parse_duration(law.1, 1_000_000)?);
-        Ok(Law(Delay { mean, spread }))
+        Ok(DelayLaw(Delay { mean, spread }))
     }
 
-    /// The next delay, ns.
+    /// Draws the next delay, ns.
     pub(super) fn draw_ns(self, random: &mut SplitMix) -> u64 {
         u64::try_from(self.0.draw(random).as_nanos()).unwrap_or(u64::MAX)
     }
@@ -87,57 +87,58 @@ impl Law {
     }
 }
 
-/// The settings of a delayed view.
+/// Settings of a delayed view.
 #[derive(Debug, Clone)]
 pub(super) struct ViewSettings {
-    pub(super) law: Law,
+    pub(super) law: DelayLaw,
     pub(super) sees_own: bool,
     pub(super) seed: u64,
     pub(super) log: Option<PathBuf>,
 }
 
-/// A buffer's settings.
+/// Settings of a write buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BufferSettings {
-    /// Bytes, above zero.
+    /// Size in bytes, above zero.
     pub(super) size: u64,
-    /// ns; `u64::MAX` for no end.
+    /// Longest wait of a write, ns; `u64::MAX` for no limit.
     pub(super) latency_ns: u64,
 }
 
-/// What stands before a store.
+/// Settings of the layers before a store.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct WrapperSettings {
     pub(super) buffer: Option<BufferSettings>,
     pub(super) view: Option<ViewSettings>,
 }
 
-/// Whether a store's own client has a write buffer, which these properties are of then.
+/// Returns whether a store's own client has a write buffer, which `writebuffer.*` then controls.
 fn has_its_own(info: &StoreInfo) -> bool {
     info.properties.properties.iter().any(|property| property.name == SIZE.name)
 }
 
-/// The properties of a store's own write buffer, for which these here are other names.
+/// Properties of a store's own write buffer, for which `writebuffer.*` are other names.
 #[derive(Debug)]
-pub struct Own<'a> {
-    /// Bytes that a client buffers.
+pub struct OwnBuffer<'a> {
+    /// Size of a client's buffer, bytes.
     pub size: &'a Property,
-    /// How long a write may wait.
+    /// How long a write may wait in the buffer.
     pub latency: &'a Property,
-    /// Whether there is a buffer at all.
+    /// Whether to buffer at all.
     pub switch: &'a Property,
 }
 
-impl Own<'_> {
-    /// The properties with what these here ask for under the store's own names. It is
-    /// a fault to give both.
+impl OwnBuffer<'_> {
+    /// Returns the properties with `writebuffer.*` translated to the store's own names. Giving
+    /// both is a fault.
     pub fn of(&self, reader: &mut Reader<'_>) -> Properties {
         let mut properties = reader.properties().clone();
         for (general, own) in [(&SIZE, self.size), (&LATENCY, self.latency)] {
             let Some((_, setting)) = properties.setting(general) else { continue };
             let setting = setting.clone();
             if properties.has(own) {
-                reader.fault(general, format!("and {} are the same here: set one of them", own.name));
+                reader
+                    .fault(general, format!("and {} are the same for this store: set one of them", own.name));
             }
             if general.name == SIZE.name {
                 let buffers = reader.size(&SIZE) > 0;
@@ -157,9 +158,9 @@ impl Own<'_> {
     }
 }
 
-impl Settings {
-    /// From the properties of a run on a store.
-    pub fn read(reader: &mut Reader<'_>, info: &StoreInfo) -> Settings {
+impl WrapperSettings {
+    /// Reads the properties of a run on a store.
+    pub fn read(reader: &mut Reader<'_>, info: &StoreInfo) -> WrapperSettings {
         let size = reader.size(&SIZE);
         let latency = reader.duration(&LATENCY);
         if size == 0 && !latency.is_zero() {
@@ -170,15 +171,15 @@ impl Settings {
             Ok(ns) => ns,
         };
         let buffer = (size > 0 && !has_its_own(info)).then_some(BufferSettings { size, latency_ns });
-        Settings { buffer, view: view(reader) }
+        WrapperSettings { buffer, view: view(reader) }
     }
 
-    /// Whether nothing stands before the store.
+    /// Returns whether there is no layer.
     pub fn is_nothing(&self) -> bool {
         self.buffer.is_none() && self.view.is_none()
     }
 
-    /// What must be said of a store that is not what it is, if so.
+    /// Returns the warning of an artificial lag, if there is one.
     pub fn warning(&self) -> Option<String> {
         self.view.as_ref().map(|view| {
             format!(
@@ -188,13 +189,13 @@ impl Settings {
         })
     }
 
-    /// What asks for something before a store, if anything does. For commands that
-    /// have nothing there.
+    /// Returns the name of a property that asks for a layer, for commands that
+    /// have none.
     pub fn asked_for(properties: &Properties) -> Option<&'static str> {
         PROPERTIES.properties.iter().map(|property| property.name).find(|name| properties.get(name).is_some())
     }
 
-    /// Facts for the result.
+    /// Returns facts for the result.
     pub(super) fn describe(&self) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         if let Some(BufferSettings { size, latency_ns }) = &self.buffer {
@@ -224,7 +225,7 @@ fn view(reader: &mut Reader<'_>) -> Option<ViewSettings> {
         }
         return None;
     };
-    match Law::parse(&text) {
+    match DelayLaw::parse(&text) {
         Ok(law) => Some(ViewSettings { law, sees_own, seed, log }),
         Err(problem) => {
             reader.fault(&DELAY, format!("{problem}: use constant:50ms or exponential:50ms"));

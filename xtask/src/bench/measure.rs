@@ -28,6 +28,8 @@ use crate::children::{Children, line};
 pub(crate) struct Measured {
     /// All it wrote to standard output.
     pub(crate) stdout: String,
+    /// All it wrote to standard error.
+    pub(crate) stderr: String,
     /// From its start to its end, on the clock.
     pub(crate) wall_seconds: f64,
     /// Processor time in its own code, over all threads and the children it
@@ -71,6 +73,7 @@ pub(crate) fn run(children: &Children, command: &mut Command) -> Result<Measured
     }
     Ok(Measured {
         stdout,
+        stderr,
         wall_seconds,
         user_seconds: used.rusage.utime.as_secs_f64(),
         system_seconds: used.rusage.stime.as_secs_f64(),

@@ -16,6 +16,7 @@ mod bindings;
 mod coordination;
 pub(crate) mod driver;
 mod figures;
+mod instructions;
 mod lag;
 mod latencies;
 mod measure;
@@ -61,6 +62,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "noop",
         measures: "the client alone: workload C on the no-op store, against YCSB's client with BasicDB",
         run: figures::noop,
+    },
+    Benchmark {
+        name: "instructions",
+        measures: "instructions of an operation (callgrind); beside another build's, if SERVAL_BASELINE names it",
+        run: instructions::instructions,
     },
     Benchmark {
         name: "load",

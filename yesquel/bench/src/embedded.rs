@@ -27,7 +27,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel::{Database, Durability, Map, Options, Store};
+use yesquel::{Database, Durability, LogOptions, Map, Store};
 use yesquel_seeds::Random;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bench");
@@ -73,7 +73,7 @@ impl Engine {
     fn open(name: &str, folder: &Path, durability: Durability) -> Result<Engine> {
         match name {
             "yesquel" => {
-                let store = Store::open_with(folder, Options { durability, ..Options::default() })?;
+                let store = Store::open_with(folder, LogOptions { durability, ..LogOptions::default() })?;
                 let database = store.database_or_create("bench")?;
                 let map = database.map("bench")?;
                 Ok(Engine::Yesquel(database, map))

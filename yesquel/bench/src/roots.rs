@@ -7,7 +7,7 @@
 use crate::{Result, target::key};
 use serde_json::json;
 use std::{sync::Arc, thread};
-use yesquel::{Database, Map, Options, Reach, Server, Settings, Store};
+use yesquel::{Database, ListenOptions, LogOptions, Map, Server, Settings, Store};
 use yesquel_seeds::Random;
 
 pub(crate) struct Plan {
@@ -121,8 +121,8 @@ fn fetches(clients: &[Client]) -> u64 {
 
 pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
     let settings = Settings { node_cells_max: NODE_CELLS_MAX, ..Settings::default() };
-    let reach = Reach::default();
-    let server = Server::start(None, settings, Options::default(), reach)?;
+    let listen = ListenOptions::default();
+    let server = Server::start(None, settings, LogOptions::default(), listen)?;
     let loader = Client::new(&server)?;
     let value = vec![b'v'; plan.value_bytes];
     for number in 0..plan.keys {

@@ -1,65 +1,65 @@
 //! `yesquel databases`: list, create, drop.
 
-use crate::{failure::Failure, reach::Reach};
+use crate::{connect::ServerArguments, failure::CliError};
 use clap::{Args, Subcommand};
 use std::io::{BufRead, IsTerminal, Write};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum DatabasesCommand {
     /// List the databases of a server, with their maps
-    List(List),
+    List(ListArguments),
     /// Create a database; its name must not contain `/`
-    Create(Named),
+    Create(DatabaseArguments),
     /// Drop a database with all its contents
-    Drop(Drop),
+    Drop(DropArguments),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListArguments {
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArguments,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct DatabaseArguments {
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArguments,
     /// Name of the database
     name: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Drop {
+pub(crate) struct DropArguments {
     #[command(flatten)]
-    named: Named,
+    named: DatabaseArguments,
     /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
     match command {
-        Command::List(list) => self::list(list),
-        Command::Create(Named { reach, name }) => {
-            reach.connect()?.create_database(name)?;
+        DatabasesCommand::List(list) => self::list(list),
+        DatabasesCommand::Create(DatabaseArguments { server, name }) => {
+            server.connect()?.create_database(name)?;
             Ok(())
         }
-        Command::Drop(Drop { named: Named { reach, name }, yes }) => {
-            let store = reach.connect()?;
+        DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {
+            let store = server.connect()?;
             let database = store.database(name)?;
             if !yes && !is_sure(name, database.maps()?.len())? {
-                return Err(Failure::Usage("not dropped; --yes drops without asking".to_owned()));
+                return Err(CliError::Usage("not dropped; --yes drops without asking".to_owned()));
             }
             Ok(store.drop_database(name)?)
         }
     }
 }
 
-fn list(List { reach, json }: &List) -> Result<(), Failure> {
-    let store = reach.connect()?;
+fn list(ListArguments { server, json }: &ListArguments) -> Result<(), CliError> {
+    let store = server.connect()?;
     let mut all = serde_json::Map::new();
     for name in store.databases()? {
         let maps = store.database(&name)?.maps()?;
@@ -76,8 +76,8 @@ fn list(List { reach, json }: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks, where somebody could answer.
-fn is_sure(name: &str, maps: usize) -> Result<bool, Failure> {
+/// Asks for confirmation on a terminal.
+fn is_sure(name: &str, maps: usize) -> Result<bool, CliError> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return Ok(false);

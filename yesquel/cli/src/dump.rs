@@ -1,11 +1,11 @@
-//! `yesquel dump` and `.dump`: a database as the SQL that makes it.
+//! `yesquel dump` and `.dump`: writes a database as the SQL that creates it.
 
 use crate::{
-    connection::{Access, open, quoted},
-    failure::Failure,
+    connection::{DatabaseAccess, open, quoted},
+    failure::CliError,
     interrupt::Interrupt,
-    literal::{self, Lines},
-    replace::Sink,
+    literal::{self, LineEnds},
+    replace::OutputWriter,
 };
 use clap::Args;
 use rusqlite::Connection;
@@ -38,24 +38,24 @@ pub(crate) struct Dump {
     schema_only: bool,
 }
 
-/// What is dumped.
+/// What to dump.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// Patterns of names; none: all.
+    /// Patterns of table names; empty: all tables.
     pub(crate) tables: Vec<String>,
     pub(crate) no_schema: bool,
     pub(crate) no_data: bool,
-    /// Nothing of SQLite's own tables.
+    /// Leaves out SQLite's own tables.
     pub(crate) no_system: bool,
-    /// Line ends in text stay as they are.
+    /// Keeps line ends in text as they are.
     pub(crate) newlines: bool,
-    /// Rows keep their numbers, also where no column has them.
+    /// Keeps row numbers, also where no column holds them.
     pub(crate) preserve_rowids: bool,
 }
 
-pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Dump) -> Result<(), CliError> {
     let interrupt = Interrupt::listen();
-    let mut connection = open(&arguments.address, Access::Read)?;
+    let mut connection = open(&arguments.address, DatabaseAccess::Read)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     interrupt.attend(&mut connection)?;
     let choice = Choice {
@@ -69,18 +69,18 @@ pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
         write(&connection, &choice, &mut out)?;
         return Ok(out.flush()?);
     };
-    let of_file = |error: io::Error| Failure::File { path: path.clone(), error };
-    let mut out = BufWriter::with_capacity(1 << 16, Sink::new(path)?);
+    let of_file = |error: io::Error| CliError::File { path: path.clone(), error };
+    let mut out = BufWriter::with_capacity(1 << 16, OutputWriter::new(path)?);
     let written = write(&connection, &choice, &mut out);
     written.map_err(|error| match error {
-        Failure::Output(error) => of_file(error),
+        CliError::Output(error) => of_file(error),
         other => other,
     })?;
     let sink = out.into_inner().map_err(|error| of_file(error.into_error()))?;
     sink.keep().map_err(of_file)
 }
 
-/// The condition for names that are wanted.
+/// Returns the condition for the names to dump.
 fn wanted(choice: &Choice) -> String {
     if choice.tables.is_empty() {
         return "true".to_owned();
@@ -95,17 +95,17 @@ fn wanted(choice: &Choice) -> String {
     wanted
 }
 
-/// Writes a database as SQL, as of one moment.
-pub(crate) fn write(connection: &Connection, choice: &Choice, out: &mut impl Write) -> Result<(), Failure> {
+/// Writes a database as SQL, from one snapshot.
+pub(crate) fn write(connection: &Connection, choice: &Choice, out: &mut impl Write) -> Result<(), CliError> {
     if !choice.no_schema {
         out.write_all(b"PRAGMA foreign_keys=OFF;\nBEGIN TRANSACTION;\n")?;
     }
     connection.execute_batch("SAVEPOINT yesquel_dump")?;
     let written = Dumper { connection, choice, out, is_schema_open: false }.all();
-    // It was read only: nothing is lost by either.
+    // The transaction only reads: an error loses nothing.
     let released = connection.execute_batch("RELEASE yesquel_dump");
     if let Err(error) = written {
-        if !choice.no_schema && !matches!(error, Failure::Output(_)) {
+        if !choice.no_schema && !matches!(error, CliError::Output(_)) {
             out.write_all(b"ROLLBACK; -- due to errors\n")?;
             out.flush()?;
         }
@@ -122,12 +122,12 @@ struct Dumper<'a, W> {
     connection: &'a Connection,
     choice: &'a Choice,
     out: &'a mut W,
-    /// Rows of the schema table are written by the text.
+    /// Set while the text writes rows of the schema table.
     is_schema_open: bool,
 }
 
 impl<W: Write> Dumper<'_, W> {
-    fn all(&mut self) -> Result<(), Failure> {
+    fn all(&mut self) -> Result<(), CliError> {
         let wanted = wanted(self.choice);
         let mut tables = self.connection.prepare(&format!(
             "SELECT name, sql FROM sqlite_schema WHERE {wanted} AND type = 'table' AND sql NOT NULL \
@@ -154,8 +154,8 @@ impl<W: Write> Dumper<'_, W> {
         Ok(())
     }
 
-    /// A statement of the schema. One that ends in a comment is ended behind it.
-    fn statement(&mut self, sql: &str) -> Result<(), Failure> {
+    /// Writes a statement of the schema. If it ends in a comment, the comment is closed.
+    fn statement(&mut self, sql: &str) -> Result<(), CliError> {
         let end =
             ["", "*/", "\n"].into_iter().find(|end| yesquel_sqlite::is_complete(&format!("{sql}{end};")));
         let is_quoted = sql.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\'']));
@@ -167,7 +167,7 @@ impl<W: Write> Dumper<'_, W> {
         Ok(())
     }
 
-    fn table(&mut self, name: &str, sql: &str) -> Result<(), Failure> {
+    fn table(&mut self, name: &str, sql: &str) -> Result<(), CliError> {
         let has_schema = !self.choice.no_schema;
         if name.starts_with("sqlite_") && self.choice.no_system {
             return Ok(());
@@ -192,9 +192,9 @@ impl<W: Write> Dumper<'_, W> {
         if self.choice.no_data { Ok(()) } else { self.rows(name) }
     }
 
-    /// What a virtual table keeps is in tables of its own, which are dumped: to
-    /// create it would make them.
-    fn virtual_table(&mut self, name: &str, sql: &str) -> Result<(), Failure> {
+    /// Writes a virtual table as a row of the schema table. Its content is in tables of its own,
+    /// which are dumped, too; CREATE VIRTUAL TABLE would create them again.
+    fn virtual_table(&mut self, name: &str, sql: &str) -> Result<(), CliError> {
         if !self.is_schema_open {
             self.out.write_all(b"PRAGMA writable_schema=ON;\n")?;
             self.is_schema_open = true;
@@ -209,8 +209,8 @@ impl<W: Write> Dumper<'_, W> {
         Ok(())
     }
 
-    /// The name by which the number of a row can be had, if no column has it.
-    fn row_id(&self, name: &str, columns: &[String]) -> Result<Option<&'static str>, Failure> {
+    /// Returns the name that refers to the row number, unless columns hide all such names.
+    fn row_id(&self, name: &str, columns: &[String]) -> Result<Option<&'static str>, CliError> {
         if !self.choice.preserve_rowids {
             return Ok(None);
         }
@@ -226,7 +226,7 @@ impl<W: Write> Dumper<'_, W> {
         Ok(["rowid", "_rowid_", "oid"].iter().find(is_free).copied())
     }
 
-    fn rows(&mut self, name: &str) -> Result<(), Failure> {
+    fn rows(&mut self, name: &str) -> Result<(), CliError> {
         let mut known = self.connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
         let mut columns = known.query_map([name], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
         let table = if needs_quotes(name) { quoted(name) } else { name.to_owned() };
@@ -244,7 +244,7 @@ impl<W: Write> Dumper<'_, W> {
         let mut select =
             self.connection.prepare(&format!("SELECT {} FROM {}", names.join(","), quoted(name)))?;
         let mut rows = select.query([])?;
-        let lines = if self.choice.newlines { Lines::Kept } else { Lines::Replaced };
+        let lines = if self.choice.newlines { LineEnds::Kept } else { LineEnds::Replaced };
         let mut line = String::new();
         while let Some(row) = rows.next()? {
             line.clear();
@@ -262,7 +262,7 @@ impl<W: Write> Dumper<'_, W> {
     }
 }
 
-/// Whether a name must be quoted: it is no plain word, or one of SQL's.
+/// Returns whether a name needs quotes: it is no plain word, or is a keyword.
 pub(crate) fn needs_quotes(name: &str) -> bool {
     let mut signs = name.chars();
     let is_plain = signs.next().is_some_and(|sign| sign.is_ascii_alphabetic() || sign == '_')

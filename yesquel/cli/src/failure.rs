@@ -1,43 +1,43 @@
-//! Why a command failed, and with which status it ends.
+//! Failures of commands, and their exit statuses.
 
 use rusqlite::ErrorCode;
 use std::{io, path::PathBuf};
 use thiserror::Error;
 use yesquel::{ConnectError, Denial};
-use yesquel_sqlite::Trouble;
+use yesquel_sqlite::SqlErrorKind;
 
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
+pub(crate) enum CliError {
     #[error("{error}{}", advice(.0), error = .0)]
     Yesquel(#[from] yesquel::Error),
     #[error(transparent)]
     Address(#[from] yesquel::AddressError),
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
-    /// What was asked for is not there.
+    /// The named object does not exist.
     #[error("{0}")]
     Absent(String),
     #[error("{0}")]
     Usage(String),
-    /// SQLite's message.
+    /// Message of SQLite.
     #[error("{0}")]
     Sql(String),
-    /// Another transaction was first, or holds a lock: SQLite's message.
+    /// Conflict with another transaction, or a lock: message of SQLite.
     #[error("{0}")]
     Busy(String),
     #[error("{0}")]
     Unreachable(String),
-    /// What was asked for is not a database, or not a whole one.
+    /// The file is not a database, or a damaged one.
     #[error("{0}")]
     Damaged(String),
-    /// By Ctrl-C.
+    /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
-/// The options that may help, of which the library knows nothing.
+/// Returns the options that may help, which the library does not know.
 fn advice(error: &yesquel::Error) -> &'static str {
     let yesquel::Error::Connect(error) = error else { return "" };
     match error {
@@ -55,7 +55,7 @@ fn advice(error: &yesquel::Error) -> &'static str {
     }
 }
 
-/// What SQLite says of an error, without the words of the crate between.
+/// Returns SQLite's message, without rusqlite's prefix.
 pub(crate) fn words(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
@@ -64,59 +64,59 @@ pub(crate) fn words(error: &rusqlite::Error) -> String {
     }
 }
 
-/// The same of a step of a copy, of which SQLite gives a code only.
+/// Like [`words`] for a step of a copy, for which SQLite gives a code only.
 pub(crate) fn words_of_step(error: &rusqlite::Error) -> String {
-    let told = error.sqlite_error().and_then(|error| yesquel_sqlite::last_words(error.extended_code));
+    let told = error.sqlite_error().and_then(|error| yesquel_sqlite::last_message(error.extended_code));
     told.unwrap_or_else(|| words(error))
 }
 
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Failure {
-        Failure::sql(&error)
+impl From<rusqlite::Error> for CliError {
+    fn from(error: rusqlite::Error) -> CliError {
+        CliError::sql(&error)
     }
 }
 
-impl Failure {
-    /// An error of SQLite's, which may be one of the store's.
-    pub(crate) fn sql(error: &rusqlite::Error) -> Failure {
-        Failure::with(error, words(error))
+impl CliError {
+    /// Classifies an error of SQLite, which may come from the store.
+    pub(crate) fn sql(error: &rusqlite::Error) -> CliError {
+        CliError::with(error, words(error))
     }
 
-    /// An error of a step of a copy.
-    pub(crate) fn step(error: &rusqlite::Error) -> Failure {
-        Failure::with(error, words_of_step(error))
+    /// Classifies an error of a step of a copy.
+    pub(crate) fn step(error: &rusqlite::Error) -> CliError {
+        CliError::with(error, words_of_step(error))
     }
 
-    fn with(error: &rusqlite::Error, words: String) -> Failure {
+    fn with(error: &rusqlite::Error, words: String) -> CliError {
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            return Failure::Interrupted("");
+            return CliError::Interrupted("");
         }
-        match yesquel_sqlite::last_trouble() {
-            _ if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Failure::Busy(words),
-            Some(Trouble::Unreachable) => Failure::Unreachable(words),
-            Some(Trouble::NoDatabase) => Failure::Absent(words),
-            Some(Trouble::Address) => Failure::Usage(words),
-            _ => Failure::Sql(words),
+        match yesquel_sqlite::last_error_kind() {
+            _ if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => CliError::Busy(words),
+            Some(SqlErrorKind::Unreachable) => CliError::Unreachable(words),
+            Some(SqlErrorKind::NoDatabase) => CliError::Absent(words),
+            Some(SqlErrorKind::Address) => CliError::Usage(words),
+            _ => CliError::Sql(words),
         }
     }
 
-    /// 1: it was not done; 2: it was asked for wrongly; 3: there is no such
-    /// database, map or key; 4: the server cannot be reached; 130: Ctrl-C.
+    /// Exit status: 1 not done; 2 wrong usage; 3 the database, map or key does not exist; 4 the
+    /// server cannot be reached; 130 Ctrl-C.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Failure::Address(_) | Failure::Usage(_) | Failure::Yesquel(yesquel::Error::Name { .. }) => 2,
-            Failure::Absent(_) | Failure::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
-            Failure::Yesquel(
+            CliError::Address(_) | CliError::Usage(_) | CliError::Yesquel(yesquel::Error::Name { .. }) => 2,
+            CliError::Absent(_) | CliError::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
+            CliError::Yesquel(
                 yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_),
             )
-            | Failure::Unreachable(_) => 4,
-            Failure::Interrupted(_) => 130,
-            Failure::Yesquel(_)
-            | Failure::File { .. }
-            | Failure::Output(_)
-            | Failure::Sql(_)
-            | Failure::Busy(_)
-            | Failure::Damaged(_) => 1,
+            | CliError::Unreachable(_) => 4,
+            CliError::Interrupted(_) => 130,
+            CliError::Yesquel(_)
+            | CliError::File { .. }
+            | CliError::Output(_)
+            | CliError::Sql(_)
+            | CliError::Busy(_)
+            | CliError::Damaged(_) => 1,
         }
     }
 }

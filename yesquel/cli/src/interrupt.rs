@@ -1,5 +1,5 @@
-//! Ctrl-C: it stops a statement, or a copy between two of its steps, and not the
-//! program; whoever presses it on and on ends the program.
+//! Ctrl-C: stops a statement, or a copy between two steps, and not the program. Repeated presses
+//! end the program.
 
 use rusqlite::{Connection, InterruptHandle};
 use signal_hook::{
@@ -12,16 +12,16 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// So often in vain, and the program ends: a server may not answer.
+/// Number of presses without effect after which the program ends, for a server may not answer.
 const PATIENCE: u32 = 3;
 
-/// Instructions of SQLite's between two looks: some microseconds.
+/// Virtual-machine instructions between two checks: some microseconds.
 const INSTRUCTIONS: i32 = 1_000;
 
-/// The status of a process that Ctrl-C has ended, as shells count it.
+/// Exit status of a process that Ctrl-C has ended, as shells report it.
 pub(crate) const STATUS: u8 = 130;
 
-/// What Ctrl-C has asked for.
+/// State of Ctrl-C.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     pressed: Arc<AtomicU32>,
@@ -29,14 +29,14 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Listens from now on.
+    /// Installs the handler.
     pub(crate) fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
-        // A file that may not grow any more is told of by the write, as a full disk
-        // is, and not by a signal that kills.
+        // At the file size limit, let the write fail as on a full disk, instead of being killed by
+        // the signal.
         let _ = flag::register(SIGXFSZ, Arc::default());
         let heard = interrupt.clone();
-        // Where it cannot be listened to it does what it does by default.
+        // On failure, Ctrl-C keeps its default action.
         if let Ok(mut signals) = Signals::new([SIGINT]) {
             std::thread::spawn(move || {
                 for _ in signals.forever() {
@@ -52,9 +52,9 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whose statements are stopped.
+    /// Stops the statements of a connection.
     pub(crate) fn attend(&self, connection: &mut Connection) -> rusqlite::Result<()> {
-        // SQLite forgets what it is told between two statements; this it sees.
+        // SQLite drops an interrupt between two statements; this check does not.
         let pressed = Arc::clone(&self.pressed);
         connection.progress_handler(INSTRUCTIONS, Some(move || pressed.load(Relaxed) > 0))?;
         let handle = connection.get_interrupt_handle();
@@ -62,12 +62,12 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Something else begins.
+    /// Clears earlier presses.
     pub(crate) fn forget(&self) {
         self.pressed.store(0, Relaxed);
     }
 
-    /// It was pressed since.
+    /// Returns whether it was pressed since.
     pub(crate) fn is_pressed(&self) -> bool {
         self.pressed.load(Relaxed) > 0
     }

@@ -1,31 +1,31 @@
-//! Values as SQL has them, from which SQLite reads the same values.
+//! SQL literals that SQLite reads back as the same values.
 
 use rusqlite::types::ValueRef;
 use std::fmt::Write as _;
 
-/// How line ends stand in text.
+/// Representation of line ends in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lines {
-    /// As they are.
+pub(crate) enum LineEnds {
+    /// Unchanged.
     Kept,
-    /// As `replace(...,char(10))`: a statement is one line.
+    /// As `replace(...,char(10))`, so that a statement is one line.
     Replaced,
 }
 
 /// Appends a value.
-pub(crate) fn push(out: &mut String, value: ValueRef<'_>, lines: Lines) {
+pub(crate) fn push(out: &mut String, value: ValueRef<'_>, lines: LineEnds) {
     match value {
         ValueRef::Null => out.push_str("NULL"),
-        // A string takes whatever is written to it; so below.
+        // Writing to a string cannot fail; likewise below.
         ValueRef::Integer(number) => drop(write!(out, "{number}")),
         ValueRef::Real(number) => out.push_str(&real(number)),
         ValueRef::Blob(bytes) => push_blob(out, bytes),
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => match lines {
-                Lines::Kept => push_text(out, text),
-                Lines::Replaced => push_line(out, text),
+                LineEnds::Kept => push_text(out, text),
+                LineEnds::Replaced => push_line(out, text),
             },
-            // SQL has no way to write these.
+            // SQL has no literal for these.
             _ => {
                 out.push_str("CAST(");
                 push_blob(out, bytes);
@@ -35,7 +35,7 @@ pub(crate) fn push(out: &mut String, value: ValueRef<'_>, lines: Lines) {
     }
 }
 
-/// A real that is read as the same one.
+/// Formats a real that reads back as the same one.
 pub(crate) fn real(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "1e999" } else { "-1e999" }.to_owned();
@@ -52,7 +52,7 @@ fn push_blob(out: &mut String, bytes: &[u8]) {
     out.push('\'');
 }
 
-/// Text in quotes.
+/// Appends quoted text.
 pub(crate) fn push_text(out: &mut String, text: &str) {
     out.push('\'');
     for (at, part) in text.split('\'').enumerate() {
@@ -64,7 +64,7 @@ pub(crate) fn push_text(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// What stands for a line end in a text: something that is not in it.
+/// Returns a placeholder for line ends: a string that the text does not contain.
 fn stand_in(text: &str, first: &str, second: &str) -> String {
     let plain = [first, second].into_iter().find(|choice| !text.contains(choice));
     if let Some(plain) = plain {
@@ -80,7 +80,7 @@ fn stand_in(text: &str, first: &str, second: &str) -> String {
     }
 }
 
-/// Text in quotes, in one line.
+/// Appends quoted text on one line.
 fn push_line(out: &mut String, text: &str) {
     let feed = text.contains('\n').then(|| stand_in(text, "\\n", "\\012"));
     let carriage = text.contains('\r').then(|| stand_in(text, "\\r", "\\015"));
@@ -117,10 +117,10 @@ mod tests {
         values.extend([vec![], vec![0, 255]].map(Value::Blob));
         values.push(Value::Null);
         for value in values {
-            for lines in [Lines::Kept, Lines::Replaced] {
+            for lines in [LineEnds::Kept, LineEnds::Replaced] {
                 let mut sql = String::from("SELECT ");
                 push(&mut sql, ValueRef::from(&value), lines);
-                assert!(lines == Lines::Kept || !sql.contains(['\n', '\r']), "{sql}");
+                assert!(lines == LineEnds::Kept || !sql.contains(['\n', '\r']), "{sql}");
                 let read: Value = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
                 assert_eq!(read, value, "{sql}");
             }

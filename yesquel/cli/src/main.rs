@@ -1,8 +1,8 @@
 //! Yesquel's commands.
 
+mod connect;
 mod connection;
 mod databases;
-mod draw;
 mod dump;
 mod failure;
 mod interrupt;
@@ -10,7 +10,6 @@ mod literal;
 mod metrics;
 mod process;
 mod progress;
-mod reach;
 mod replace;
 mod serve;
 mod shell;
@@ -18,41 +17,42 @@ mod show;
 mod status;
 mod transfer;
 mod tree;
+mod tree_drawing;
 mod trim;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use failure::Failure;
+use failure::CliError;
 use std::{io::Write, process::ExitCode};
 
 /// Exit statuses, as `docs/yesquel/commands.md` lists them.
-const STATUSES: &str = "Exit status: 0 success; 1 failure, explained by the message; 2 wrong usage, or the question \
-    was not confirmed; 3 no such database, map or key; 4 no connection to the server; 130 interrupted by Ctrl-C.";
+const STATUSES: &str = "Exit status: 0 done; 1 not done, and the message says why; 2 asked for wrongly, or not agreed \
+    to; 3 there is no such database, map or key; 4 no connection to the server; 130 ended by Ctrl-C.";
 
 /// Yesquel: a SQL store on transactional ordered maps. Its server, its shell, and its tools.
 #[derive(Debug, Parser)]
 #[command(name = "yesquel", version, propagate_version = true, max_term_width = 100, after_help = STATUSES)]
-struct Arguments {
+struct CliArguments {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a storage server
-    Serve(Box<serve::Arguments>),
+    Serve(Box<serve::ServeArguments>),
     /// List, create and drop databases
     #[command(subcommand)]
-    Databases(databases::Command),
+    Databases(databases::DatabasesCommand),
     /// Show the state of a server
-    Status(status::Arguments),
+    Status(status::StatusArguments),
     /// Read, write and draw one tree of a server
-    Tree(tree::Arguments),
+    Tree(tree::TreeArguments),
     /// Run SQL statements on a database
-    Shell(shell::Arguments),
+    Shell(shell::ShellArguments),
     /// Copy a SQLite file into a database
-    Import(transfer::Import),
+    Import(transfer::ImportArguments),
     /// Copy a database into a SQLite file
-    Export(transfer::Export),
+    Export(transfer::ExportArguments),
     /// Print a database as SQL
     Dump(dump::Dump),
     /// Print the completion script of a shell
@@ -63,33 +63,33 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse_from(shell::options_of_sqlite3(std::env::args_os())).command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Databases(command) => databases::run(&command),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Tree(arguments) => tree::run(&arguments),
-        Command::Shell(arguments) => match shell::run(&arguments) {
+    let done = match CliArguments::parse_from(shell::options_of_sqlite3(std::env::args_os())).command {
+        CliCommand::Serve(arguments) => serve::run(&arguments),
+        CliCommand::Databases(command) => databases::run(&command),
+        CliCommand::Status(arguments) => status::run(&arguments),
+        CliCommand::Tree(arguments) => tree::run(&arguments),
+        CliCommand::Shell(arguments) => match shell::run(&arguments) {
             Ok(0) => Ok(()),
             Ok(status) => return ExitCode::from(status),
             Err(failure) => Err(failure),
         },
-        Command::Import(arguments) => transfer::import(&arguments),
-        Command::Export(arguments) => transfer::export(&arguments),
-        Command::Dump(arguments) => dump::run(&arguments),
-        Command::Completions { shell } => {
-            // Written to memory first: it takes a reader that has enough for a bug.
+        CliCommand::Import(arguments) => transfer::import(&arguments),
+        CliCommand::Export(arguments) => transfer::export(&arguments),
+        CliCommand::Dump(arguments) => dump::run(&arguments),
+        CliCommand::Completions { shell } => {
+            // In memory first: the generator panics if the reader closes the pipe.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "yesquel", &mut script);
-            std::io::stdout().write_all(&script).map_err(Failure::Output)
+            clap_complete::generate(shell, &mut CliArguments::command(), "yesquel", &mut script);
+            std::io::stdout().write_all(&script).map_err(CliError::Output)
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has enough of it.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        // The reader of the output has closed it.
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             let bad = anstyle::AnsiColor::Red.on_default().bold();
-            // The status tells as well, where standard error takes nothing.
+            // If standard error fails, the status still reports the failure.
             let _ = writeln!(anstream::stderr(), "{bad}error:{bad:#} {failure}");
             ExitCode::from(failure.status())
         }
@@ -102,6 +102,6 @@ mod tests {
 
     #[test]
     fn the_arguments_are_well_formed() {
-        Arguments::command().debug_assert();
+        CliArguments::command().debug_assert();
     }
 }

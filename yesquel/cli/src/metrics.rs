@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a port of their own.
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -28,21 +28,21 @@ use std::{
 use tokio::sync::Semaphore;
 use yesquel::{Error, Server, status::Status};
 
-/// Connections that are served at a time: there is one Prometheus, or two.
+/// Maximum number of connections: there are one or two Prometheus servers.
 const CONNECTIONS_MAX: usize = 16;
 
-/// How long one of them may take to ask and to take the answer.
+/// Time limit of a connection.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a server tells of itself, as metrics.
+/// Metrics of a server's status.
 #[derive(Debug)]
-struct Metrics(Status);
+struct ServerMetrics(Status);
 
-impl Collector for Metrics {
+impl Collector for ServerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Metrics(status) = self;
+        let ServerMetrics(status) = self;
         let mut gauge = |name: &str, help: &str, value: u64| {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
@@ -127,7 +127,7 @@ impl Collector for Metrics {
 
 fn text(status: Status) -> Result<String, fmt::Error> {
     let (mut registry, mut text) = (Registry::default(), String::new());
-    registry.register_collector(Box::new(Metrics(status)));
+    registry.register_collector(Box::new(ServerMetrics(status)));
     encode(&mut text, &registry)?;
     Ok(text)
 }
@@ -157,34 +157,34 @@ async fn answer(
     })
 }
 
-/// Where metrics are served.
+/// Address for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct MetricsAddress {
     host: String,
     port: u16,
 }
 
-impl FromStr for Address {
+impl FromStr for MetricsAddress {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<MetricsAddress, String> {
         let wrong = || format!("'{text}' is no address: write host:port, such as 127.0.0.1:9100");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        // A number of IPv6 stands in brackets.
+        // IPv6 addresses are in brackets.
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let is_host = !host.is_empty() && (bare.is_some() || !host.contains(':'));
         let port = port.parse().ok().filter(|_| is_host).ok_or_else(wrong)?;
-        Ok(Address { host: bare.unwrap_or(host).to_owned(), port })
+        Ok(MetricsAddress { host: bare.unwrap_or(host).to_owned(), port })
     }
 }
 
-impl Address {
-    /// Listens there: on this machine only, or for all who ask.
-    pub(crate) fn listen(&self, is_public: bool) -> Result<Vec<TcpListener>, Failure> {
-        let Address { host, port } = self;
+impl MetricsAddress {
+    /// Listens on the address, which must be a loopback one unless `is_public`.
+    pub(crate) fn listen(&self, is_public: bool) -> Result<Vec<TcpListener>, CliError> {
+        let MetricsAddress { host, port } = self;
         let failed = |what: String| {
             let location = format!("{host}:{port}");
-            Failure::Yesquel(Error::Location { location, what: format!("no metrics there: {what}") })
+            CliError::Yesquel(Error::Location { location, what: format!("no metrics there: {what}") })
         };
         let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
         let (mut listeners, mut absent) = (Vec::new(), None);
@@ -200,7 +200,7 @@ impl Address {
                 Ok(listener)
             }) {
                 Ok(listener) => listeners.push(listener),
-                // A name may stand for addresses of which this machine has not all.
+                // A name may have addresses that this machine does not own.
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => absent = Some(error),
                 Err(error) => return Err(failed(error.to_string())),
             }
@@ -212,7 +212,7 @@ impl Address {
     }
 }
 
-/// Answers requests at a socket, each within a time: they have few places.
+/// Serves requests of a listener, each within a time limit.
 async fn answer_all(listener: TcpListener, server: Weak<Server>, places: Arc<Semaphore>, limit: Duration) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -220,26 +220,26 @@ async fn answer_all(listener: TcpListener, server: Weak<Server>, places: Arc<Sem
     };
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
-            // There are no descriptors left, mostly: tried again at once, it would fail again.
+            // Mostly there are no file descriptors left: an immediate retry would fail again.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let server = server.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(request, server.clone()));
-            // Whoever comes back has a place again, and keeps none meanwhile.
+            // No keep-alive: every connection is closed after its answer.
             let serving =
                 http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-            // Whoever asks badly, or is slow, has no answer.
+            // Bad and slow requests get no answer.
             let _ = tokio::time::timeout(limit, serving).await;
             drop(place);
         });
     }
 }
 
-/// Serves metrics from a thread of its own, as long as the process lives.
-pub(crate) fn serve(listeners: Vec<TcpListener>, server: &Arc<Server>) -> Result<(), Failure> {
-    let failed = |error| Failure::Usage(format!("metrics cannot be served: {error}"));
+/// Serves metrics on a thread of its own, as long as the process lives.
+pub(crate) fn serve(listeners: Vec<TcpListener>, server: &Arc<Server>) -> Result<(), CliError> {
+    let failed = |error| CliError::Usage(format!("metrics cannot be served: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     for listener in listeners {
@@ -291,10 +291,10 @@ mod tests {
         for (text, host, port) in
             [("localhost:1", "localhost", 1), ("[::1]:2", "::1", 2), ("127.0.0.1:0", "127.0.0.1", 0)]
         {
-            assert_eq!(text.parse(), Ok(Address { host: host.to_owned(), port }));
+            assert_eq!(text.parse(), Ok(MetricsAddress { host: host.to_owned(), port }));
         }
         for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+            assert!(wrong.parse::<MetricsAddress>().is_err(), "{wrong}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The process of a server: what ends it, and what must not.
+//! Process of a server: signals and panics.
 
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
@@ -12,17 +12,17 @@ use std::{
     sync::Arc,
 };
 
-/// The status of a process that ends because of a fault of its own, Rust's.
+/// Exit status after a panic, as Rust's runtime uses it.
 const PANICKED: i32 = 101;
 
-/// Standard error, for the log. What it does not take is lost, and nothing
-/// else: it may stand on the disk that is full, or be a terminal that is gone.
+/// Standard error, for the log. Failed writes are ignored: the disk may be full, or the terminal
+/// gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StandardError;
 
 impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // There is nobody else to be told.
+        // There is nowhere to report this.
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())
     }
@@ -32,23 +32,22 @@ impl Write for StandardError {
     }
 }
 
-/// Has a panic of any thread end the process: without that thread it would go on
-/// as half a server, which nobody notices and starts anew.
+/// Makes a panic of any thread end the process. Otherwise it would continue as half a server, which
+/// no supervisor restarts.
 pub(crate) fn end_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         tell(panicked);
         let mut errors = StandardError;
-        // It fails never.
+        // Writing to `StandardError` never fails.
         let _ = writeln!(errors, "error: the server ends, because of a fault of its own (see above)");
         process::exit(PANICKED);
     }));
 }
 
-/// Whether whoever has started the process wants it not to hear a signal.
+/// Returns whether the parent process has set the signal to be ignored.
 fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: a `sigaction` is numbers, for which zeros do; it is filled in, and
-    // without a new one nothing is changed.
+    // SAFETY: zeros are a valid `sigaction`, and a null new action changes nothing.
     #[expect(unsafe_code, reason = "the system's interface, for which there is no other")]
     unsafe {
         let mut known: libc::sigaction = std::mem::zeroed();

@@ -1,9 +1,9 @@
-//! How far a copy is, where somebody sees it.
+//! Progress of a copy, on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
-/// A bar on the terminal, or nothing.
+/// Progress bar, or nothing.
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
@@ -26,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// Says what is done now, which takes as long as it takes.
+    /// Shows a phase of unknown length.
     pub(crate) fn say(&self, what: &'static str) {
         self.bar.set_length(0);
         self.style("{prefix} {msg} {elapsed}");
@@ -35,7 +35,7 @@ impl Progress {
         self.bar.tick();
     }
 
-    /// So many bytes of so many are done.
+    /// Shows the number of bytes done.
     pub(crate) fn at(&self, done: u64, all: u64) {
         if self.bar.length() != Some(all) {
             self.bar.set_length(all);
@@ -45,7 +45,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,6 +1,6 @@
-//! Files that are there whole, or as they were before.
+//! Output files that are replaced atomically.
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
@@ -9,51 +9,51 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-/// As new files are, but for what the user's mask takes away.
+/// Mode of new files, before the umask.
 const MODE: u32 = 0o666;
-/// Links that lead to links.
+/// Maximum length of a chain of links.
 const LINKS_MAX: usize = 40;
 
-/// Where something is to be put.
+/// Destination of an output.
 #[derive(Debug)]
-pub(crate) enum Place {
-    /// A file, or nothing yet: behind all links.
+pub(crate) enum OutputTarget {
+    /// A file, which need not exist yet, with links resolved.
     File { path: PathBuf, was: Option<Permissions> },
-    /// A pipe, a terminal or another device: what is written there is gone.
+    /// A pipe, a terminal or another device, which cannot be replaced.
     Device(PathBuf),
 }
 
-/// The folder that a file is in.
+/// Returns the folder of a file.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl Place {
-    /// What a name stands for.
-    pub(crate) fn of(name: &Path) -> Result<Place, Failure> {
-        let of_file = |error| Failure::File { path: name.into(), error };
+impl OutputTarget {
+    /// Resolves a path.
+    pub(crate) fn of(name: &Path) -> Result<OutputTarget, CliError> {
+        let of_file = |error| CliError::File { path: name.into(), error };
         let mut path = name.to_owned();
         for _ in 0..LINKS_MAX {
             match fs::symlink_metadata(&path) {
                 Ok(known) if known.is_symlink() => {
-                    // Of what a process has open the system knows more than a name.
+                    // For open files of a process the system knows more than their name.
                     if let Ok(known) = fs::metadata(&path)
                         && is_device(&known.file_type())
                     {
-                        return Ok(Place::Device(path));
+                        return Ok(OutputTarget::Device(path));
                     }
                     let to = fs::read_link(&path).map_err(of_file)?;
                     path = folder(&path).join(to);
                 }
                 Ok(known) if known.is_dir() => {
-                    return Err(Failure::Usage(format!("{} is a folder", name.display())));
+                    return Err(CliError::Usage(format!("{} is a folder", name.display())));
                 }
-                Ok(known) if is_device(&known.file_type()) => return Ok(Place::Device(path)),
-                Ok(known) => return Ok(Place::File { path, was: Some(known.permissions()) }),
+                Ok(known) if is_device(&known.file_type()) => return Ok(OutputTarget::Device(path)),
+                Ok(known) => return Ok(OutputTarget::File { path, was: Some(known.permissions()) }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // Said now, and of the folder that was named.
+                    // Fail early, with the folder that the user named.
                     fs::metadata(folder(&path)).map_err(of_file)?;
-                    return Ok(Place::File { path, was: None });
+                    return Ok(OutputTarget::File { path, was: None });
                 }
                 Err(error) => return Err(of_file(error)),
             }
@@ -66,29 +66,30 @@ fn is_device(kind: &fs::FileType) -> bool {
     kind.is_fifo() || kind.is_char_device() || kind.is_block_device() || kind.is_socket()
 }
 
-/// A file in the making, beside its place.
+/// Temporary file next to its destination.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct TemporaryFile {
     pub(crate) file: NamedTempFile,
     path: PathBuf,
     was: Option<Permissions>,
 }
 
-impl Beside {
-    /// Makes a file that is to be at a path, and takes the place of one of these
-    /// permissions.
-    pub(crate) fn new(path: PathBuf, was: Option<Permissions>) -> io::Result<Beside> {
+impl TemporaryFile {
+    /// Creates a temporary file for a destination, with the permissions of the file that it
+    /// replaces.
+    pub(crate) fn new(path: PathBuf, was: Option<Permissions>) -> io::Result<TemporaryFile> {
         let mode = was.as_ref().map_or(MODE, |was| was.mode() & 0o7777);
         let made = tempfile::Builder::new()
             .prefix(".yesquel-")
             .permissions(Permissions::from_mode(mode & MODE | 0o600))
             .tempfile_in(folder(&path));
-        // The name of what is not there yet would puzzle.
+        // Hide the name of the temporary file.
         let file = made.map_err(|error| io::Error::from(error.kind()))?;
-        Ok(Beside { file, path, was })
+        Ok(TemporaryFile { file, path, was })
     }
 
-    /// Puts it in its place, on disk; whether it may take one that is there.
+    /// Moves the file to its destination and syncs it. `replaces`: an existing file may be
+    /// replaced.
     pub(crate) fn put(self, replaces: bool) -> io::Result<()> {
         if let Some(was) = self.was {
             self.file.as_file().set_permissions(was)?;
@@ -98,49 +99,51 @@ impl Beside {
         let put =
             if replaces { self.file.persist(&self.path) } else { self.file.persist_noclobber(&self.path) };
         put.map_err(|error| error.error)?;
-        // The name, too, is on disk then.
+        // Sync the name, too.
         File::open(folder)?.sync_all()
     }
 }
 
-/// What takes all that is written, and keeps it at the end.
+/// Writer for either destination.
 #[derive(Debug)]
-pub(crate) enum Sink {
-    Beside(Beside),
+pub(crate) enum OutputWriter {
+    TemporaryFile(TemporaryFile),
     Device(File),
 }
 
-impl Sink {
-    pub(crate) fn new(name: &Path) -> Result<Sink, Failure> {
-        let of_file = |error| Failure::File { path: name.into(), error };
-        match Place::of(name)? {
-            Place::File { path, was } => Beside::new(path, was).map(Sink::Beside).map_err(of_file),
-            Place::Device(path) => {
-                OpenOptions::new().write(true).open(path).map(Sink::Device).map_err(of_file)
+impl OutputWriter {
+    pub(crate) fn new(name: &Path) -> Result<OutputWriter, CliError> {
+        let of_file = |error| CliError::File { path: name.into(), error };
+        match OutputTarget::of(name)? {
+            OutputTarget::File { path, was } => {
+                TemporaryFile::new(path, was).map(OutputWriter::TemporaryFile).map_err(of_file)
+            }
+            OutputTarget::Device(path) => {
+                OpenOptions::new().write(true).open(path).map(OutputWriter::Device).map_err(of_file)
             }
         }
     }
 
     pub(crate) fn keep(self) -> io::Result<()> {
         match self {
-            Sink::Beside(beside) => beside.put(true),
-            Sink::Device(_) => Ok(()),
+            OutputWriter::TemporaryFile(beside) => beside.put(true),
+            OutputWriter::Device(_) => Ok(()),
         }
     }
 }
 
-impl Write for Sink {
+impl Write for OutputWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Sink::Beside(beside) => beside.file.write(bytes),
-            Sink::Device(file) => file.write(bytes),
+            OutputWriter::TemporaryFile(beside) => beside.file.write(bytes),
+            OutputWriter::Device(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Sink::Beside(beside) => beside.file.flush(),
-            Sink::Device(file) => file.flush(),
+            OutputWriter::TemporaryFile(beside) => beside.file.flush(),
+            OutputWriter::Device(file) => file.flush(),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! `yesquel serve`: a storage server, until it is told to end.
 
 use crate::{
-    failure::Failure,
+    connect,
+    failure::CliError,
     metrics,
     process::{self, StandardError},
-    reach, show,
+    show,
 };
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
 use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, SOCKET_MODE, Server, ServerId, Settings,
+    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, LogOptions, SOCKET_MODE, Server, ServerId, Settings,
     Techniques,
 };
 
@@ -35,7 +36,7 @@ enum LogFormat {
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("where").required(true).args(["data", "in_memory"])))]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     /// Data folder; created if missing
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -46,8 +47,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
     /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group
-    #[arg(long, value_name = "MODE", default_value_t = Mode(SOCKET_MODE), value_parser = mode)]
-    socket_mode: Mode,
+    #[arg(long, value_name = "MODE", default_value_t = FileMode(SOCKET_MODE), value_parser = mode)]
+    socket_mode: FileMode,
     /// PEM file of the server's certificate and its chain; encrypts TCP connections
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -86,7 +87,7 @@ pub(crate) struct Arguments {
     server: u16,
     /// Address on which Prometheus can read metrics: host:port, at /metrics. Must be local, because metrics have neither encryption nor a credential
     #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<metrics::Address>,
+    metrics: Option<metrics::MetricsAddress>,
     /// Allow an address for metrics that other machines can reach
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
@@ -110,7 +111,7 @@ enum Technique {
     CommutativeOperations,
 }
 
-/// All but these.
+/// Returns all techniques but these.
 fn techniques(without: &[Technique]) -> Techniques {
     Techniques {
         right_splits: !without.contains(&Technique::RightSplits),
@@ -119,7 +120,7 @@ fn techniques(without: &[Technique]) -> Techniques {
     }
 }
 
-/// Bytes, with K, M or G for powers of 1,024.
+/// Parses a size in bytes, with K, M or G for powers of 1,024.
 fn size(text: &str) -> Result<usize, String> {
     let wrong = || format!("'{text}' is no size: write a number of bytes, or one with K, M or G");
     let (digits, unit) = match text.char_indices().last() {
@@ -131,7 +132,7 @@ fn size(text: &str) -> Result<usize, String> {
     digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
 }
 
-/// At least so much, which is told as `told`.
+/// Parses a size with a minimum, which error messages show as `told`.
 fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
     match size(text)? {
         size if size < least => Err(format!("'{text}' is too little: at least {told}")),
@@ -139,36 +140,36 @@ fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
     }
 }
 
-/// With less there is hardly room for what tells which databases there are.
+/// Less memory hardly holds the catalog.
 fn memory(text: &str) -> Result<usize, String> {
     at_least(text, 1 << 20, "1M")
 }
 
-/// The least that a segment of the log has.
+/// The minimum size of a log segment.
 fn checkpoint_every(text: &str) -> Result<usize, String> {
     at_least(text, 64 << 10, "64K")
 }
 
-/// Who may do what with a file.
+/// Mode of a file, as chmod takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mode(u32);
+struct FileMode(u32);
 
-impl fmt::Display for Mode {
+impl fmt::Display for FileMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
+fn mode(text: &str) -> Result<FileMode, String> {
     let digits = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
-    mode.map(Mode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
+    mode.map(FileMode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
 }
 
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("YESQUEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
-    // It would tell of them on standard error, and panic where that fails.
+    // The subscriber would report them on standard error, and panic if that fails.
     let log = log.log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
@@ -176,16 +177,16 @@ fn begin_log(format: LogFormat) {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     begin_log(arguments.log_format);
     process::end_on_panic();
-    // Before anything is begun that must end in order.
+    // Before anything starts that must stop cleanly.
     let mut signals = process::signals()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
         _ => None,
     };
-    let credential = arguments.credential_file.as_ref().map(reach::credential).transpose()?;
+    let credential = arguments.credential_file.as_ref().map(connect::credential).transpose()?;
     let settings = Settings {
         server: ServerId(arguments.server),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
@@ -194,7 +195,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         techniques: techniques(&arguments.without),
         ..Settings::default()
     };
-    let options = Options {
+    let options = LogOptions {
         durability: match arguments.durability {
             DurabilityName::Sync => Durability::Sync,
             DurabilityName::Interval => Durability::Interval(arguments.sync_interval),
@@ -204,18 +205,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let metrics = arguments.metrics.as_ref();
     let metrics = metrics.map(|address| address.listen(arguments.metrics_public)).transpose()?;
-    let reach = yesquel::Reach {
+    let listen = yesquel::ListenOptions {
         addresses: arguments.listen.clone(),
         socket_mode: arguments.socket_mode.0,
         tls,
         credential,
         clients_max: arguments.clients_max as usize,
     };
-    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, reach)?);
+    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, listen)?);
     metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;
     let _trimming = crate::trim::begin(&server)?;
     for address in server.addresses() {
-        // Clients that name no port ask this one.
+        // Clients without a port use this one.
         let is_usual = matches!(address, Address::Tcp { port: DEFAULT_PORT, .. });
         tracing::info!(%address, usual_port = is_usual, "listening");
     }
@@ -235,7 +236,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mode, checkpoint_every, memory, mode, size};
+    use super::{FileMode, checkpoint_every, memory, mode, size};
 
     #[test]
     fn sizes_have_units() {
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn modes_are_octal() {
-        assert_eq!([mode("660"), mode("0600")], [Ok(Mode(0o660)), Ok(Mode(0o600))]);
+        assert_eq!([mode("660"), mode("0600")], [Ok(FileMode(0o660)), Ok(FileMode(0o600))]);
         assert_eq!(mode("0640").map(|mode| mode.to_string()), Ok("0640".to_owned()));
         for wrong in ["", "rw", "+660", "668", "1777"] {
             assert!(mode(wrong).is_err(), "{wrong}");

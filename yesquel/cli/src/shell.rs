@@ -5,22 +5,22 @@ mod editor;
 mod format;
 mod functions;
 mod input;
-mod lawful;
 mod output;
 mod printer;
 mod run;
 mod settings;
+mod sqlite3_options;
 mod state;
 mod table;
-mod typed;
+mod utf8;
 mod words;
 
-use crate::{connection::Access, failure::Failure, interrupt::Interrupt};
+use crate::{connection::DatabaseAccess, failure::CliError, interrupt::Interrupt};
 use clap::Args;
-use settings::Mode;
+use settings::OutputMode;
+pub(crate) use sqlite3_options::options_of_sqlite3;
 use state::Shell;
 use std::{io::IsTerminal, path::PathBuf};
-pub(crate) use typed::options_of_sqlite3;
 
 const ABOUT: &str = "Statements end with a semicolon. Lines that begin with a dot are commands of the shell; .help \
     lists them. Options may also be written as for sqlite3 (-csv, -header). Without an address the database is in \
@@ -29,7 +29,7 @@ const ABOUT: &str = "Statements end with a semicolon. Lines that begin with a do
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
-pub(crate) struct Arguments {
+pub(crate) struct ShellArguments {
     /// Database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, a file that holds such an
     /// address, a plain SQLite file, or :memory:; created if missing
     #[arg(value_name = "ADDRESS")]
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     /// Format of results: box (default on a terminal), list (default elsewhere), column, table, markdown, csv, json,
     /// line, html, insert, quote, tabs, ascii
     #[arg(long, value_name = "MODE", value_parser = mode)]
-    mode: Option<Mode>,
+    mode: Option<OutputMode>,
     /// Print the names of columns before the rows
     #[arg(long, overrides_with = "no_headers")]
     headers: bool,
@@ -79,15 +79,15 @@ pub(crate) struct Arguments {
     batch: bool,
 }
 
-fn mode(name: &str) -> Result<Mode, String> {
-    Mode::of_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Mode::ALL.iter().map(|(_, name, _)| *name).collect();
+fn mode(name: &str) -> Result<OutputMode, String> {
+    OutputMode::of_name(name).ok_or_else(|| {
+        let names: Vec<&str> = OutputMode::ALL.iter().map(|(_, name, _)| *name).collect();
         format!("it is one of {}", names.join(", "))
     })
 }
 
-/// The file that every shell on a terminal reads first: what YESQUEL_SHELLRC says;
-/// else one of those that are usual, if it is there.
+/// Returns the path of the start file for terminals: YESQUEL_SHELLRC, or one of the usual files
+/// that exists.
 fn usual_start() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("YESQUEL_SHELLRC") {
         return (!path.is_empty()).then(|| path.into());
@@ -99,10 +99,10 @@ fn usual_start() -> Option<PathBuf> {
     [home.join(".yesquelrc"), configuration.join("yesquel/shellrc")].into_iter().find(|path| path.is_file())
 }
 
-/// Runs a shell; returns the status that it ends with.
-pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+/// Runs a shell; returns its exit status.
+pub(crate) fn run(arguments: &ShellArguments) -> Result<u8, CliError> {
     let interrupt = Interrupt::listen();
-    let access = if arguments.readonly { Access::Read } else { Access::Make };
+    let access = if arguments.readonly { DatabaseAccess::Read } else { DatabaseAccess::Make };
     let address = arguments.address.as_deref().unwrap_or(state::TRANSIENT);
     let is_interactive = arguments.sql.is_empty() && !arguments.batch && std::io::stdin().is_terminal();
     let mut shell = Shell::open(address, access, interrupt, is_interactive)?;
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     if let Some(mode) = arguments.mode {
         settings.set_mode(mode);
     } else if !is_interactive {
-        settings.set_mode(Mode::List);
+        settings.set_mode(OutputMode::List);
     }
     if arguments.headers || arguments.no_headers {
         settings.headers = Some(arguments.headers);
@@ -125,13 +125,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         settings.row_separator.clone_from(newline);
     }
     (settings.bail, settings.echo, settings.stats) = (arguments.bail, arguments.echo, arguments.stats);
-    // What somebody likes on his terminal is not to change what scripts print.
+    // Settings for terminals must not change what scripts print.
     let usual = || is_interactive.then(usual_start).flatten();
     if let Some(path) = arguments.init.clone().or_else(usual) {
         shell.read_file(&path)?;
     }
     for text in arguments.cmd.iter().chain(&arguments.sql) {
-        // What is given as an argument ends with its first error.
+        // Commands given as arguments stop at the first error.
         let goes_on = shell.read_text(text.as_bytes())?;
         if !goes_on || (!arguments.sql.is_empty() && shell.has_failed()) {
             return shell.end();

@@ -1,9 +1,9 @@
-//! Numbers and bytes as people read them.
+//! Formats numbers and bytes for people.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Bytes in units of 1,024.
+/// Formats bytes in units of 1,024.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut number = count as f64;
@@ -15,7 +15,7 @@ pub(crate) fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{number:.1} {}", UNITS[unit]) }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separators between thousands.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn count(number: u64) -> String {
     shown
 }
 
-/// A time as days, hours, minutes and seconds, the two largest of them.
+/// Formats a time by the two largest of days, hours, minutes and seconds.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
@@ -39,14 +39,13 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// A key or a value as text from which [`from_text`] makes the same bytes: UTF-8
-/// as it is, but a backslash doubled, and `\t`, `\n`, `\r` and `\xHH` for control
-/// characters and for bytes that are no text.
+/// Formats a key or a value as text that [`from_text`] reads back: UTF-8 with doubled backslashes,
+/// and `\t`, `\n`, `\r` and `\xHH` for control characters and for bytes that are not UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let mut shown = String::new();
     let escape = |shown: &mut String, bytes: &[u8]| {
         for byte in bytes {
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(shown, "\\x{byte:02x}");
         }
     };
@@ -66,8 +65,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     shown
 }
 
-/// The same, so that it can be given as an argument: what begins with `-` and is
-/// no number would be taken for an option, or for standard input.
+/// Like [`text`], usable as an argument: something that begins with `-` and is no number would be
+/// taken for an option, or for standard input.
 pub(crate) fn argument(bytes: &[u8]) -> String {
     let shown = text(bytes);
     match shown.strip_prefix('-') {
@@ -78,7 +77,7 @@ pub(crate) fn argument(bytes: &[u8]) -> String {
     }
 }
 
-/// The bytes that are written as [`text`], or what is wrong.
+/// Parses the format of [`text`].
 pub(crate) fn from_text(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -106,7 +105,7 @@ pub(crate) fn from_text(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A key or a value as JSON: a string if it is UTF-8, else `{"hex":"80"}`.
+/// Formats a key or a value as JSON: a string if it is UTF-8, else `{"hex":"80"}`.
 pub(crate) fn json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -114,14 +113,14 @@ pub(crate) fn json(bytes: &[u8]) -> Value {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Formats bytes in hexadecimal.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from hexadecimal digits.
+/// Parses hexadecimal digits.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    // A sign would be taken for part of a number.
+    // The integer parser would accept a sign.
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -168,7 +167,7 @@ mod tests {
             assert_eq!(argument(bytes), shown);
             assert_eq!(from_text(shown).as_deref(), Ok(bytes));
         }
-        // No two kinds of bytes look the same.
+        // Different bytes never look the same.
         for first in 0..=255u8 {
             for second in 0..=255u8 {
                 assert_eq!(from_text(&argument(&[first, second])), Ok(vec![first, second]));

@@ -1,8 +1,8 @@
-//! `yesquel status`: how a server does, once or again and again.
+//! `yesquel status`: shows a server's status, once or repeatedly.
 
 use crate::{
-    failure::Failure,
-    reach::{self, Reach},
+    connect::{self, ServerArguments},
+    failure::CliError,
     show,
 };
 use anstyle::Style;
@@ -22,9 +22,9 @@ use yesquel::{
 };
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct StatusArguments {
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -34,42 +34,42 @@ pub(crate) struct Arguments {
     watch: Option<Duration>,
 }
 
-/// The time between two looks.
+/// Parses the interval between two reports.
 fn interval(text: &str) -> Result<Duration, String> {
-    let every = reach::seconds(text)?;
+    let every = connect::seconds(text)?;
     if every < Duration::from_millis(100) { Err("it must be 0.1 or more".to_owned()) } else { Ok(every) }
 }
 
-/// Names of trees, as far as they are maps.
-fn names(store: &Store) -> Result<BTreeMap<u64, String>, Failure> {
+/// Returns the names of the trees that are maps.
+fn names(store: &Store) -> Result<BTreeMap<u64, String>, CliError> {
     let mut names = BTreeMap::from([(0, "(names)".to_owned())]);
     for database in store.databases()? {
-        // One that is dropped meanwhile has none.
+        // A database that was dropped meanwhile has none.
         let Ok(maps) = store.database(&database).and_then(|found| found.maps()) else { continue };
         names.extend(maps.into_iter().map(|(name, map)| (map.tree(), format!("{database}/{name}"))));
     }
     Ok(names)
 }
 
-/// A status and when it was taken.
-struct Look {
+/// Status and the time at which it was taken.
+struct TimedStatus {
     status: Status,
     at: Instant,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store = arguments.reach.connect()?;
+pub(crate) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
+    let store = arguments.server.connect()?;
     let Some(every) = arguments.watch else {
         return print(arguments, &store, &look(&store)?, None);
     };
     let (interrupted, interrupt) = mpsc::channel();
     let mut signals = Signals::new([SIGINT])?;
     thread::spawn(move || signals.forever().next().map(|_| interrupted.send(())));
-    let mut before: Option<Look> = None;
+    let mut before: Option<TimedStatus> = None;
     loop {
         let now = look(&store)?;
         if !arguments.json && std::io::stdout().is_terminal() {
-            // From the top of an empty screen on.
+            // Clear the screen.
             write!(anstream::stdout(), "\x1b[2J\x1b[H")?;
         }
         print(arguments, &store, &now, before.as_ref())?;
@@ -80,13 +80,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn look(store: &Store) -> Result<Look, Failure> {
-    Ok(Look { status: store.status()?, at: Instant::now() })
+fn look(store: &Store) -> Result<TimedStatus, CliError> {
+    Ok(TimedStatus { status: store.status()?, at: Instant::now() })
 }
 
-fn print(arguments: &Arguments, store: &Store, now: &Look, before: Option<&Look>) -> Result<(), Failure> {
+fn print(
+    arguments: &StatusArguments,
+    store: &Store,
+    now: &TimedStatus,
+    before: Option<&TimedStatus>,
+) -> Result<(), CliError> {
     let text = if arguments.json {
-        serde_json::to_string(&now.status).map_err(|error| Failure::Usage(error.to_string()))? + "\n"
+        serde_json::to_string(&now.status).map_err(|error| CliError::Usage(error.to_string()))? + "\n"
     } else {
         text(arguments, &names(store)?, now, before)
     };
@@ -95,7 +100,7 @@ fn print(arguments: &Arguments, store: &Store, now: &Look, before: Option<&Look>
     Ok(out.flush()?)
 }
 
-/// Counts as people compare them: `up to N: count`.
+/// Formats a histogram's buckets: `up to N: count`.
 fn buckets(buckets: &[Bucket]) -> String {
     let one = |bucket: &Bucket| match bucket.up_to {
         0 => format!("0: {}", show::count(bucket.count)),
@@ -104,17 +109,22 @@ fn buckets(buckets: &[Bucket]) -> String {
     buckets.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A phrase for a count that is not zero.
+/// Formats a count unless it is zero.
 fn unless_zero(count: u64, phrase: impl FnOnce(u64) -> String) -> String {
     if count == 0 { String::new() } else { phrase(count) }
 }
 
-fn text(arguments: &Arguments, names: &BTreeMap<u64, String>, now: &Look, before: Option<&Look>) -> String {
+fn text(
+    arguments: &StatusArguments,
+    names: &BTreeMap<u64, String>,
+    now: &TimedStatus,
+    before: Option<&TimedStatus>,
+) -> String {
     let status = &now.status;
     let mut text = String::new();
     let bold = Style::new().bold();
     let lines = [
-        ("server", format!("{} at {}", status.server, arguments.reach.address())),
+        ("server", format!("{} at {}", status.server, arguments.server.address())),
         ("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms))),
         ("memory", memory(status)),
         ("log", log(status)),
@@ -132,7 +142,7 @@ fn text(arguments: &Arguments, names: &BTreeMap<u64, String>, now: &Look, before
         ("", format!("by accesses in the last second: {}", buckets(&status.nodes_by_load))),
     ];
     for (name, what) in lines.into_iter().chain(checkpoint).chain(more) {
-        // A write to a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{bold}{name:<13}{bold:#} {what}");
     }
     trees(&mut text, status, names);
@@ -194,10 +204,10 @@ fn snapshots(status: &Status) -> String {
     )
 }
 
-/// Requests since the start of the server, or a second since an earlier look.
-fn requests(Look { status, at }: &Look, before: Option<&Look>) -> String {
+/// Formats requests since the start of the server, or per second since an earlier status.
+fn requests(TimedStatus { status, at }: &TimedStatus, before: Option<&TimedStatus>) -> String {
     let requests = &status.requests;
-    let Some(Look { status: earlier, at: then }) = before else {
+    let Some(TimedStatus { status: earlier, at: then }) = before else {
         return format!(
             "{} reads, {} commits, {} conflicts, {} moved, {} waits",
             show::count(requests.reads),

@@ -1,16 +1,15 @@
-//! `yesquel import` and `yesquel export`: whole databases from and to plain
-//! files of SQLite.
+//! `yesquel import` and `yesquel export`: copy whole databases from and to SQLite files.
 //!
-//! Both are one transaction at the source, whose one moment they see, and one
-//! at the destination: it has all or is as it was.
+//! Each is one transaction at the source, which reads one snapshot, and one at the destination,
+//! which changes everything or nothing.
 
 mod export;
 mod import;
 
-pub(crate) use export::{Export, run as export};
-pub(crate) use import::{Import, run as import};
+pub(crate) use export::{ExportArguments, run as export};
+pub(crate) use import::{ImportArguments, run as import};
 
-use crate::{connection::quoted, failure::Failure, interrupt::Interrupt, progress::Progress, show};
+use crate::{connection::quoted, failure::CliError, interrupt::Interrupt, progress::Progress, show};
 use rusqlite::{
     Connection,
     backup::{Backup, StepResult},
@@ -21,24 +20,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Pages between two looks at the clock and at Ctrl-C.
+/// Pages between two checks of the clock and of Ctrl-C.
 const STEP_PAGES: i32 = 64;
-/// What a page is, for the progress that is shown.
+/// Nominal size of a page, for the progress bar.
 const PAGE_BYTES: u64 = 4096;
-/// Time between two tries to get at a file that another program writes.
+/// Interval between attempts to access a file that another program writes.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a database has.
+/// Number of objects in a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Content {
+struct ObjectCounts {
     tables: u64,
     indexes: u64,
     rows: u64,
 }
 
-/// Counts what is in a plain file, where it costs little.
-fn content(connection: &Connection, interrupt: &Interrupt) -> Result<Content, Failure> {
-    let mut content = Content::default();
+/// Counts the objects of a file, where that is cheap.
+fn content(connection: &Connection, interrupt: &Interrupt) -> Result<ObjectCounts, CliError> {
+    let mut content = ObjectCounts::default();
     let mut known = connection.prepare(
         "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'index') AND rootpage > 0 \
          AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
@@ -61,31 +60,31 @@ fn content(connection: &Connection, interrupt: &Interrupt) -> Result<Content, Fa
     Ok(content)
 }
 
-fn stopped() -> Failure {
-    Failure::Interrupted(": nothing was changed")
+fn stopped() -> CliError {
+    CliError::Interrupted(": nothing was changed")
 }
 
-/// Whether there is anything in a database.
-pub(crate) fn is_empty(connection: &Connection) -> Result<bool, Failure> {
+/// Returns whether a database is empty.
+pub(crate) fn is_empty(connection: &Connection) -> Result<bool, CliError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(count == 0)
 }
 
-/// Copies all of a database over another.
+/// Copies a whole database over another.
 fn copy(
     from: &Connection,
     to: &mut Connection,
     progress: &Progress,
     interrupt: &Interrupt,
     patience: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let backup = Backup::new(from, to)?;
     let mut waits_since = None;
     loop {
         if interrupt.is_pressed() {
             return Err(stopped());
         }
-        match backup.step(STEP_PAGES).map_err(|error| Failure::step(&error))? {
+        match backup.step(STEP_PAGES).map_err(|error| CliError::step(&error))? {
             StepResult::Done => return Ok(()),
             StepResult::More => {
                 waits_since = None;
@@ -98,10 +97,10 @@ fn copy(
                     progress.at(done, u64::from(all) * PAGE_BYTES);
                 }
             }
-            // Others write there.
+            // Other connections write there.
             _ => {
                 if waits_since.get_or_insert_with(Instant::now).elapsed() >= patience {
-                    return Err(Failure::Busy("database is locked".to_owned()));
+                    return Err(CliError::Busy("database is locked".to_owned()));
                 }
                 std::thread::sleep(BUSY_PAUSE);
             }
@@ -109,19 +108,19 @@ fn copy(
     }
 }
 
-/// What is told at the end.
+/// Summary that is printed at the end.
 struct Summary<'a> {
     verb: &'a str,
     from: &'a str,
     to: &'a str,
-    content: Content,
+    content: ObjectCounts,
     bytes: u64,
     time: Duration,
 }
 
 impl Summary<'_> {
-    fn tell(&self, is_json: bool, is_quiet: bool) -> Result<(), Failure> {
-        let Summary { verb, from, to, content: Content { tables, indexes, rows }, bytes, time } = self;
+    fn tell(&self, is_json: bool, is_quiet: bool) -> Result<(), CliError> {
+        let Summary { verb, from, to, content: ObjectCounts { tables, indexes, rows }, bytes, time } = self;
         let mut out = anstream::stdout();
         if is_json {
             let seconds = (time.as_secs_f64() * 1e3).round() / 1e3;

@@ -1,6 +1,6 @@
 //! `yesquel tree`: reads, writes and draws the maps of a server.
 
-use crate::{draw, failure::Failure, reach::Reach, show};
+use crate::{connect::ServerArguments, failure::CliError, show, tree_drawing};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::{
@@ -18,9 +18,9 @@ const WRITING: &str = "Keys and values are text, in input as in output: \\t, \\n
 
 #[derive(Debug, Args)]
 #[command(after_help = WRITING)]
-pub(crate) struct Arguments {
+pub(crate) struct TreeArguments {
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArguments,
     /// Database and map
     #[arg(value_name = "DATABASE/MAP")]
     map: String,
@@ -28,11 +28,11 @@ pub(crate) struct Arguments {
     #[arg(long, global = true)]
     hex: bool,
     #[command(subcommand)]
-    command: Command,
+    command: TreeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TreeCommand {
     /// Print the value of a key
     #[command(after_help = WRITING)]
     Get {
@@ -90,12 +90,12 @@ enum Command {
     },
 }
 
-impl Arguments {
-    fn bytes(&self, text: &str) -> Result<Vec<u8>, Failure> {
+impl TreeArguments {
+    fn bytes(&self, text: &str) -> Result<Vec<u8>, CliError> {
         if !self.hex {
-            return show::from_text(text).map_err(Failure::Usage);
+            return show::from_text(text).map_err(CliError::Usage);
         }
-        show::from_hex(text).ok_or_else(|| Failure::Usage(format!("'{text}' is not hexadecimal")))
+        show::from_hex(text).ok_or_else(|| CliError::Usage(format!("'{text}' is not hexadecimal")))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -107,23 +107,23 @@ impl Arguments {
     }
 
     /// A map that must be there.
-    fn existing(&self, database: &Database, name: &str) -> Result<Map, Failure> {
-        let absent = || Failure::Absent(format!("there is no map '{name}' in '{}'", database.name()));
+    fn existing(&self, database: &Database, name: &str) -> Result<Map, CliError> {
+        let absent = || CliError::Absent(format!("there is no map '{name}' in '{}'", database.name()));
         database.existing_map(name)?.ok_or_else(absent)
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &TreeArguments) -> Result<(), CliError> {
     let Some((database, name)) = arguments.map.split_once('/') else {
-        return Err(Failure::Usage(format!("'{}' is no DATABASE/MAP", arguments.map)));
+        return Err(CliError::Usage(format!("'{}' is no DATABASE/MAP", arguments.map)));
     };
-    let store = arguments.reach.connect()?;
+    let store = arguments.server.connect()?;
     let database = store.database(database)?;
     match &arguments.command {
-        Command::Get { key, raw } => {
+        TreeCommand::Get { key, raw } => {
             let map = arguments.existing(&database, name)?;
             let found = database.get(map, &arguments.bytes(key)?)?;
-            let value = found.ok_or_else(|| Failure::Absent(format!("there is no key '{key}'")))?;
+            let value = found.ok_or_else(|| CliError::Absent(format!("there is no key '{key}'")))?;
             let mut out = anstream::stdout();
             if *raw {
                 std::io::stdout().write_all(&value)?;
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Put { key, value, new } => {
+        TreeCommand::Put { key, value, new } => {
             let value = match value.as_str() {
                 "-" => {
                     let mut all = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             })?;
             Ok(())
         }
-        Command::Delete { key } => {
+        TreeCommand::Delete { key } => {
             let map = arguments.existing(&database, name)?;
             let bytes = arguments.bytes(key)?;
             let was_there = database.run(|transaction| {
@@ -155,24 +155,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 transaction.delete(map, &bytes)?;
                 Ok(found)
             })?;
-            if was_there { Ok(()) } else { Err(Failure::Absent(format!("there is no key '{key}'"))) }
+            if was_there { Ok(()) } else { Err(CliError::Absent(format!("there is no key '{key}'"))) }
         }
-        Command::Scan { from, to, prefix, limit, json } => {
+        TreeCommand::Scan { from, to, prefix, limit, json } => {
             let map = arguments.existing(&database, name)?;
             let bytes = |text: &Option<String>| text.as_deref().map(|text| arguments.bytes(text)).transpose();
             let range = ScanRange { from: bytes(from)?, to: bytes(to)?, prefix: bytes(prefix)? };
             scan(arguments, &database, map, &range, limit.unwrap_or(u64::MAX), *json)
         }
-        Command::Draw { svg } => {
+        TreeCommand::Draw { svg } => {
             let map = arguments.existing(&database, name)?;
             let nodes = store.nodes(map)?;
             match svg {
-                None => draw::text(&nodes, &mut anstream::stdout()),
+                None => tree_drawing::text(&nodes, &mut anstream::stdout()),
                 Some(path) if path.as_os_str() == "-" => {
-                    Ok(svg::write(std::io::stdout().lock(), &draw::svg(&nodes, &arguments.map)?)?)
+                    Ok(svg::write(std::io::stdout().lock(), &tree_drawing::svg(&nodes, &arguments.map)?)?)
                 }
-                Some(path) => svg::save(path, &draw::svg(&nodes, &arguments.map)?)
-                    .map_err(|error| Failure::File { path: path.into(), error }),
+                Some(path) => svg::save(path, &tree_drawing::svg(&nodes, &arguments.map)?)
+                    .map_err(|error| CliError::File { path: path.into(), error }),
             }
         }
     }
@@ -186,17 +186,17 @@ struct ScanRange {
 }
 
 fn scan(
-    arguments: &Arguments,
+    arguments: &TreeArguments,
     database: &Database,
     map: Map,
     ScanRange { from, to, prefix }: &ScanRange,
     limit: u64,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let low = from.as_ref().or(prefix.as_ref()).map_or(Bound::Unbounded, Bound::Included);
     let high = to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {
-        return Err(Failure::Usage("--from is above --to".to_owned()));
+        return Err(CliError::Usage("--from is above --to".to_owned()));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut transaction = database.begin();

@@ -25,7 +25,7 @@ const BESIDE: u64 = 24 << 20;
 
 /// Bytes of memory at a moment.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct MemorySample {
     /// What the server counts.
     counted: u64,
     /// What the process has.
@@ -44,7 +44,7 @@ struct Rule {
 
 impl Rule {
     /// Whether to ask for memory now.
-    fn is_time(&mut self, look: Look) -> bool {
+    fn is_time(&mut self, look: MemorySample) -> bool {
         // Whoever grows will need it again at once.
         let grows = look.counted > self.before + self.before / 64;
         self.before = look.counted;
@@ -113,7 +113,7 @@ pub(crate) fn begin(server: &Arc<Server>) -> io::Result<Trimming> {
             let counted = server.host().transport().core().with_engine(|engine| engine.memory()) as u64;
             // Without it the server is as good.
             let Ok(resident_before) = resident() else { return };
-            if rule.is_time(Look { counted, resident: resident_before }) {
+            if rule.is_time(MemorySample { counted, resident: resident_before }) {
                 trim();
                 let after = resident().unwrap_or(resident_before);
                 rule.brought(resident_before, after);
@@ -130,8 +130,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn look(counted: u64, resident: u64) -> Look {
-        Look { counted: counted * MIB, resident: resident * MIB }
+    fn look(counted: u64, resident: u64) -> MemorySample {
+        MemorySample { counted: counted * MIB, resident: resident * MIB }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, Output, Stdio},
 };
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 struct Served {
     place: Place,
@@ -35,8 +35,9 @@ impl Served {
     fn new() -> Served {
         let place = Place::new();
         let socket = place.path("socket");
-        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
-        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let listen =
+            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
+        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
         let relay = Relay::new(place.path("relay"), &socket);
         let address = |socket: &std::path::Path| format!("yesquel://{}/shop", socket.display());
         let (address, direct) = (address(&relay.socket), address(&socket));

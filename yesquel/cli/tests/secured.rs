@@ -7,7 +7,7 @@ mod program;
 
 use program::Place;
 use std::{fs, process::Output};
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 #[test]
 fn shell_import_export_and_dump_take_credentials() {
@@ -16,13 +16,13 @@ fn shell_import_export_and_dump_take_credentials() {
     fs::write(place.path("ca.pem"), made.cert.pem()).unwrap();
     fs::write(place.path("key.pem"), made.signing_key.serialize_pem()).unwrap();
     fs::write(place.path("secret"), "sesame\n").unwrap();
-    let reach = Reach {
+    let listen = ListenOptions {
         addresses: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }],
         tls: Some(yesquel::tls::server(&place.path("ca.pem"), &place.path("key.pem")).unwrap()),
         credential: Some(b"sesame"[..].into()),
-        ..Reach::default()
+        ..ListenOptions::default()
     };
-    let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
     let address = |options: &str| format!("yesquel://{}/shop?tls-ca=ca.pem{options}", server.addresses()[0]);
     let by_file = address("&credential-file=secret");
     place.prints(&["shell", &by_file, "CREATE TABLE t(a); INSERT INTO t VALUES(7)"]);

@@ -24,7 +24,7 @@ use std::{
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -203,8 +203,8 @@ fn ctrl_c_clears_a_line_and_stops_a_statement() {
 fn ctrl_c_stops_a_statement_that_waits_for_a_server() {
     let place = Place::new();
     let socket = place.path("socket");
-    let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
-    let _server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let listen = ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
+    let _server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
     let relay = Relay::new(place.path("relay"), &socket);
     let mut terminal =
         Terminal::open(&place, &["shell", &format!("yesquel://{}/shop", relay.socket.display())]);

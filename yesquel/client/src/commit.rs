@@ -1,45 +1,48 @@
-//! The commit, run by the client: one round trip where one server takes part,
-//! two phases where several do.
+//! Client-run commit: one round trip when one server takes part, two phases when several do.
 
-use crate::{Client, CommitError, Error, Staging, Writes};
+use crate::{Client, CommitError, RequestError, StagedWrites, Writes};
 use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::{Cause, Transport};
+use yesquel_transport::{LossCause, Transport};
 use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Staged, Vote};
 
-/// What a server says of its vote.
+/// A participant's reply to Prepare.
 enum Ballot {
     Yes(Timestamp),
     Decided(Decision),
 }
 
-fn given_up(server: ServerId, txn: TxnId) -> CommitError {
+fn rolled_back(server: ServerId, txn: TxnId) -> CommitError {
     CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
 }
 
-fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
+fn parse_ballot(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
     match Reply::decode(bytes).map_err(|malformed| CommitError::Unknown(malformed.into()))? {
         Reply::Voted(vote) => Ok(Ballot::Yes(vote)),
-        // Its vote may be on disk, or not.
+        // The vote may or may not be on disk.
         Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. } => {
             Err(CommitError::Unknown(refusal.into()))
         }
         Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
-        _ => Err(CommitError::Unknown(Error::Unfit)),
+        _ => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
     }
 }
 
-/// Times that the end of a transaction is asked for after a lost answer.
+/// Number of times the outcome is requested after a lost answer.
 const OUTCOME_ATTEMPTS_MAX: usize = 3;
 
-/// How often it is asked for: once, by one who wants to wait no longer. A server
-/// that is well answers at once.
-fn attempts(error: &Error) -> usize {
-    if matches!(error, Error::Lost(lost) if lost.cause == Cause::GivenUp) { 1 } else { OUTCOME_ATTEMPTS_MAX }
+/// Number of attempts for the outcome: one if the caller has cancelled. A healthy server answers at
+/// once.
+fn outcome_attempts(error: &RequestError) -> usize {
+    if matches!(error, RequestError::Lost(lost) if lost.cause == LossCause::Cancelled) {
+        1
+    } else {
+        OUTCOME_ATTEMPTS_MAX
+    }
 }
 
 impl<T: Transport> Client<T> {
-    /// Commits what was read at a snapshot and is written now. Returns when it
-    /// happened; the latest time known if nothing is written.
+    /// Commits the reads made at `snapshot` and the writes. Returns the commit timestamp, or the
+    /// latest known timestamp if there are no writes.
     pub async fn commit(
         &self,
         snapshot: Option<Timestamp>,
@@ -49,15 +52,16 @@ impl<T: Transport> Client<T> {
         self.commit_staged(snapshot, writes, &mut staging).await
     }
 
-    /// Commits what was read at a snapshot, was staged, and is written after
-    /// that. After a refusal what was staged is still there, unless it is
-    /// [spent](Staging::is_spent): what is written was too long for a message,
-    /// or a server had voted for it before another one refused.
+    /// Commits the reads made at `snapshot`, the staged parts and then the writes.
+    ///
+    /// After a refusal the staged parts are still on the servers, unless the staging is
+    /// [spent](StagedWrites::is_spent): the writes did not fit into one message, or one server had voted
+    /// before another refused.
     pub async fn commit_staged(
         &self,
         snapshot: Option<Timestamp>,
         writes: &Writes,
-        staging: &mut Staging,
+        staging: &mut StagedWrites,
     ) -> Result<Timestamp, CommitError> {
         for (server, parts) in writes.servers.iter() {
             for part in &parts.full {
@@ -74,7 +78,7 @@ impl<T: Transport> Client<T> {
             }
             _ => self.commit_at_several(snapshot, writes, staging).await?,
         };
-        self.saw(at);
+        self.note_seen(at);
         Ok(at)
     }
 
@@ -86,12 +90,12 @@ impl<T: Transport> Client<T> {
     ) -> Result<Timestamp, CommitError> {
         let outcome = self.try_commit_at_one(server, snapshot, written, true).await;
         match &outcome {
-            // It had read nothing that a server might have lost since, and the server
-            // has said that it is not done and will not be: it is another one now.
-            Err(CommitError::Failed(Error::Lost(lost)))
-                if lost.cause == Cause::Ended && snapshot.is_none() && written.1.is_none() =>
+            // Safe to repeat: the transaction has read nothing that the server could have lost, and
+            // the server has answered that the first attempt did not and will not commit.
+            Err(CommitError::Failed(RequestError::Lost(lost)))
+                if lost.cause == LossCause::Disconnected && snapshot.is_none() && written.1.is_none() =>
             {
-                // By the connection that was made anew for the question of its end.
+                // Uses the connection that the outcome request has opened.
                 self.try_commit_at_one(server, snapshot, written, false).await
             }
             _ => outcome,
@@ -105,38 +109,43 @@ impl<T: Transport> Client<T> {
         (lease, staged, operations): (u64, Option<Staged>, Operations<'_>),
         may_overtake: bool,
     ) -> Result<Timestamp, CommitError> {
-        let attempt = self.ledger.attempt();
+        let attempt = self.in_flight.begin_commit();
         let txn = attempt.txn;
         let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
-        // If its answer is lost the server is asked for its end, which it then gives up
-        // if it comes later.
+        // After a lost answer the client requests the outcome; the server then rejects this request
+        // if it arrives later.
         let request = Client::<T>::bytes_of(&request);
         let sent = match may_overtake {
-            true => self.send_beside(server, &request).await,
+            true => self.send_unordered(server, &request).await,
             false => self.send(server, &request).await,
         };
         let bytes = match sent {
             Ok(bytes) => bytes,
-            Err(lost) => return self.find_out(server, txn, lost.into()).await,
+            Err(lost) => return self.request_outcome(server, txn, lost.into()).await,
         };
         match Reply::decode(&bytes) {
             Ok(Reply::Committed(at)) => Ok(at),
-            // It may be on disk, or not.
+            // The commit record may or may not be on disk.
             Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
                 Err(CommitError::Unknown(refusal.into()))
             }
             Ok(Reply::Refused { operation, refusal }) => {
                 Err(CommitError::Refused { server, operation, refusal })
             }
-            Ok(_) => Err(CommitError::Unknown(Error::Unfit)),
+            Ok(_) => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
             Err(malformed) => Err(CommitError::Unknown(malformed.into())),
         }
     }
 
-    /// Asks how a transaction ended whose answer was lost. The server gives it
-    /// up if it has not seen it.
-    async fn find_out(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Timestamp, CommitError> {
-        for _ in 0..attempts(&error) {
+    /// Requests the outcome of a transaction whose answer was lost. The server rolls the
+    /// transaction back if it has not received it.
+    async fn request_outcome(
+        &self,
+        server: ServerId,
+        txn: TxnId,
+        error: RequestError,
+    ) -> Result<Timestamp, CommitError> {
+        for _ in 0..outcome_attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Outcome(Outcome::Decided(Decision::Commit(at)))) => Ok(at),
@@ -147,14 +156,18 @@ impl<T: Transport> Client<T> {
         Err(CommitError::Unknown(error))
     }
 
-    /// Asks for a vote whose answer was lost. A server that has not voted now
-    /// votes no.
-    async fn ask_for_vote(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Ballot, CommitError> {
-        for _ in 0..attempts(&error) {
+    /// Requests a vote whose answer was lost. A server that has not voted yet votes no.
+    async fn request_vote(
+        &self,
+        server: ServerId,
+        txn: TxnId,
+        error: RequestError,
+    ) -> Result<Ballot, CommitError> {
+        for _ in 0..outcome_attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Resolve { txn }).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Vote(Vote::Yes { at, .. })) => Ok(Ballot::Yes(at)),
-                Ok(Reply::Vote(Vote::No)) => Err(given_up(server, txn)),
+                Ok(Reply::Vote(Vote::No)) => Err(rolled_back(server, txn)),
                 Ok(Reply::Vote(Vote::Decided(decision))) => Ok(Ballot::Decided(decision)),
                 _ => Err(CommitError::Unknown(error)),
             };
@@ -166,13 +179,13 @@ impl<T: Transport> Client<T> {
         &self,
         snapshot: Option<Timestamp>,
         writes: &Writes,
-        staging: &mut Staging,
+        staging: &mut StagedWrites,
     ) -> Result<Timestamp, CommitError> {
-        let attempt = self.ledger.attempt();
+        let attempt = self.in_flight.begin_commit();
         let txn = attempt.txn;
         let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
         let participants = Participants::encode(&servers);
-        let failed = |error: Error| CommitError::Failed(error);
+        let failed = |error: RequestError| CommitError::Failed(error);
         let participants =
             Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
         let (mut at, mut no, mut took_staged) = (Timestamp::ZERO, None, false);
@@ -181,23 +194,23 @@ impl<T: Transport> Client<T> {
             let lease = writes.lease;
             let request = Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations };
             let vote = match self.call(*server, &request).await {
-                Ok(bytes) => voted(*server, &bytes),
-                // It may have voted yes, and then that counts.
-                Err(lost) => self.ask_for_vote(*server, txn, lost.into()).await,
+                Ok(bytes) => parse_ballot(*server, &bytes),
+                // The vote may be yes, and a yes vote is binding.
+                Err(lost) => self.request_vote(*server, txn, lost.into()).await,
             };
             match vote {
                 Ok(Ballot::Yes(vote)) => {
-                    self.saw(vote);
+                    self.note_seen(vote);
                     at = at.max(vote);
                     took_staged |= staged.is_some();
                 }
-                // Recovery was faster.
+                // Recovery has already decided.
                 Ok(Ballot::Decided(Decision::Commit(at))) => return Ok(at),
                 Ok(Ballot::Decided(Decision::Abort)) => {
-                    no = Some(given_up(*server, txn));
+                    no = Some(rolled_back(*server, txn));
                     break;
                 }
-                // Nobody may say how it ends who does not know all votes.
+                // Without all votes the outcome cannot be decided here.
                 Err(error @ CommitError::Unknown(_)) => return Err(error),
                 Err(error) => {
                     no = Some(error);
@@ -205,21 +218,21 @@ impl<T: Transport> Client<T> {
                 }
             }
         }
-        // Whoever voted has taken what was staged there, and lets go of it.
+        // A server that has voted has consumed the staged parts.
         staging.is_spent |= took_staged;
         let decision = if no.is_none() { Decision::Commit(at) } else { Decision::Abort };
-        // From here on the votes alone say how it ended; whoever does not hear
-        // it now finds it out by them.
+        // From here on the votes alone decide the outcome. A server that misses the decision
+        // recovers it from the other servers' votes.
         let mut all_know = true;
         for server in &servers {
             let told = self.call(*server, &Request::Decide { txn, decision }).await;
-            // One that cannot write it down, as its disk has failed, says so, and
-            // will ask the others when it is back.
+            // A server whose disk has failed cannot log the decision: it refuses, and asks the
+            // other servers after its restart.
             all_know &= told.is_ok_and(|bytes| Reply::decode(&bytes) == Ok(Reply::Done));
         }
         if all_know {
             for server in &servers {
-                // Whoever does not hear it remembers for longer.
+                // A server that misses this keeps the outcome for longer.
                 let _ = self.call(*server, &Request::Forget { txn }).await;
             }
         }

@@ -1,49 +1,48 @@
-//! What a client has sent: the tests of what round trips cost.
+//! SentCounts of the messages a client has sent, from which tests derive round trips.
 
 use yesquel_model::ShardedCounter;
 
-/// Counts that only grow.
+/// Monotonic counters of a client.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct SentCounters {
     requests: ShardedCounter,
-    beside: ShardedCounter,
+    overlapping: ShardedCounter,
     bytes_sent: ShardedCounter,
     bytes_received: ShardedCounter,
 }
 
-/// The counts of a moment.
+/// Values of [`ClientCounters`] at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Requests that were sent.
+pub struct SentCounts {
+    /// Requests sent.
     pub requests: u64,
-    /// Of them, those that were sent beside another one, and waited for with it: all
-    /// others are round trips.
-    pub beside: u64,
-    /// Bytes of them.
+    /// Requests that overlapped another one: all other requests are round trips of their own.
+    pub overlapping: u64,
+    /// Bytes of the requests.
     pub bytes_sent: u64,
     /// Bytes of the replies.
     pub bytes_received: u64,
 }
 
-impl Counters {
+impl SentCounters {
     pub(crate) fn sent(&self, bytes: usize) {
         self.requests.add();
         self.bytes_sent.add_many(bytes as u64);
     }
 
-    /// A request is sent beside the next one.
-    pub(crate) fn beside(&self) {
-        self.beside.add();
+    /// SentCounts a request that is sent together with the next one.
+    pub(crate) fn overlapping(&self) {
+        self.overlapping.add();
     }
 
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_received.add_many(bytes as u64);
     }
 
-    /// What they are now.
-    pub fn counts(&self) -> Counts {
-        Counts {
-            beside: self.beside.count(),
+    /// Returns the present values.
+    pub fn counts(&self) -> SentCounts {
+        SentCounts {
+            overlapping: self.overlapping.count(),
             requests: self.requests.count(),
             bytes_sent: self.bytes_sent.count(),
             bytes_received: self.bytes_received.count(),

@@ -1,45 +1,44 @@
-//! Why a request or a commit failed.
+//! Reasons for which a request or a commit fails.
 
 use thiserror::Error;
 use yesquel_model::{Refusal, ServerId};
-use yesquel_transport::Lost;
+use yesquel_transport::LostCall;
 use yesquel_wire::Malformed;
 
-/// Why a server was asked in vain.
+/// Reason for which a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Error {
-    /// It says no.
+pub enum RequestError {
+    /// The server refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It did not answer.
+    /// The server did not answer.
     #[error(transparent)]
-    Lost(#[from] Lost),
-    /// It does not speak the protocol.
-    #[error("the server's answer is no answer: {0}")]
+    Lost(#[from] LostCall),
+    /// The server's answer is not a message of the protocol.
+    #[error("the server's answer is not a message of the protocol: {0}")]
     Malformed(#[from] Malformed),
-    /// Its answer is to another question.
-    #[error("the server answered another question than was asked")]
-    Unfit,
+    /// The server's answer does not belong to this request.
+    #[error("the server's answer does not belong to the request")]
+    UnexpectedAnswer,
 }
 
-/// Why a transaction did not commit, or may not have.
+/// Reason for which a transaction did not commit, or may not have.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// A server refused; nothing was done.
+    /// A server refused. The transaction is rolled back.
     #[error("{refusal}")]
     Refused {
-        /// The server.
+        /// Server that refused.
         server: ServerId,
-        /// Which of its operations, counted from zero, if it was one.
+        /// Zero-based index of the refused operation, if one operation was refused.
         operation: Option<u64>,
-        /// Why.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
-    /// Something failed before the end was sure; nothing was done, or nothing
-    /// will be.
+    /// The commit failed before it was decided. The transaction is rolled back.
     #[error("{0}; the transaction was rolled back")]
-    Failed(Error),
-    /// It is not known, and cannot be found out, whether it was done.
-    #[error("{0}; whether the transaction was done is not known")]
-    Unknown(Error),
+    Failed(RequestError),
+    /// It cannot be determined whether the transaction committed.
+    #[error("{0}; it is not known whether the transaction committed")]
+    Unknown(RequestError),
 }

@@ -1,62 +1,61 @@
-//! Leases: ranges in which for a while nobody else writes.
-//! `docs/yesquel/leases.md` has their laws.
+//! Leases: ranges in which only the holder writes for a limited time. `docs/yesquel/leases.md`
+//! describes the protocol.
 
-use crate::{Client, Error};
+use crate::{Client, RequestError};
 use std::time::Duration;
 use yesquel_model::{KeyRange, ServerId, TreeId, TxnId};
 use yesquel_transport::Transport;
 use yesquel_wire::{Reply, Request};
 
-/// The name under which ranges are leased. Transactions that say it
-/// ([`Writes::under`](crate::Writes::under)) write in them, and no others do.
+/// Identity under which a client leases ranges. A transaction writes inside a leased range only if
+/// it names the holder: [`Writes::within_lease`](crate::Writes::within_lease).
 ///
-/// It is no more than a name: what was leased is let go by
-/// [`Client::release`], or when its time is over.
+/// The value carries no state. A lease ends with [`Client::release`] or when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    pub(crate) holder: TxnId,
+pub struct LeaseHolder {
+    pub(crate) id: TxnId,
 }
 
 impl<T: Transport> Client<T> {
-    /// A name for leases that no other one has. Nothing is asked of a server.
-    pub fn new_lease(&self) -> Lease {
-        // No transaction has its number.
-        Lease { holder: self.ledger.attempt().txn }
+    /// Returns a new, unique lease holder, without contacting a server.
+    pub fn new_lease_holder(&self) -> LeaseHolder {
+        // The number is unique, for no transaction uses it.
+        LeaseHolder { id: self.in_flight.begin_commit().txn }
     }
 
-    /// Leases a range of a tree at a server, or leases it for longer: from when
-    /// this returns on, for the time given and a minute at most. What this
-    /// client reads at new snapshots is then as nobody else will change it.
+    /// Leases a range of a tree at one server, or extends the lease, for `time` from the return of
+    /// this call (at most a minute). Until then no other holder changes what this client reads
+    /// there at new snapshots.
     ///
-    /// Whoever would take several must take them in the same order as others
-    /// do. [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that
-    /// another one holds some of it, and for how long at most.
+    /// To lease several ranges, take them in one global order, to avoid deadlock.
+    /// [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that the range overlaps another
+    /// lease, and when that one expires at the latest.
     pub async fn lease(
         &self,
         server: ServerId,
-        lease: &Lease,
+        holder: &LeaseHolder,
         (tree, range): (TreeId, KeyRange),
         time: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<(), RequestError> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let request = Request::Lease { holder: lease.holder, tree, range, ms, seen: self.seen() };
-        // For the same holder it is the same lease.
-        match Reply::decode(&self.ask(server, &Client::<T>::bytes_of(&request)).await?)? {
+        let request = Request::Lease { holder: holder.id, tree, range, ms, seen: self.seen() };
+        // Repeating the request extends the same lease.
+        match Reply::decode(&self.call_idempotent(server, &Client::<T>::bytes_of(&request)).await?)? {
             Reply::Leased(at) => {
-                self.saw(at);
+                self.note_seen(at);
                 Ok(())
             }
             Reply::Refused { refusal, .. } => Err(refusal.into()),
-            _ => Err(Error::Unfit),
+            _ => Err(RequestError::UnexpectedAnswer),
         }
     }
 
-    /// Lets all go at a server that was leased under a name.
-    pub async fn release(&self, server: ServerId, lease: &Lease) -> Result<(), Error> {
-        match Reply::decode(&self.call(server, &Request::Release { holder: lease.holder }).await?)? {
+    /// Releases all leases of the holder at one server.
+    pub async fn release(&self, server: ServerId, holder: &LeaseHolder) -> Result<(), RequestError> {
+        match Reply::decode(&self.call(server, &Request::Release { holder: holder.id }).await?)? {
             Reply::Done => Ok(()),
             Reply::Refused { refusal, .. } => Err(refusal.into()),
-            _ => Err(Error::Unfit),
+            _ => Err(RequestError::UnexpectedAnswer),
         }
     }
 }

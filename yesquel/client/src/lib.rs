@@ -1,26 +1,26 @@
-//! Transactions over nodes: snapshot reads, and a commit that the client runs.
+//! Transactions over nodes: snapshot reads and a commit that the client runs.
 //!
-//! `docs/yesquel/commit.md` has the protocol and why it is safe. What is here
-//! knows nodes and not trees; it buffers nothing but what a commit needs.
+//! `docs/yesquel/commit.md` describes the protocol and its safety. This layer knows nodes, not
+//! trees, and buffers nothing but what a commit needs.
 
 mod commit;
 mod counters;
 mod error;
+mod in_flight;
 mod lease;
-mod ledger;
 mod read_view;
 mod staging;
 mod writes;
 
-pub use counters::{Counters, Counts};
-pub use error::{CommitError, Error};
-pub use lease::Lease;
-pub use ledger::SnapshotHold;
+pub use counters::{SentCounters, SentCounts};
+pub use error::{CommitError, RequestError};
+pub use in_flight::SnapshotHold;
+pub use lease::LeaseHolder;
 pub use read_view::{ProofOutcome, ReadView};
-pub use staging::Staging;
+pub use staging::StagedWrites;
 pub use writes::{PART_BYTES, Writes};
 
-use ledger::Ledger;
+use in_flight::InFlight;
 use std::{
     cell::Cell,
     sync::{
@@ -29,34 +29,34 @@ use std::{
     },
 };
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Cells, Lookup, Question, Reply, Request, Writer};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
+use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Lookup, Question, Reply, Request};
 
 thread_local! {
-    /// Room for a request.
+    /// Buffer for the bytes of a request.
     static REQUEST: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A client of some servers. Threads may share one.
+/// Client of a set of servers. Threads may share one.
 #[derive(Debug)]
 pub struct Client<T> {
     transport: T,
-    ledger: Arc<Ledger>,
-    /// The highest timestamp that it knows of.
+    in_flight: Arc<InFlight>,
+    /// Highest timestamp seen in any reply.
     seen: AtomicU64,
-    counters: Counters,
+    counters: SentCounters,
 }
 
 impl<T: Transport> Client<T> {
-    /// A client with a number that no other one has, now or before.
+    /// Creates a client. No other client, past or present, may have the same `id`.
     pub fn new(transport: T, id: u64) -> Client<T> {
-        let ledger = Arc::new(Ledger::new(id));
-        transport.set_heartbeat_source(Arc::clone(&ledger) as Arc<dyn HeartbeatSource>);
-        Client { transport, ledger, seen: AtomicU64::new(0), counters: Counters::default() }
+        let in_flight = Arc::new(InFlight::new(id));
+        transport.set_heartbeat_source(Arc::clone(&in_flight) as Arc<dyn HeartbeatSource>);
+        Client { transport, in_flight, seen: AtomicU64::new(0), counters: SentCounters::default() }
     }
 
-    /// What was sent so far.
-    pub fn counters(&self) -> &Counters {
+    /// Returns the counters of what was sent.
+    pub fn counters(&self) -> &SentCounters {
         &self.counters
     }
 
@@ -64,30 +64,30 @@ impl<T: Transport> Client<T> {
         Timestamp(self.seen.load(Relaxed))
     }
 
-    fn saw(&self, at: Timestamp) {
-        // Mostly nothing new: then no other thread's copy is made stale.
+    fn note_seen(&self, at: Timestamp) {
+        // Mostly there is nothing new; skipping the write leaves other cores' cache lines valid.
         if self.seen.load(Relaxed) < at.0 {
             self.seen.fetch_max(at.0, Relaxed);
         }
     }
 
-    /// Has servers keep what a snapshot sees until the answer is dropped. It is
-    /// to be asked for as soon as a server has given the snapshot.
+    /// Keeps the versions of a snapshot on the servers until the result is dropped. Call it as soon
+    /// as a server has given the snapshot.
     pub fn hold(&self, snapshot: Timestamp) -> SnapshotHold<'_> {
-        self.ledger.hold(snapshot)
+        self.in_flight.hold(snapshot)
     }
 
-    /// A refusal. What a server does not keep any more is not to be named as
-    /// held: it would hide from it what is.
-    fn refused(&self, refusal: Refusal) -> Error {
+    /// Converts a refusal. A snapshot that the server has dropped is no longer reported as held,
+    /// since it would hide the snapshots that are.
+    fn refused(&self, refusal: Refusal) -> RequestError {
         if let Refusal::SnapshotTooOld { oldest, .. } = refusal {
-            self.ledger.gone_before(oldest);
+            self.in_flight.dropped_below(oldest);
         }
         refusal.into()
     }
 
     /// Sends a request.
-    async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
+    async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, LostCall> {
         self.send(server, &Client::<T>::bytes_of(request)).await
     }
 
@@ -97,7 +97,7 @@ impl<T: Transport> Client<T> {
             _ => 0,
         };
         let mut bytes = Vec::with_capacity(128 + written);
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         bytes
     }
 
@@ -105,130 +105,141 @@ impl<T: Transport> Client<T> {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a, T> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, T> {
         self.counters.sent(request.len());
         self.counted(self.transport.call(server, request))
     }
 
     /// Sends a request that may overtake others.
-    fn send_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn send_unordered(
+        &self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         self.counters.sent(request.len());
-        self.counted(self.transport.call_beside(server, request))
+        self.counted(self.transport.call_unordered(server, request))
     }
 
-    async fn counted(&self, reply: impl Future<Output = Result<Vec<u8>, Lost>>) -> Result<Vec<u8>, Lost> {
+    async fn counted(
+        &self,
+        reply: impl Future<Output = Result<Vec<u8>, LostCall>>,
+    ) -> Result<Vec<u8>, LostCall> {
         let reply = reply.await?;
         self.counters.received(reply.len());
         Ok(reply)
     }
 
-    /// Sends a request that may be done twice: where the connection has ended, as
-    /// it does when the server is started anew, it is sent by another one.
-    async fn ask(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, Lost> {
+    /// Sends an idempotent request. It is sent again over a new connection if the connection has
+    /// ended, as after a restart of the server.
+    async fn call_idempotent(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, LostCall> {
         match self.send(server, request).await {
-            Err(lost) if lost.cause == Cause::Ended => self.send(server, request).await,
+            Err(lost) if lost.cause == LossCause::Disconnected => self.send(server, request).await,
             reply => reply,
         }
     }
 
-    /// Sends a question. One who has read nothing yet loses nothing by a server
-    /// that was started anew; another one might, if it has lost what it had not on
-    /// disk.
-    async fn question(
+    /// Sends a read. It is retried on a new connection only if the transaction has no snapshot yet:
+    /// a restarted server may have lost writes that were not on disk, which an earlier read may
+    /// have seen.
+    async fn call_read(
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
         request: &[u8],
-    ) -> Result<Vec<u8>, Lost> {
-        match self.send_beside(server, request).await {
-            // A lane may have ended before the connection that is shared; this one then
-            // too is only found to have ended when it is used.
-            Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.ask(server, request).await,
+    ) -> Result<Vec<u8>, LostCall> {
+        match self.send_unordered(server, request).await {
+            // The lane may have ended before the shared connection, whose end is then only noticed
+            // at its next use: hence an `call_idempotent`, which retries too.
+            Err(lost) if lost.cause == LossCause::Disconnected && snapshot.is_none() => {
+                self.call_idempotent(server, request).await
+            }
             reply => reply,
         }
     }
 
-    /// Asks nodes of one server, all at one snapshot: the one given, or the
-    /// server's present, which `snapshot` then is.
+    /// Reads nodes of one server, all at one snapshot: the given one or, if there is none, the
+    /// server's present time, which is stored in `snapshot`.
     pub async fn read(
         &self,
         snapshot: &mut Option<Timestamp>,
         server: ServerId,
         questions: &[Question<'_>],
-    ) -> Result<Reading, Error> {
+    ) -> Result<ReadReply, RequestError> {
         let mut read_view = ReadView::from(*snapshot);
         let outcome = self.read_at(&mut read_view, server, questions).await;
         *snapshot = read_view.snapshot;
         outcome
     }
 
-    /// The same at a moment. What is to be proved of it is asked too.
+    /// Like [`read`](Client::read), in a read view. Its open proofs are sent along.
     pub async fn read_at(
         &self,
         read_view: &mut ReadView,
         server: ServerId,
         questions: &[Question<'_>],
-    ) -> Result<Reading, Error> {
+    ) -> Result<ReadReply, RequestError> {
         let mut request = Vec::with_capacity(128);
-        Request::write_questions(&mut Writer(&mut request), read_view.snapshot, self.seen(), |writer| {
+        Request::write_questions(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
             read_view.questions(server).for_each(|question| question.write(writer));
         });
-        let bytes = self.question(server, read_view.snapshot, &request).await?;
+        let bytes = self.call_read(server, read_view.snapshot, &request).await?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
-                self.saw(at);
+                self.note_seen(at);
                 read_view.snapshot = Some(at);
-                if read_view.asks(server) && !read_view.told(server, answers.iter().skip(questions.len())) {
-                    return Err(Error::Unfit);
+                if read_view.asks(server)
+                    && !read_view.store_answers(server, answers.iter().skip(questions.len()))
+                {
+                    return Err(RequestError::UnexpectedAnswer);
                 }
-                // They are the last of it.
+                // The answers are the last part of the reply.
                 let start = bytes.len() - answers.bytes().len();
-                Ok(Reading { bytes, start })
+                Ok(ReadReply { bytes, start })
             }
             Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
-            _ => Err(Error::Unfit),
+            _ => Err(RequestError::UnexpectedAnswer),
         }
     }
 
-    /// What a node holds under a key, at the snapshot given or the server's
-    /// present, which `snapshot` then is; `see` is given the answer.
+    /// Looks up a key in a node, at the given snapshot or, if there is none, the server's present
+    /// time, which is stored in `snapshot`. `see` receives the answer.
     pub async fn lookup<Seen>(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
         key: &[u8],
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
-    ) -> Result<Seen, Error> {
-        // One that was used before, for lookups are many.
+    ) -> Result<Seen, RequestError> {
+        // Reuse the buffer, for lookups are frequent.
         let mut request = REQUEST.take();
         request.clear();
         let lookup = Lookup { snapshot: *snapshot, seen: self.seen(), node, key };
-        Request::write_lookup(&mut Writer(&mut request), &lookup);
-        let bytes = self.question(node.server, *snapshot, &request).await;
+        Request::write_lookup(&mut ByteWriter(&mut request), &lookup);
+        let bytes = self.call_read(node.server, *snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
         match Reply::lookup(&bytes) {
             Some((at, answer)) => {
-                self.saw(at);
+                self.note_seen(at);
                 *snapshot = Some(at);
-                see(answer).ok_or(Error::Unfit)
+                see(answer).ok_or(RequestError::UnexpectedAnswer)
             }
             None => match Reply::decode(&bytes)? {
                 Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
-                _ => Err(Error::Unfit),
+                _ => Err(RequestError::UnexpectedAnswer),
             },
         }
     }
 
-    /// The same at a moment. What is to be proved of it is asked too.
+    /// Like [`lookup`](Client::lookup), in a read view. Its open proofs are sent along.
     pub async fn lookup_at<Seen>(
         &self,
         read_view: &mut ReadView,
         node: NodeId,
         key: &[u8],
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
-    ) -> Result<Seen, Error> {
+    ) -> Result<Seen, RequestError> {
         let server = node.server;
         if !read_view.asks(server) {
             return self.lookup(&mut read_view.snapshot, node, key, see).await;
@@ -236,90 +247,94 @@ impl<T: Transport> Client<T> {
         let mut request = REQUEST.take();
         request.clear();
         let all = std::iter::once(Question::Lookup { node, key }).chain(read_view.questions(server));
-        Request::write_read(&mut Writer(&mut request), read_view.snapshot, self.seen(), all);
-        let bytes = self.question(server, read_view.snapshot, &request).await;
+        Request::write_read(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), all);
+        let bytes = self.call_read(server, read_view.snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
-                self.saw(at);
+                self.note_seen(at);
                 read_view.snapshot = Some(at);
                 let mut answers = answers.iter();
-                let seen = answers.next().and_then(see).ok_or(Error::Unfit)?;
-                if read_view.told(server, answers) { Ok(seen) } else { Err(Error::Unfit) }
+                let seen = answers.next().and_then(see).ok_or(RequestError::UnexpectedAnswer)?;
+                if read_view.store_answers(server, answers) {
+                    Ok(seen)
+                } else {
+                    Err(RequestError::UnexpectedAnswer)
+                }
             }
             Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
-            _ => Err(Error::Unfit),
+            _ => Err(RequestError::UnexpectedAnswer),
         }
     }
 
-    /// What a server tells of itself, or of one tree, as JSON of what is in
+    /// Returns the status of a server, or of one tree, as JSON of the types in
     /// [`yesquel_wire::status`].
-    pub async fn inspect(&self, server: ServerId, tree: Option<TreeId>) -> Result<Vec<u8>, Error> {
+    pub async fn inspect(&self, server: ServerId, tree: Option<TreeId>) -> Result<Vec<u8>, RequestError> {
         self.report(server, &Request::Inspect { tree }).await
     }
 
-    /// What a server tells of the nodes of a tree after this one, as JSON.
-    pub async fn inspect_after(&self, server: ServerId, node: NodeId) -> Result<Vec<u8>, Error> {
+    /// Returns the status of the tree's nodes after this one, as JSON.
+    pub async fn inspect_after(&self, server: ServerId, node: NodeId) -> Result<Vec<u8>, RequestError> {
         self.report(server, &Request::InspectAfter { node }).await
     }
 
-    async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Error> {
-        let bytes = self.ask(server, &Client::<T>::bytes_of(request)).await?;
+    async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, RequestError> {
+        let bytes = self.call_idempotent(server, &Client::<T>::bytes_of(request)).await?;
         match Reply::decode(&bytes)? {
             Reply::Report(json) => Ok(json.to_vec()),
             Reply::Refused { refusal, .. } => Err(refusal.into()),
-            _ => Err(Error::Unfit),
+            _ => Err(RequestError::UnexpectedAnswer),
         }
     }
 
-    /// Numbers of a node's counter, above `above`, that nobody else gets;
-    /// returns the first.
-    pub async fn take(&self, node: NodeId, count: u64, above: u64) -> Result<u64, Error> {
-        // Numbers that were given twice are lost, once.
+    /// Takes `count` consecutive, unique numbers above `above` from a node's counter; returns the
+    /// first.
+    pub async fn take(&self, node: NodeId, count: u64, above: u64) -> Result<u64, RequestError> {
+        // A retry may take numbers twice; the first lot is then unused.
         let request = Request::Take { node, count, above };
-        taken(&self.ask(node.server, &Client::<T>::bytes_of(&request)).await?)
+        decode_taken(&self.call_idempotent(node.server, &Client::<T>::bytes_of(&request)).await?)
     }
 
-    /// The same, sent at once and waited for later: beside what is asked meanwhile it
-    /// costs no round trip of its own. It is not sent again if the connection has ended.
-    pub fn take_beside(
+    /// Like [`take`](Client::take), sent at once and awaited later, so that it overlaps other
+    /// requests. It is not retried if the connection has ended.
+    pub fn take_unordered(
         &self,
         node: NodeId,
         count: u64,
         above: u64,
-    ) -> impl Future<Output = Result<u64, Error>> + use<'_, T> {
-        self.counters.beside();
+    ) -> impl Future<Output = Result<u64, RequestError>> + use<'_, T> {
+        self.counters.overlapping();
         let reply = self.send(node.server, &Client::<T>::bytes_of(&Request::Take { node, count, above }));
-        async move { taken(&reply.await?) }
+        async move { decode_taken(&reply.await?) }
     }
 }
 
-/// The first of the numbers that a server has given.
-fn taken(reply: &[u8]) -> Result<u64, Error> {
+/// Decodes the reply to a `Take`.
+fn decode_taken(reply: &[u8]) -> Result<u64, RequestError> {
     match Reply::decode(reply)? {
         Reply::Taken(first) => Ok(first),
         Reply::Refused { refusal, .. } => Err(refusal.into()),
-        _ => Err(Error::Unfit),
+        _ => Err(RequestError::UnexpectedAnswer),
     }
 }
 
-/// Answers of one server.
+/// Answers of one server to a read.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReadReply {
     bytes: Vec<u8>,
-    /// Where the answers begin.
+    /// Offset of the answers.
     start: usize,
 }
 
-impl Reading {
-    fn of(cells: &Cells<'_>) -> Reading {
-        Reading { bytes: cells.encode(), start: 0 }
+impl ReadReply {
+    fn of(cells: &Cells<'_>) -> ReadReply {
+        ReadReply { bytes: cells.encode(), start: 0 }
     }
 
-    /// Them, in the order of the questions.
+    /// Returns the answers in the order of the questions.
     pub fn answers(&self) -> Option<Answers<'_>> {
-        // They were looked through when they came.
+        // The bytes were validated when they arrived.
         self.bytes.get(self.start..).map(Answers::again)
     }
 }

@@ -1,28 +1,26 @@
-//! Parts of a transaction that are sent before its commit, because all of it
-//! is too long for one message.
+//! ServerWrites of a transaction that are sent before its commit, when the whole exceeds one message.
 
-use crate::{Client, CommitError, Error};
+use crate::{Client, CommitError, RequestError};
 use std::collections::BTreeMap;
 use yesquel_model::{ServerId, TxnId};
 use yesquel_transport::Transport;
 use yesquel_wire::{Operations, Reply, Request, Staged};
 
-/// What was sent of a transaction before its commit. Servers keep it for a
-/// minute after the last part.
+/// ServerWrites of a transaction sent before its commit. Servers keep them for a minute after the last
+/// part.
 #[derive(Debug)]
-pub struct Staging {
-    /// None until there is a part.
+pub struct StagedWrites {
+    /// None until a part is sent.
     name: Option<TxnId>,
-    /// Parts at each server.
+    /// Number of parts at each server.
     parts: BTreeMap<ServerId, u64>,
-    /// Whether a commit has added to it or taken from it, so that it is good
-    /// for that one only.
+    /// Whether a commit has added or consumed parts, so that no other commit can use them.
     pub(crate) is_spent: bool,
 }
 
-impl Staging {
-    /// Whether it does not hold what was [staged](Client::stage) by its maker,
-    /// no more and no less, so that another try needs another one.
+impl StagedWrites {
+    /// Returns whether the servers no longer hold exactly what the caller has
+    /// [staged](Client::stage): another attempt needs a new staging.
     pub fn is_spent(&self) -> bool {
         self.is_spent
     }
@@ -34,22 +32,22 @@ impl Staging {
 }
 
 impl<T: Transport> Client<T> {
-    /// Nothing staged yet.
-    pub fn staging(&self) -> Staging {
-        Staging { name: None, parts: BTreeMap::new(), is_spent: false }
+    /// Returns an empty staging.
+    pub fn staging(&self) -> StagedWrites {
+        StagedWrites { name: None, parts: BTreeMap::new(), is_spent: false }
     }
 
-    /// Sends a part: operations as [`Operations::push`] makes them.
+    /// Sends a part: operations as [`Operations::push`] encodes them.
     pub async fn stage(
         &self,
-        staging: &mut Staging,
+        staging: &mut StagedWrites,
         server: ServerId,
         part: &[u8],
     ) -> Result<(), CommitError> {
-        let failed = |error: Error| CommitError::Failed(error);
+        let failed = |error: RequestError| CommitError::Failed(error);
         let operations = Operations::decode(part).map_err(|malformed| failed(malformed.into()))?;
-        // No transaction has its number.
-        let name = *staging.name.get_or_insert_with(|| self.ledger.attempt().txn);
+        // The number is unique, for no transaction uses it.
+        let name = *staging.name.get_or_insert_with(|| self.in_flight.begin_commit().txn);
         let parts = staging.parts.entry(server).or_default();
         let request = Request::Stage { name, part: *parts, operations };
         let bytes = self.call(server, &request).await.map_err(|lost| failed(lost.into()))?;
@@ -59,15 +57,15 @@ impl<T: Transport> Client<T> {
                 Ok(())
             }
             Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
-            _ => Err(failed(Error::Unfit)),
+            _ => Err(failed(RequestError::UnexpectedAnswer)),
         }
     }
 
-    /// Has servers let go of what was staged for nothing.
-    pub async fn unstage(&self, staging: Staging) {
+    /// Discards the staged parts on the servers.
+    pub async fn unstage(&self, staging: StagedWrites) {
         let Some(name) = staging.name else { return };
         for server in staging.parts.keys() {
-            // Whoever does not hear it lets go of it after a while.
+            // A server that misses this discards the parts after a timeout.
             let _ = self.call(*server, &Request::Unstage { name }).await;
         }
     }

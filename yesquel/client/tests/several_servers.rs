@@ -12,12 +12,12 @@ use std::{
     rc::Rc,
     sync::Mutex,
 };
-use yesquel_client::{Client, CommitError, Error, Writes};
+use yesquel_client::{Client, CommitError, RequestError, Writes};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_simulation::{
-    Application, Cluster, Counts, Fault, Job, Network, SERVERS, SharedCluster, TASKS, TASKS_PER_PROCESS,
-    draw_faults, outcomes, pause, run,
+    Application, Cluster, EventCounts, InjectedFault, Network, SERVERS, SharedCluster, TASKS,
+    TASKS_PER_PROCESS, TaskFuture, draw_faults, outcomes, pause, run,
 };
 use yesquel_wire::{Answer, Expect, NewNode, NodeKind, Operation, Question, WriteOperation};
 
@@ -38,13 +38,13 @@ enum Act {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Fault(Fault),
+    InjectedFault(InjectedFault),
     Act { task: usize, pause_us: u64, act: Act },
 }
 
 fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random::new(seed);
-    let mut steps: Vec<Step> = draw_faults(&mut random).into_iter().map(Step::Fault).collect();
+    let mut steps: Vec<Step> = draw_faults(&mut random).into_iter().map(Step::InjectedFault).collect();
     let slow = [1_000, 20_000, 200_000][random.next(3) as usize];
     for _ in 0..100 + random.next(200) {
         let (task, pause_us) = (random.next(TASKS as u64) as usize, random.next(slow));
@@ -68,7 +68,7 @@ async fn balances(
     client: &Client<Network>,
     snapshot: &mut Option<Timestamp>,
     servers: impl IntoIterator<Item = usize>,
-) -> Result<BTreeMap<Account, i64>, Error> {
+) -> Result<BTreeMap<Account, i64>, RequestError> {
     let mut all = BTreeMap::new();
     for server in servers {
         let keys: Vec<[u8; 8]> = (0..ACCOUNTS).map(u64::to_be_bytes).collect();
@@ -84,7 +84,7 @@ async fn balances(
 }
 
 /// Reads all accounts and checks their sum.
-async fn audit(client: &Client<Network>, first: usize) -> Result<(), Error> {
+async fn audit(client: &Client<Network>, first: usize) -> Result<(), RequestError> {
     let all = balances(client, &mut None, (0..SERVERS).map(|server| (first + server) % SERVERS)).await?;
     assert_eq!(all.values().sum::<i64>(), START_BALANCE * SERVERS as i64 * ACCOUNTS as i64, "{all:?}");
     Ok(())
@@ -135,7 +135,7 @@ struct Bank {
 }
 
 impl Application for Bank {
-    fn set_up(&self, network: Network) -> Job {
+    fn set_up(&self, network: Network) -> TaskFuture {
         Box::pin(async move {
             let client = Client::new(network, 1_000_000);
             for server in 0..SERVERS {
@@ -148,9 +148,9 @@ impl Application for Bank {
         })
     }
 
-    fn process(&self, process: usize, network: Network, client: u64) -> [Job; TASKS_PER_PROCESS] {
+    fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {
         let client = Rc::new(Client::new(network, client));
-        std::array::from_fn(|number| -> Job {
+        std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, programs) = (Rc::clone(&self.cluster), Rc::clone(&self.programs));
             let (client, seen) = (Rc::clone(&client), Rc::clone(&self.seen));
@@ -174,7 +174,7 @@ impl Application for Bank {
         })
     }
 
-    fn observe(&self, network: Network, client: u64) -> Job {
+    fn observe(&self, network: Network, client: u64) -> TaskFuture {
         // A healthy cluster answers: readers resolve what dead clients left undecided.
         Box::pin(async move {
             let client = Client::new(network, client);
@@ -189,12 +189,12 @@ impl Application for Bank {
     }
 }
 
-fn run_steps(steps: &[Step]) -> (Counts, Rc<Seen>) {
+fn run_steps(steps: &[Step]) -> (EventCounts, Rc<Seen>) {
     let mut programs = vec![VecDeque::new(); TASKS];
     let mut faults = Vec::new();
     for step in steps {
         match step.clone() {
-            Step::Fault(fault) => faults.push(fault),
+            Step::InjectedFault(fault) => faults.push(fault),
             Step::Act { task, pause_us, act } => programs[task].push_back((pause_us, act)),
         }
     }
@@ -208,7 +208,7 @@ fn run_steps(steps: &[Step]) -> (Counts, Rc<Seen>) {
 
 #[test]
 fn money_is_neither_made_nor_lost_at_any_snapshot() {
-    let all = Mutex::new((0, [0; 3], Counts::default()));
+    let all = Mutex::new((0, [0; 3], EventCounts::default()));
     check_steps(300, steps, |steps: &[Step]| {
         let (counts, seen) = run_steps(steps);
         let seen = [&seen.committed, &seen.unknown, &seen.audits].map(Cell::get);

@@ -8,7 +8,7 @@ use std::{
     },
 };
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings, SocketOptions, Store};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings, SocketOptions, Store};
 
 /// Where the trees of a script are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,8 @@ fn folder() -> TempDir {
 static SERVED: LazyLock<Served> = LazyLock::new(|| {
     let folder = folder();
     let address = Address::Unix(folder.path().join("y.sock"));
-    let reach = Reach { addresses: vec![address.clone()], ..Reach::default() };
-    let started = Server::start(None, Settings::default(), Options::default(), reach)
+    let listen = ListenOptions { addresses: vec![address.clone()], ..ListenOptions::default() };
+    let started = Server::start(None, Settings::default(), LogOptions::default(), listen)
         .and_then(|server| Ok((server, Store::connect(&address, SocketOptions::default())?)));
     match started {
         Ok((server, store)) => {

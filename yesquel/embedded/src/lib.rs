@@ -13,8 +13,10 @@ use std::{
 use yesquel_engine::{Caller, Engine, Settings};
 use yesquel_fork as fork;
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, Options, ReplySink, Time};
-use yesquel_transport::{Cause, HeartbeatSource, Lost, OPENED_BEFORE_FORK, Transport, take_cancelled};
+use yesquel_server::{Core, CoreError, DataFolder, LogOptions, ReplySink, Time};
+use yesquel_transport::{
+    HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, Transport, take_cancelled,
+};
 
 /// Connection number of the calls from this process. Connections by sockets have other numbers.
 const LOCAL: u64 = 0;
@@ -134,7 +136,7 @@ impl EmbeddedServer {
     pub fn open(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         time: impl Time + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         EmbeddedServer::open_with(folder, settings, options, time, NoSockets)
@@ -144,7 +146,7 @@ impl EmbeddedServer {
     pub fn open_with(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink,
     ) -> Result<EmbeddedServer, CoreError> {
@@ -184,7 +186,7 @@ impl EmbeddedServer {
     }
 
     /// Waits for a late reply.
-    async fn wait(&self, seat: CallGuard<'_>) -> Result<Vec<u8>, Lost> {
+    async fn wait(&self, seat: CallGuard<'_>) -> Result<Vec<u8>, LostCall> {
         poll_fn(|context| {
             // Taken in any case: a cancellation concerns this call only.
             let cancelled = take_cancelled();
@@ -196,7 +198,7 @@ impl EmbeddedServer {
                 return Poll::Ready(Ok(reply));
             }
             if cancelled {
-                return Poll::Ready(Err(Lost::given_up(HERE.to_owned())));
+                return Poll::Ready(Err(LostCall::cancelled(HERE.to_owned())));
             }
             call.waker = Some(context.waker().clone());
             Poll::Pending
@@ -208,8 +210,8 @@ impl EmbeddedServer {
 /// The place in error messages.
 const HERE: &str = "the server of this process";
 
-fn lost(why: String) -> Lost {
-    Lost { place: HERE.to_owned(), cause: Cause::Other, why }
+fn lost(why: String) -> LostCall {
+    LostCall { place: HERE.to_owned(), cause: LossCause::Other, why }
 }
 
 /// Removes a pending call when its caller stops waiting.
@@ -229,7 +231,7 @@ impl Transport for EmbeddedServer {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
         if self.generation != fork::generation() {

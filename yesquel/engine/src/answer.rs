@@ -4,7 +4,7 @@ use crate::cell::{Cell, Value};
 use crate::node::{Found, Node, Shape, Undecided};
 use crate::store::NodeStore;
 use yesquel_model::{NodeId, Timestamp};
-use yesquel_wire::{AnswerWriter, CellValue, Direction, LargeValue, NodeKind, Question, Scan, Writer};
+use yesquel_wire::{AnswerWriter, ByteWriter, CellValue, Direction, LargeValue, NodeKind, Question, Scan};
 
 /// Upper bound for the bytes of an answer before its value.
 pub(crate) const HEAD_BYTES: usize = 24;
@@ -119,7 +119,7 @@ impl ReadContext<'_> {
         let told = start as u64 <= ROWS_BYTES_MAX && self.follow_from(root, value, &mut lsn, rows).is_some();
         if !told {
             rows.truncate(start);
-            AnswerWriter(Writer(rows)).moved(None);
+            AnswerWriter(ByteWriter(rows)).moved(None);
         }
         lsn
     }
@@ -138,7 +138,7 @@ impl ReadContext<'_> {
                 if matches!(looked, Found::Elsewhere) {
                     return None;
                 }
-                found(node, key, looked, &mut AnswerWriter(Writer(rows)));
+                found(node, key, looked, &mut AnswerWriter(ByteWriter(rows)));
                 return Some(());
             }
             let child = node.child(self.snapshot, key).ok()??;

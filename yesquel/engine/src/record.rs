@@ -1,7 +1,7 @@
 //! Log records: state changes that can be applied again without a clock and without messages.
 
 use yesquel_model::{NodeId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Staged, Writer};
+use yesquel_wire::{ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, Staged};
 
 /// Transaction id of a checkpoint's operations, which no client asks about.
 pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
@@ -99,7 +99,7 @@ impl<'a> Record<'a> {
 
     /// Appends the record to a buffer.
     pub fn write(&self, buffer: &mut Vec<u8>) {
-        let mut writer = Writer(buffer);
+        let mut writer = ByteWriter(buffer);
         match self {
             Record::Commit { txn, at, staged, operations } => {
                 writer.byte(COMMIT).txn(*txn).timestamp(*at);
@@ -137,7 +137,7 @@ impl<'a> Record<'a> {
 
     /// Decodes a record.
     pub fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let before = reader;
         let record = match reader.byte()? {
             COMMIT => Record::Commit {

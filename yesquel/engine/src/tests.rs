@@ -3,8 +3,8 @@
 use crate::{Caller, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, Decision, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants, Question,
-    Questions, Reply, Request, WriteOperation, Writer,
+    Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants,
+    Question, Questions, Reply, Request, WriteOperation,
 };
 
 /// An engine, and everything that it has logged.
@@ -72,7 +72,7 @@ impl Server {
     /// Sends a request and returns its number.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.requests += 1;
         let caller = Caller { connection: 1, request: self.requests };
         self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
@@ -156,7 +156,7 @@ impl Server {
 
     fn lookup_at(&mut self, snapshot: Option<Timestamp>, local: u64, key: &[u8]) -> u64 {
         let mut bytes = Vec::new();
-        Question::Lookup { node: node(local), key }.write(&mut Writer(&mut bytes));
+        Question::Lookup { node: node(local), key }.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         self.send(&Request::Read { snapshot, seen: self.seen, questions })
     }

@@ -7,8 +7,8 @@ use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, Record, Settings}
 use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    Answer, Attribute, Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question,
-    Questions, Reply, Request, Staged, WriteOperation, Writer,
+    Answer, Attribute, ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants,
+    Question, Questions, Reply, Request, Staged, WriteOperation,
 };
 
 const BUDGET: usize = 256 << 10;
@@ -76,7 +76,7 @@ impl World {
 
     fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.requests += 1;
         let caller = Caller { connection: 1, request: self.requests };
         self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
@@ -159,7 +159,7 @@ impl World {
         key: &[u8],
     ) -> Result<Option<usize>, Refusal> {
         let mut bytes = Vec::new();
-        Question::Lookup { node: node(local), key }.write(&mut Writer(&mut bytes));
+        Question::Lookup { node: node(local), key }.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         let reply = self.ask(&Request::Read { snapshot, seen: Timestamp::ZERO, questions });
         match Reply::decode(&reply).unwrap() {

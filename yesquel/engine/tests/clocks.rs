@@ -9,8 +9,8 @@ use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, WriteOperation,
-    Writer,
+    ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request,
+    WriteOperation,
 };
 
 /// A server that keeps its log, all of it durable at once.
@@ -52,7 +52,7 @@ impl Server {
 
     fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.asked += 1;
         let caller = Caller { connection: 1, request: self.asked };
         self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
@@ -64,7 +64,7 @@ impl Server {
     /// Takes a snapshot, which no earlier commit is above.
     fn read(&mut self) {
         let mut bytes = Vec::new();
-        Question::Lookup { node: root(), key: b"key" }.write(&mut Writer(&mut bytes));
+        Question::Lookup { node: root(), key: b"key" }.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         let reply = self.ask(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
         let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&reply) else { panic!() };

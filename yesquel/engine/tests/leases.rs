@@ -11,8 +11,8 @@ use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question, Questions, Reply,
-    Request, WriteOperation, Writer,
+    ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    Questions, Reply, Request, WriteOperation,
 };
 
 const CLIENTS: u64 = 4;
@@ -60,7 +60,7 @@ fn range(random: &mut Random) -> KeyRange {
 impl World {
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.requests += 1;
         let caller = Caller { connection: 1, request: self.requests };
         self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
@@ -238,7 +238,7 @@ impl World {
             3..8 => self.write(random, client),
             8 => {
                 let mut asked = Vec::new();
-                Question::Lookup { node: leaf(), key: b"x" }.write(&mut Writer(&mut asked));
+                Question::Lookup { node: leaf(), key: b"x" }.write(&mut ByteWriter(&mut asked));
                 let questions = Questions::decode(&asked).unwrap();
                 let read = Request::Read { snapshot: None, seen: Timestamp::ZERO, questions };
                 let request = self.send(&read);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::{Caller, Effects, Engine, Now, Record, Settings, VoteQuery};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Attribute, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
-    Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, Writer,
+    Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
+    Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
 };
 
 /// Whatever is asked of an engine: each request has one answer, the nodes are
@@ -231,7 +231,7 @@ impl Run {
 
     fn send(&mut self, input: &mut Input<'_>, request: &Request<'_>) {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.handle(input.byte(), &bytes);
     }
 
@@ -334,7 +334,7 @@ impl Run {
         // Nobody waits who is not waiting for somebody.
         while let Some(txn) = self.engine.undecided().min() {
             let mut bytes = Vec::new();
-            Request::Decide { txn, decision: Decision::Abort }.write(&mut Writer(&mut bytes));
+            Request::Decide { txn, decision: Decision::Abort }.write(&mut ByteWriter(&mut bytes));
             self.handle(0, &bytes);
             self.settle();
         }
@@ -446,7 +446,7 @@ impl Run {
                     }
                 }
             };
-            question.write(&mut Writer(&mut bytes));
+            question.write(&mut ByteWriter(&mut bytes));
         }
         bytes
     }

@@ -6,9 +6,9 @@ use yesquel_log::{disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
-    AnswerWriter, Attribute, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode, NodeKind,
-    Operation, Operations, Outcome, Participants, Question, Questions, Reply, Request, Scan, Vote,
-    WriteOperation, Writer,
+    AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
+    NodeKind, Operation, Operations, Outcome, Participants, Question, Questions, Reply, Request, Scan, Vote,
+    WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Welcome},
 };
@@ -34,7 +34,7 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     // Two pieces of one message, and one of another that does not end.
     let mut body = Vec::new();
     for (number, is_last) in [(1, false), (2, false), (1, true)] {
-        Writer(&mut body).number(number).flag(is_last).bytes(b"piece");
+        ByteWriter(&mut body).number(number).flag(is_last).bytes(b"piece");
     }
     let length = (body.len() as u16).to_le_bytes();
     put("wire", "pieces".to_owned(), [&[3, 0, 9, 0, 0], &length[..], &body].concat());
@@ -125,7 +125,7 @@ fn requests() -> Vec<Vec<u8>> {
         Question::Proof { node: node(1), key: b"a", value: b"old", other: node(2) },
         Question::Attribute { node: node(0), id: 1 },
     ] {
-        question.write(&mut Writer(&mut questions));
+        question.write(&mut ByteWriter(&mut questions));
     }
     let questions = Questions::decode(&questions).expect("they were written just now");
     let done = operations();
@@ -178,7 +178,7 @@ fn requests() -> Vec<Vec<u8>> {
     ];
     let written = |request: &Request<'_>| {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         bytes
     };
     requests.iter().map(written).collect()
@@ -214,8 +214,8 @@ fn replies() -> Vec<Vec<u8>> {
         writer.cells(NodeKind::Inner, &KeyRange::all(), true, &cells);
         writer.moved(Some((&KeyRange::new(*b"a", *b"b"), node(1))));
         let mut rows = Vec::new();
-        AnswerWriter(Writer(&mut rows)).value(b"row");
-        AnswerWriter(Writer(&mut rows)).moved(None);
+        AnswerWriter(ByteWriter(&mut rows)).value(b"row");
+        AnswerWriter(ByteWriter(&mut rows)).moved(None);
         writer.followed(&KeyRange::all(), false, (&cells, &rows));
         writer.same();
         writer.differs(b"now");

@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, Cells, ClientHeartbeat, Lookup, Operations, Participants, Question, Questions,
-    Reply, Request, Vote, Writer,
+    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Lookup, Operations, Participants, Question,
+    Questions, Reply, Request, Vote,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -35,12 +35,12 @@ fn message(bytes: &[u8]) {
     let lookup = Request::lookup(bytes);
     if let Some(Lookup { snapshot, seen, node, key }) = lookup {
         let mut again = Vec::new();
-        Request::write_read(&mut Writer(&mut again), snapshot, seen, [Question::Lookup { node, key }]);
+        Request::write_read(&mut ByteWriter(&mut again), snapshot, seen, [Question::Lookup { node, key }]);
         assert_eq!(again, bytes, "{lookup:?}");
     }
     if let Ok(request) = Request::decode(bytes) {
         let mut again = Vec::new();
-        request.write(&mut Writer(&mut again));
+        request.write(&mut ByteWriter(&mut again));
         assert_eq!(again, bytes, "{request:?}");
         match request {
             Request::Read { questions: asked, .. } => questions(&asked),
@@ -79,7 +79,7 @@ fn questions(questions: &Questions<'_>) {
     assert_eq!(all.len(), questions.len());
     assert_eq!(questions.is_empty(), all.is_empty());
     let mut again = Vec::new();
-    all.iter().for_each(|question| question.write(&mut Writer(&mut again)));
+    all.iter().for_each(|question| question.write(&mut ByteWriter(&mut again)));
     assert_eq!(again, questions.bytes(), "{all:?}");
 }
 
@@ -113,7 +113,7 @@ fn answer(answer: &Answer<'_>, writer: &mut AnswerWriter<'_>) {
         Answer::Cells(found) => writer.cells(found.kind, &found.fence, found.more, &cells(found)),
         Answer::Followed(followed) => {
             let (found, mut rows) = (&followed.cells, Vec::new());
-            followed.iter().for_each(|row| self::answer(&row, &mut AnswerWriter(Writer(&mut rows))));
+            followed.iter().for_each(|row| self::answer(&row, &mut AnswerWriter(ByteWriter(&mut rows))));
             writer.followed(&found.fence, found.more, (&cells(found), &rows));
         }
         Answer::Same => writer.same(),

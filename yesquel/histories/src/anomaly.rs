@@ -1,151 +1,154 @@
-//! What is found, and how it is told.
+//! Anomalies, and how they are reported.
 
-use crate::history::{Element, Key};
-use crate::model::{Model, Order};
+use crate::history::{Element, ListKey};
+use crate::model::{AnomalyOrder, ConsistencyModel};
 use std::fmt;
 
-/// What a history must not show. The names are Adya's and Elle's.
+/// Kind of anomaly. The names are Adya's and Elle's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// An element was read that nobody ever appended.
+pub enum AnomalyKind {
+    /// A read returned an element that no transaction appended.
     PhantomElement,
-    /// An element was read twice in one list, though it was appended once.
+    /// A read returned an element twice that was appended once.
     DuplicateElement,
-    /// Two reads of a key of which neither begins with the other.
+    /// Two reads of a key neither of which is a prefix of the other.
     IncompatibleOrders,
-    /// A transaction does not see its own appends, or sees a key change that it
-    /// has read: the axiom INT of Cerone, Bernardi & Gotsman.
+    /// A transaction misses its own appends, or sees a key change that it has read: the axiom INT
+    /// of Cerone, Bernardi & Gotsman.
     Internal,
-    /// Aborted read: an element of a transaction that failed was read.
+    /// Aborted read: a read returned an element of an aborted transaction.
     G1a,
-    /// Intermediate read: a list was read as it was between two appends of one
-    /// transaction.
+    /// Intermediate read: a read returned a list as it was between two appends of one transaction.
     G1b,
-    /// Write cycle: transactions wrote one after the other in a circle.
+    /// Write cycle: a cycle of `ww` edges.
     G0,
-    /// Cyclic information flow: the same, with one who read what another wrote.
+    /// Cyclic information flow: a cycle of `ww` and `wr` edges.
     G1c,
-    /// Two transactions wrote a key of which one had not seen the other's
-    /// write: a G-single on one key.
+    /// Two transactions wrote a key, and one had not seen the other's write: a G-single on one key.
     LostUpdate,
-    /// Read skew: a cycle with one read that missed a write.
+    /// Read skew: a cycle with one `rw` edge.
     GSingle,
-    /// A cycle with several reads that each missed a write, and none of which
-    /// follows right upon another. A long fork is one. Parallel snapshot
-    /// isolation allows it.
+    /// A cycle with several `rw` edges of which no two are adjacent, for example a long fork.
+    /// Parallel snapshot isolation allows it.
     GNonadjacent,
     /// Write skew: a cycle that snapshot isolation allows.
     G2Item,
 }
 
-impl Kind {
-    /// The name by which the literature knows it.
+impl AnomalyKind {
+    /// Returns the name used in the literature.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::PhantomElement => "phantom element",
-            Kind::DuplicateElement => "duplicate element",
-            Kind::IncompatibleOrders => "incompatible orders",
-            Kind::Internal => "internal",
-            Kind::G1a => "G1a",
-            Kind::G1b => "G1b",
-            Kind::G0 => "G0",
-            Kind::G1c => "G1c",
-            Kind::LostUpdate => "lost update",
-            Kind::GSingle => "G-single",
-            Kind::GNonadjacent => "G-nonadjacent",
-            Kind::G2Item => "G2-item",
+            AnomalyKind::PhantomElement => "phantom element",
+            AnomalyKind::DuplicateElement => "duplicate element",
+            AnomalyKind::IncompatibleOrders => "incompatible orders",
+            AnomalyKind::Internal => "internal",
+            AnomalyKind::G1a => "G1a",
+            AnomalyKind::G1b => "G1b",
+            AnomalyKind::G0 => "G0",
+            AnomalyKind::G1c => "G1c",
+            AnomalyKind::LostUpdate => "lost update",
+            AnomalyKind::GSingle => "G-single",
+            AnomalyKind::GNonadjacent => "G-nonadjacent",
+            AnomalyKind::G2Item => "G2-item",
         }
     }
 
-    /// What it is in a few words.
+    /// Returns a short description.
     pub fn meaning(self) -> &'static str {
         match self {
-            Kind::PhantomElement => "an element was read that nobody appended",
-            Kind::DuplicateElement => "an element is in a list twice, and was appended once",
-            Kind::IncompatibleOrders => "two reads of a key of which neither begins with the other",
-            Kind::Internal => "a transaction reads what does not agree with what it read or wrote before",
-            Kind::G1a => "aborted read: what was read was never committed",
-            Kind::G1b => "intermediate read: the writer was not through with the key",
-            Kind::G0 => "write cycle: writes of transactions follow each other in a circle",
-            Kind::G1c => "cyclic information flow: each has seen or overwritten the one before, in a circle",
-            Kind::LostUpdate => "a write was overwritten by one who had read the key and had not seen it",
-            Kind::GSingle => "read skew: a transaction saw a later state and missed an earlier write",
-            Kind::GNonadjacent => {
+            AnomalyKind::PhantomElement => "an element was read that nobody appended",
+            AnomalyKind::DuplicateElement => "an element is in a list twice, and was appended once",
+            AnomalyKind::IncompatibleOrders => "two reads of a key of which neither begins with the other",
+            AnomalyKind::Internal => {
+                "a transaction reads what does not agree with what it read or wrote before"
+            }
+            AnomalyKind::G1a => "aborted read: what was read was never committed",
+            AnomalyKind::G1b => "intermediate read: the appender was not through with the key",
+            AnomalyKind::G0 => "write cycle: writes of transactions follow each other in a cycle",
+            AnomalyKind::G1c => {
+                "cyclic information flow: each has seen or overwritten the one before, in a cycle"
+            }
+            AnomalyKind::LostUpdate => {
+                "a write was overwritten by one who had read the key and had not seen it"
+            }
+            AnomalyKind::GSingle => "read skew: a transaction saw a later state and missed an earlier write",
+            AnomalyKind::GNonadjacent => {
                 "fork: several missed each other's writes, and no order of snapshots has room for all"
             }
-            Kind::G2Item => "write skew: each missed what another wrote, so none can have been first",
+            AnomalyKind::G2Item => "write skew: each missed what another wrote, so none can have been first",
         }
     }
 }
 
-/// Why a transaction stands before another.
+/// Reason for which one transaction is before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dependency {
     /// `ww`: it appended before the other did.
     WriteWrite {
-        /// To which list.
-        key: Key,
-        /// What it appended.
+        /// Key of the list.
+        key: ListKey,
+        /// Its element.
         first: Element,
-        /// What the other appended after it.
+        /// The element that the other appended after it.
         second: Element,
-        /// Whether anyone read the two in this order. If not, nobody read what
-        /// the other appended, so that it can only be after all that was read.
+        /// Whether a read returned the two in this order. If not, no read returned the second
+        /// element, which therefore comes after all that was read.
         seen: bool,
     },
-    /// `wr`: the other saw what it appended.
+    /// `wr`: the other saw its element.
     WriteRead {
-        /// To which list.
-        key: Key,
-        /// What it appended.
+        /// Key of the list.
+        key: ListKey,
+        /// Its element.
         element: Element,
     },
-    /// `rw`: it did not see what the other appended.
+    /// `rw`: it did not see the other's element.
     ReadWrite {
-        /// To which list.
-        key: Key,
-        /// The last that it saw there, if anything.
+        /// Key of the list.
+        key: ListKey,
+        /// The last element that it saw, if any.
         seen: Option<Element>,
-        /// What the other appended.
+        /// The other's element.
         missed: Element,
     },
-    /// Its process ran the other after it.
+    /// One process ran both in this order.
     Session {
         /// The process.
         process: u64,
     },
-    /// It had ended before the other began.
+    /// It completed before the other was invoked.
     RealTime {
-        /// When it ended.
+        /// Its completion.
         completed: u64,
-        /// When the other began.
+        /// The other's invocation.
         invoked: u64,
     },
 }
 
 impl Dependency {
-    /// Whether it is an `rw` edge.
+    /// Returns whether it is an `rw` edge.
     pub fn is_rw(&self) -> bool {
         matches!(self, Dependency::ReadWrite { .. })
     }
 
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> AnomalyOrder {
         match self {
-            Dependency::Session { .. } => Order::Session,
-            Dependency::RealTime { .. } => Order::RealTime,
-            _ => Order::Data,
+            Dependency::Session { .. } => AnomalyOrder::Session,
+            Dependency::RealTime { .. } => AnomalyOrder::RealTime,
+            _ => AnomalyOrder::Data,
         }
     }
 }
 
-/// One transaction stands before another.
+/// Dependency between two transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
-    /// The one that is before, by its place in the history.
+    /// Index of the earlier transaction in the history.
     pub from: usize,
-    /// The one that is after.
+    /// Index of the later transaction.
     pub to: usize,
-    /// Why.
+    /// Kind of dependency.
     pub dependency: Dependency,
 }
 
@@ -191,28 +194,28 @@ impl fmt::Display for Edge {
     }
 }
 
-/// One thing that a history must not show, with its proof.
+/// Anomaly with its proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anomaly {
-    /// What it is.
-    pub kind: Kind,
-    /// The order that it needs; one that needs none is wrong in every model.
-    pub order: Order,
-    /// Who takes part, by their places in the history.
+    /// Kind of anomaly.
+    pub kind: AnomalyKind,
+    /// The order that the proof uses; without one, the anomaly violates every model.
+    pub order: AnomalyOrder,
+    /// Indices of the transactions involved.
     pub transactions: Vec<usize>,
-    /// What they are to each other; a circle where the kind is one.
+    /// Edges between them; a cycle for the kinds that are one.
     pub edges: Vec<Edge>,
     /// The proof in words.
     pub explanation: String,
 }
 
 impl Anomaly {
-    /// The name, with Elle's ending for the order that it needs.
+    /// Returns the name, with Elle's suffix for the order used.
     pub fn name(&self) -> String {
         let ending = match self.order {
-            Order::Data => "",
-            Order::Session => "-process",
-            Order::RealTime => "-realtime",
+            AnomalyOrder::Data => "",
+            AnomalyOrder::Session => "-process",
+            AnomalyOrder::RealTime => "-realtime",
         };
         format!("{}{ending}", self.kind.name())
     }
@@ -224,42 +227,42 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// How much work a check was; the same for the same history.
+/// Amount of work of a check, which is deterministic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct CheckCounts {
     /// Transactions that count as committed.
     pub transactions: u64,
-    /// Elements of lists that were looked at.
+    /// Elements of lists examined.
     pub elements: u64,
-    /// Edges between transactions, each counted once.
+    /// Edges between transactions.
     pub edges: u64,
-    /// Edges followed in search of circles.
+    /// Edges followed in searches for cycles.
     pub steps: u64,
 }
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// What the history was held against.
-    pub model: Model,
-    /// What it must not show and does, the plainest first.
+pub struct CheckReport {
+    /// The model checked.
+    pub model: ConsistencyModel,
+    /// Anomalies that the model forbids, the plainest first.
     pub anomalies: Vec<Anomaly>,
-    /// How much work it was.
-    pub counts: Counts,
+    /// Amount of work.
+    pub counts: CheckCounts,
 }
 
-impl Report {
-    /// Whether the history shows nothing that the model forbids.
+impl CheckReport {
+    /// Returns whether there is no anomaly that the model forbids.
     pub fn is_clean(&self) -> bool {
         self.anomalies.is_empty()
     }
 
-    /// Whether an anomaly of the kind was found, whatever order it needs.
-    pub fn found(&self, kind: Kind) -> bool {
+    /// Returns whether there is an anomaly of a kind, in any order.
+    pub fn found(&self, kind: AnomalyKind) -> bool {
         self.anomalies.iter().any(|anomaly| anomaly.kind == kind)
     }
 
-    /// The names of what was found, each once, in order.
+    /// Returns the names of the anomalies, sorted and without duplicates.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for anomaly in &self.anomalies {
@@ -272,10 +275,10 @@ impl Report {
     }
 }
 
-/// So many anomalies are told in full.
+/// Maximum number of anomalies that are printed in full.
 const TOLD_MAX: usize = 10;
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let model = self.model.name();
         if self.is_clean() {

@@ -1,92 +1,90 @@
-//! Which circles there are, and what they are called.
+//! Finds and classifies cycles.
 //!
-//! Order by order (data, then sessions, then real time) and kind by kind, the
-//! graph of the edges that the kind may have is split into strongly connected
-//! components; in each, one circle is looked for. A component that holds a
-//! circle found with less is told once.
+//! For each order (data, then sessions, then real time) and each kind, the graph of the edges that
+//! the kind allows is split into strongly connected components, and one cycle is searched in each.
+//! A component that contains a cycle already reported with fewer edges is skipped.
 
-use crate::anomaly::{Anomaly, Dependency, Edge, Kind};
+use crate::anomaly::{Anomaly, AnomalyKind, Dependency, Edge};
 use crate::dependencies::Dependencies;
 use crate::graph::{Components, FREE, Graph, NONE, REAL_TIME, RW, RW_LOST, SESSION, WR, WW};
-use crate::index::Index;
-use crate::model::{Model, Order};
+use crate::index::HistoryIndex;
+use crate::model::{AnomalyOrder, ConsistencyModel};
 use crate::words;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
-/// What a circle's edges may be.
+/// Edges that a cycle may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum CycleLevel {
     Writes,
     Information,
     Snapshot,
     Serial,
 }
 
-impl Level {
+impl CycleLevel {
     fn mask(self) -> u8 {
         match self {
-            Level::Writes => WW,
-            Level::Information => WW | WR,
-            Level::Snapshot | Level::Serial => WW | WR | RW | RW_LOST,
+            CycleLevel::Writes => WW,
+            CycleLevel::Information => WW | WR,
+            CycleLevel::Snapshot | CycleLevel::Serial => WW | WR | RW | RW_LOST,
         }
     }
 }
 
-fn mask_of(order: Order) -> u8 {
+fn mask_of(order: AnomalyOrder) -> u8 {
     match order {
-        Order::Data => FREE,
-        Order::Session => FREE | SESSION,
-        Order::RealTime => FREE | SESSION | REAL_TIME,
+        AnomalyOrder::Data => FREE,
+        AnomalyOrder::Session => FREE | SESSION,
+        AnomalyOrder::RealTime => FREE | SESSION | REAL_TIME,
     }
 }
 
-/// A circle that has been told, or a lost update: those in it, and with what
-/// edges it was found.
-struct Told {
-    level: Level,
-    order: Order,
+/// Cycle or lost update already reported: its transactions, and the edges with which it was found.
+struct ReportedCycle {
+    level: CycleLevel,
+    order: AnomalyOrder,
     transactions: Vec<usize>,
 }
 
 struct Hunt<'a> {
-    told: Vec<Told>,
+    told: Vec<ReportedCycle>,
     found: Vec<Vec<Edge>>,
     graph: Graph<'a>,
 }
 
-/// Finds the circles that the model forbids, and says how many steps it took.
+/// Finds the cycles that the model forbids. Returns the number of steps.
 pub(crate) fn find(
-    index: &Index<'_>,
+    index: &HistoryIndex<'_>,
     dependencies: &Dependencies,
-    model: Model,
+    model: ConsistencyModel,
     anomalies: &mut Vec<Anomaly>,
 ) -> u64 {
-    let real_time = model.orders().contains(&Order::RealTime);
+    let real_time = model.orders().contains(&AnomalyOrder::RealTime);
     let graph = |split| Graph::new(index.transactions, dependencies, &index.counted, split, real_time);
-    let lost = anomalies.iter().filter(|anomaly| anomaly.kind == Kind::LostUpdate);
-    let told = lost.map(|lost| Told {
-        level: Level::Snapshot,
-        order: Order::Data,
+    let lost = anomalies.iter().filter(|anomaly| anomaly.kind == AnomalyKind::LostUpdate);
+    let told = lost.map(|lost| ReportedCycle {
+        level: CycleLevel::Snapshot,
+        order: AnomalyOrder::Data,
         transactions: lost.transactions.clone(),
     });
     let mut hunt = Hunt { told: told.collect(), found: Vec::new(), graph: graph(true) };
-    hunt.hunt(model, &[Level::Writes, Level::Information, Level::Snapshot]);
+    hunt.hunt(model, &[CycleLevel::Writes, CycleLevel::Information, CycleLevel::Snapshot]);
     if model.serializable() {
         let steps = hunt.graph.steps;
         hunt.graph = graph(false);
         hunt.graph.steps = steps;
-        hunt.hunt(model, &[Level::Serial]);
+        hunt.hunt(model, &[CycleLevel::Serial]);
     }
-    anomalies.extend(hunt.found.iter().map(|circle| anomaly(index, circle)));
+    anomalies.extend(hunt.found.iter().map(|cycle| anomaly(index, cycle)));
     hunt.graph.steps
 }
 
 impl Hunt<'_> {
-    fn hunt(&mut self, model: Model, levels: &[Level]) {
+    fn hunt(&mut self, model: ConsistencyModel, levels: &[CycleLevel]) {
         let (Some(order), Some(level)) = (model.orders().last(), levels.last()) else { return };
-        // With all edges at once: where there is no circle there is none of any
-        // kind, and a history that is well is done with here.
+        // First with all edges: where there is no cycle, there is none of any kind. This completes
+        // the check of a correct history.
         let suspect = self.graph.components(level.mask() | mask_of(*order), None);
         if suspect.nodes.is_empty() {
             return;
@@ -94,7 +92,7 @@ impl Hunt<'_> {
         for order in model.orders() {
             for level in levels {
                 let components = self.graph.components(level.mask() | mask_of(*order), Some(&suspect));
-                let told = self.told_in(&components, *level, *order);
+                let told = self.reported_in(&components, *level, *order);
                 for number in 0..components.nodes.len() as u32 {
                     self.component(&components, number, (*level, *order), told.contains(&number));
                 }
@@ -102,13 +100,14 @@ impl Hunt<'_> {
         }
     }
 
-    /// Which components hold what has been told.
-    fn told_in(&self, components: &Components, level: Level, order: Order) -> FxHashSet<u32> {
-        let mut told_in = FxHashSet::default();
+    /// Returns the components that contain something already reported.
+    fn reported_in(&self, components: &Components, level: CycleLevel, order: AnomalyOrder) -> FxHashSet<u32> {
+        let mut reported_in = FxHashSet::default();
         for told in &self.told {
-            // Without sessions and real time, write cycles, information flow and
-            // skew are told side by side: each is what it is by other edges.
-            let side_by_side = order == Order::Data && told.level < level && level != Level::Serial;
+            // Without sessions and real time, write cycles, information flow and skew are reported
+            // independently, since they consist of different edges.
+            let side_by_side =
+                order == AnomalyOrder::Data && told.level < level && level != CycleLevel::Serial;
             if told.level > level || told.order > order || side_by_side {
                 continue;
             }
@@ -116,65 +115,71 @@ impl Hunt<'_> {
             let Some((first, others)) = told.transactions.split_first() else { continue };
             for number in of(first) {
                 if number != NONE && others.iter().all(|other| of(other).contains(&number)) {
-                    told_in.insert(number);
+                    reported_in.insert(number);
                 }
             }
         }
-        told_in
+        reported_in
     }
 
-    fn component(&mut self, components: &Components, number: u32, kind: (Level, Order), told: bool) {
+    fn component(
+        &mut self,
+        components: &Components,
+        number: u32,
+        kind: (CycleLevel, AnomalyOrder),
+        told: bool,
+    ) {
         let (level, order) = kind;
         let ordered = mask_of(order);
         let graph = &mut self.graph;
-        let circle = match level {
-            _ if told && (order > Order::Data || level == Level::Serial) => None,
-            Level::Writes => graph.circle(components, number, WW, WW | ordered).circle,
-            Level::Information => graph.circle(components, number, WR, WW | WR | ordered).circle,
-            Level::Snapshot => {
-                // With one `rw` edge; a lost update is one, and has been told.
-                let mut single = graph.circle(components, number, RW, WW | WR | ordered);
-                if single.circle.is_none() && !single.gave_up {
-                    single = graph.circle(components, number, RW_LOST, WR | ordered);
+        let cycle = match level {
+            _ if told && (order > AnomalyOrder::Data || level == CycleLevel::Serial) => None,
+            CycleLevel::Writes => graph.cycle(components, number, WW, WW | ordered).cycle,
+            CycleLevel::Information => graph.cycle(components, number, WR, WW | WR | ordered).cycle,
+            CycleLevel::Snapshot => {
+                // One `rw` edge. A lost update is such a cycle and already reported.
+                let mut single = graph.cycle(components, number, RW, WW | WR | ordered);
+                if single.cycle.is_none() && !single.gave_up {
+                    single = graph.cycle(components, number, RW_LOST, WR | ordered);
                 }
-                if single.circle.is_none() && !told {
-                    single = graph.circle(components, number, RW | RW_LOST, level.mask() | ordered);
+                if single.cycle.is_none() && !told {
+                    single = graph.cycle(components, number, RW | RW_LOST, level.mask() | ordered);
                 }
-                single.circle
+                single.cycle
             }
-            Level::Serial => graph.circle(components, number, RW | RW_LOST, level.mask() | ordered).circle,
+            CycleLevel::Serial => graph.cycle(components, number, RW | RW_LOST, level.mask() | ordered).cycle,
         };
-        if let Some(circle) = circle {
-            let circle = simple(circle);
-            // What is left may be one of information flow, which has been told.
-            if level == Level::Snapshot && !circle.iter().any(|edge| edge.dependency.is_rw()) {
+        if let Some(cycle) = cycle {
+            let cycle = simple(cycle);
+            // The rest may be a cycle of information flow, which is already reported.
+            if level == CycleLevel::Snapshot && !cycle.iter().any(|edge| edge.dependency.is_rw()) {
                 return;
             }
-            let transactions = circle.iter().map(|edge| edge.from).collect();
-            self.told.push(Told { level, order, transactions });
-            self.found.push(circle);
+            let transactions = cycle.iter().map(|edge| edge.from).collect();
+            self.told.push(ReportedCycle { level, order, transactions });
+            self.found.push(cycle);
         }
     }
 }
 
-/// Whether two `rw` edges follow each other.
-fn adjacent(circle: &[Edge]) -> bool {
-    let after = circle.iter().cycle().skip(1);
-    circle.iter().zip(after).any(|(edge, next)| edge.dependency.is_rw() && next.dependency.is_rw())
+/// Returns whether two `rw` edges are adjacent.
+fn adjacent(cycle: &[Edge]) -> bool {
+    let after = cycle.iter().cycle().skip(1);
+    cycle.iter().zip(after).any(|(edge, next)| edge.dependency.is_rw() && next.dependency.is_rw())
 }
 
-/// A circle that comes through no transaction twice.
+/// Returns a cycle that visits no transaction twice.
 ///
-/// One that does is two circles. If it has no two `rw` edges in a row, one of
-/// the two has none either: else all four edges at that transaction were `rw`.
-fn simple(mut circle: Vec<Edge>) -> Vec<Edge> {
+/// Otherwise it consists of two cycles. If it has no two adjacent `rw` edges, neither has one of
+/// the two: else all four edges at the common transaction would be `rw`.
+fn simple(mut cycle: Vec<Edge>) -> Vec<Edge> {
     let mut places: FxHashMap<usize, usize> = FxHashMap::default();
     let mut at = 0;
-    while at < circle.len() {
-        if let Some(first) = places.insert(circle[at].from, at) {
-            let inner: Vec<Edge> = circle.drain(first..at).collect();
+    while at < cycle.len() {
+        if let Some(first) = places.insert(cycle[at].from, at) {
+            let inner: Vec<Edge> = cycle.drain(first..at).collect();
             if !adjacent(&inner) {
-                circle = inner;
+                cycle = inner;
             }
             places.clear();
             at = 0;
@@ -182,35 +187,35 @@ fn simple(mut circle: Vec<Edge>) -> Vec<Edge> {
             at += 1;
         }
     }
-    circle
+    cycle
 }
 
-fn kind_of(circle: &[Edge]) -> Kind {
-    let has_wr = circle.iter().any(|edge| matches!(edge.dependency, Dependency::WriteRead { .. }));
-    match circle.iter().filter(|edge| edge.dependency.is_rw()).count() {
-        0 if has_wr => Kind::G1c,
-        0 => Kind::G0,
-        1 => Kind::GSingle,
-        _ if adjacent(circle) => Kind::G2Item,
-        _ => Kind::GNonadjacent,
+fn kind_of(cycle: &[Edge]) -> AnomalyKind {
+    let has_wr = cycle.iter().any(|edge| matches!(edge.dependency, Dependency::WriteRead { .. }));
+    match cycle.iter().filter(|edge| edge.dependency.is_rw()).count() {
+        0 if has_wr => AnomalyKind::G1c,
+        0 => AnomalyKind::G0,
+        1 => AnomalyKind::GSingle,
+        _ if adjacent(cycle) => AnomalyKind::G2Item,
+        _ => AnomalyKind::GNonadjacent,
     }
 }
 
-/// So much of a long circle is told in words.
+/// Number of edges of a long cycle that are printed.
 const TOLD_MAX: usize = 20;
 
-fn anomaly(index: &Index<'_>, circle: &[Edge]) -> Anomaly {
-    let order = circle.iter().map(|edge| edge.dependency.order()).max().unwrap_or(Order::Data);
-    let transactions: Vec<usize> = circle.iter().map(|edge| edge.from).collect();
+fn anomaly(index: &HistoryIndex<'_>, cycle: &[Edge]) -> Anomaly {
+    let order = cycle.iter().map(|edge| edge.dependency.order()).max().unwrap_or(AnomalyOrder::Data);
+    let transactions: Vec<usize> = cycle.iter().map(|edge| edge.from).collect();
     let shown = transactions.len().min(TOLD_MAX);
     let mut explanation = words::transactions(index.transactions, &transactions[..shown]);
     // Writing to a string cannot fail.
-    for edge in &circle[..shown.min(circle.len() - 1)] {
+    for edge in &cycle[..shown.min(cycle.len() - 1)] {
         let _ = writeln!(explanation, "{edge}");
     }
-    if circle.len() - 1 > shown {
-        let _ = writeln!(explanation, "... and {} more", circle.len() - 1 - shown);
+    if cycle.len() - 1 > shown {
+        let _ = writeln!(explanation, "... and {} more", cycle.len() - 1 - shown);
     }
-    let _ = circle.last().map(|edge| write!(explanation, "but {edge}"));
-    Anomaly { kind: kind_of(circle), order, transactions, edges: circle.to_vec(), explanation }
+    let _ = cycle.last().map(|edge| write!(explanation, "but {edge}"));
+    Anomaly { kind: kind_of(cycle), order, transactions, edges: cycle.to_vec(), explanation }
 }

@@ -1,28 +1,28 @@
-//! Adya's dependencies between transactions, from the versions of keys.
+//! Adya's dependencies between transactions, derived from the versions of keys.
 
-use crate::anomaly::{Anomaly, Dependency, Edge, Kind};
-use crate::history::{Element, Key, Outcome};
-use crate::index::Index;
-use crate::model::Order;
-use crate::versions::Versions;
+use crate::anomaly::{Anomaly, AnomalyKind, Dependency, Edge};
+use crate::history::{Element, ListKey, RecordedOutcome};
+use crate::index::HistoryIndex;
+use crate::model::AnomalyOrder;
+use crate::versions::KeyVersions;
 use crate::words;
 use rustc_hash::FxHashSet;
 
-/// `rw` edges from each of the readers to each of the appenders; nobody is
-/// both. Kept as two lists so that many of both do not make many times many.
+/// `rw` edges from each reader to each appender; no transaction is both. Two lists instead of their
+/// product.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    pub(crate) key: Key,
+    pub(crate) key: ListKey,
     pub(crate) seen: Option<Element>,
     pub(crate) readers: Vec<u32>,
     pub(crate) appenders: Vec<(u32, Element)>,
 }
 
-/// What stands before what.
+/// Dependencies between transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     pub(crate) edges: Vec<Edge>,
-    /// Of the edges, those `rw` that are half of a lost update.
+    /// For each edge, whether it is an `rw` edge of a lost update.
     pub(crate) lost: Vec<bool>,
     pub(crate) tails: Vec<Tail>,
 }
@@ -40,16 +40,16 @@ impl Dependencies {
         }
     }
 
-    /// How many edges there are.
+    /// Returns the number of edges.
     pub(crate) fn count(&self) -> usize {
         let tails = self.tails.iter().map(|tail| tail.readers.len() + tail.appenders.len());
         self.edges.len() + tails.sum::<usize>()
     }
 
-    /// The edges of reads and writes, and the lost updates among them.
+    /// Adds the edges of reads and writes, and finds lost updates.
     pub(crate) fn of_data(
-        index: &Index<'_>,
-        keys: &[Versions],
+        index: &HistoryIndex<'_>,
+        keys: &[KeyVersions],
         anomalies: &mut Vec<Anomaly>,
     ) -> Dependencies {
         let mut dependencies = Dependencies::default();
@@ -60,8 +60,8 @@ impl Dependencies {
         dependencies
     }
 
-    /// Each version is after the one before. What nobody saw is after the last.
-    fn writes(&mut self, versions: &Versions) {
+    /// Each version follows the one before. Appends that no read saw follow the last version.
+    fn writes(&mut self, versions: &KeyVersions) {
         let key = versions.key;
         for two in versions.order.windows(2) {
             let ((first, from), (second, to)) = (two[0], two[1]);
@@ -77,17 +77,16 @@ impl Dependencies {
         }
     }
 
-    /// Each read is after the last append that it saw and before the next one.
-    /// Edges to the others follow from those between the appends.
-    fn reads(&mut self, index: &Index<'_>, versions: &Versions, anomalies: &mut Vec<Anomaly>) {
+    /// Each read follows the last append that it saw and precedes the next one. Other edges follow
+    /// from those between appends.
+    fn reads(&mut self, index: &HistoryIndex<'_>, versions: &KeyVersions, anomalies: &mut Vec<Anomaly>) {
         let (key, order) = (versions.key, &versions.order);
         let mut tail = Tail { key, seen: order.last().map(|it| it.0), readers: vec![], appenders: vec![] };
-        // Where reads contradict each other, who appended when is known of what
-        // is in order only.
+        // If reads contradict each other, appenders are known for the ordered elements only.
         let in_order: Option<FxHashSet<Element>> =
             (!versions.compatible).then(|| order.iter().map(|it| it.0).collect());
         let known = |own: &Element| in_order.as_ref().is_none_or(|in_order| in_order.contains(own));
-        // Who read the last version and appended what nobody saw.
+        // Readers of the last version that appended an element that no read saw.
         let mut both: Vec<u32> = Vec::new();
         for read in &versions.reads {
             let by = read.transaction;
@@ -111,8 +110,8 @@ impl Dependencies {
                 }
                 Some(_) => {}
                 None if own.is_none() => tail.readers.push(by),
-                // Whose element is in order has seen it, or is reported for not
-                // having.
+                // An appender of an ordered element has seen it, or is reported for not having done
+                // so.
                 None if versions.tail.binary_search_by_key(&by, |it| it.0).is_err() => {}
                 None if read.base => both.push(by),
                 None => {}
@@ -129,8 +128,8 @@ impl Dependencies {
                     self.push(*reader, to, rw);
                 }
             }
-            // All of them read the same and appended to it: one was first, and
-            // the others have lost his update. One edge each is enough.
+            // All of them read the same version and appended to it: one was first, and the others
+            // lost its update. One edge each suffices.
             [first, others @ ..] => {
                 let own = |by: &u32| (*by, versions.appenders[by]);
                 let (_, from_first) = missed(own(&others[0]));
@@ -150,9 +149,9 @@ impl Dependencies {
         }
     }
 
-    /// Each that counts is after what its process ran before. What had no known
-    /// end may have been committed at any time, so nothing is after it.
-    pub(crate) fn of_sessions(&mut self, index: &Index<'_>, sessions: &[Vec<u32>]) {
+    /// Each transaction follows the earlier ones of its process. One with an unknown outcome may
+    /// have committed at any time, so that nothing follows it.
+    pub(crate) fn of_sessions(&mut self, index: &HistoryIndex<'_>, sessions: &[Vec<u32>]) {
         for session in sessions {
             let mut before: Option<u32> = None;
             for at in session.iter().filter(|at| index.counted[**at as usize]) {
@@ -160,7 +159,7 @@ impl Dependencies {
                 if let Some(before) = before {
                     self.push(before, *at, Dependency::Session { process: transaction.process });
                 }
-                if transaction.outcome == Outcome::Committed {
+                if transaction.outcome == RecordedOutcome::Committed {
                     before = Some(*at);
                 }
             }
@@ -168,11 +167,11 @@ impl Dependencies {
     }
 }
 
-/// `loser` did not see what `other` appended, and appended after it, or one
-/// cannot tell who was first.
+/// Adds a lost update: `loser` did not see the append of `other`, and appended after it, or in
+/// unknown order.
 fn lost_update(
-    index: &Index<'_>,
-    versions: &Versions,
+    index: &HistoryIndex<'_>,
+    versions: &KeyVersions,
     (loser, rw): (u32, Dependency),
     (other, back): (u32, Dependency),
     anomalies: &mut Vec<Anomaly>,
@@ -194,8 +193,8 @@ fn lost_update(
     };
     let explanation = format!("{who}{what}\n{}\n{}", edges[0], edges[1]);
     anomalies.push(Anomaly {
-        kind: Kind::LostUpdate,
-        order: Order::Data,
+        kind: AnomalyKind::LostUpdate,
+        order: AnomalyOrder::Data,
         transactions: vec![loser, other],
         edges,
         explanation,

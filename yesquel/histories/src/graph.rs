@@ -1,103 +1,98 @@
-//! The graph that circles are looked for in.
+//! Graph in which cycles are searched.
 //!
-//! For snapshot isolation each transaction is two nodes, its beginning (when
-//! its snapshot is taken) and its commit, the first before the second. Edges
-//! `ww`, `wr`, session and real time say that a commit was before a beginning:
-//! who overwrites or reads a write, or must see it, has it in its snapshot.
-//! `rw` says that a beginning was before a commit: a snapshot that misses a
-//! write was taken before it. Snapshot isolation holds if and only if all
-//! these moments can be put in one order, so if there is no circle. This is
-//! the same as what Cerone & Gotsman show ("Analysing Snapshot Isolation",
-//! PODC 2016), that exactly the circles with two `rw` edges in a
-//! row are allowed: an `rw` edge leads to a commit, the next one begins at a
-//! beginning, and no edge leads from a commit to its own beginning. So a
-//! search that would have to remember the last edge's kind becomes a search
-//! for strongly connected components, which is linear (Tarjan, "Depth-First
-//! Search and Linear Graph Algorithms", 1972).
+//! For snapshot isolation each transaction is two nodes: its begin (when its snapshot is taken) and
+//! its commit, the first before the second. `ww`, `wr`, session and real-time edges lead from a
+//! commit to a begin: a transaction that overwrites, reads or must see a write has it in its
+//! snapshot. `rw` edges lead from a begin to a commit: a snapshot that misses a write was taken
+//! before it. Snapshot isolation holds if and only if all these events can be put in one order,
+//! that is, if there is no cycle. This is equivalent to the result of Cerone & Gotsman ("Analysing
+//! Snapshot Isolation", PODC 2016) that exactly the cycles with two adjacent `rw` edges are
+//! allowed: an `rw` edge leads to a commit, the next one starts at a begin, and no edge leads from
+//! a commit to its own begin. So a search that would have to remember the kind of the last edge
+//! becomes a search for strongly connected components, which is linear (Tarjan, "Depth-First Search
+//! and Linear Graph Algorithms", 1972).
 //!
-//! For serializability beginning and commit are one node.
+//! For serializability begin and commit are one node.
 //!
-//! Helper nodes keep the graph as small as the history. Real time is a chain
-//! of moments at which transactions ended: each leads into the chain where it
-//! ended, and the chain leads to each where it began. A tail (see
-//! `dependencies.rs`) is a node between readers and appenders.
+//! Helper nodes keep the graph as small as the history. Real time is a chain of completion times:
+//! each completed transaction has an arc into the chain, and the chain has an arc to each later
+//! begin. A tail (see `dependencies.rs`) is a node between readers and appenders.
 
 use crate::anomaly::{Dependency, Edge};
 use crate::dependencies::Dependencies;
-use crate::history::{Outcome, Transaction};
+use crate::history::{RecordedOutcome, RecordedTransaction};
 use std::collections::VecDeque;
 
 /// Kinds of arcs, as bits of a mask.
 pub(crate) const WW: u8 = 1;
 pub(crate) const WR: u8 = 2;
 pub(crate) const RW: u8 = 4;
-/// An `rw` that is half of a lost update.
+/// `rw` edge of a lost update.
 pub(crate) const RW_LOST: u8 = 8;
 pub(crate) const SESSION: u8 = 16;
 pub(crate) const REAL_TIME: u8 = 32;
-/// Within a transaction or a tail: costs nothing, and is always there.
+/// Arc within a transaction or a tail, which has no cost and is always included.
 pub(crate) const FREE: u8 = 64;
 
-/// In no component.
+/// Number for nodes in no component.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Arc {
     to: u32,
     kind: u8,
-    /// One for each edge between transactions, so that the shortest circle is
-    /// the one with the fewest of them.
+    /// One for each edge between transactions, so that the shortest cycle has the fewest edges.
     weight: u8,
-    /// Which edge between transactions it is, if it is one.
+    /// Index of the edge between transactions, if it is one.
     edge: u32,
 }
 
 /// Strongly connected components of more than one node.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// Of each node, or `NONE`.
+    /// Component of each node, or `NONE`.
     pub(crate) of: Vec<u32>,
-    /// The nodes of each.
+    /// Nodes of each component.
     pub(crate) nodes: Vec<Vec<u32>>,
 }
 
-/// A circle as nodes and arcs.
-type Circle = Vec<(u32, Arc)>;
+/// Cycle as nodes and arcs.
+type Cycle = Vec<(u32, Arc)>;
 
-/// What a search for a circle came to.
-pub(crate) struct Found {
-    /// The edges of the shortest circle that was found.
-    pub(crate) circle: Option<Vec<Edge>>,
-    /// Whether there may be another that was not come to.
+/// Result of a search for a cycle.
+pub(crate) struct CycleSearch {
+    /// Edges of the shortest cycle found.
+    pub(crate) cycle: Option<Vec<Edge>>,
+    /// Whether the search was incomplete.
     pub(crate) gave_up: bool,
 }
 
 pub(crate) struct Graph<'a> {
-    transactions: &'a [Transaction],
+    transactions: &'a [RecordedTransaction],
     dependencies: &'a Dependencies,
-    /// Whether beginning and commit are two nodes.
+    /// Whether begin and commit are two nodes.
     split: bool,
-    /// The first node of the chain of moments, and of the tails.
+    /// First node of the chain of completion times, and of the tails.
     moments: usize,
     tails: usize,
-    /// Where the arcs of each node begin.
+    /// Offset of each node's arcs.
     starts: Vec<u32>,
     arcs: Vec<Arc>,
-    /// Arcs followed.
+    /// Number of arcs followed.
     pub(crate) steps: u64,
-    /// For a search from one node: the distance, valid if the round is this.
+    /// Distances of a search from one node, valid if the round matches.
     distances: Vec<u32>,
     rounds: Vec<u32>,
     round: u32,
-    /// Where each node was come to from, and by which arc.
+    /// Predecessor of each node, and the arc from it.
     came: Vec<(u32, u32)>,
 }
 
 impl<'a> Graph<'a> {
-    /// The graph of those that count. Nothing is after the end of one whose
-    /// outcome is unknown: it may have been committed later.
+    /// Builds the graph of the counted transactions. Nothing follows the commit of one with an
+    /// unknown outcome, which may have been later.
     pub(crate) fn new(
-        transactions: &'a [Transaction],
+        transactions: &'a [RecordedTransaction],
         dependencies: &'a Dependencies,
         counted: &[bool],
         split: bool,
@@ -130,7 +125,7 @@ impl<'a> Graph<'a> {
         }
         let mut tails = moments;
         if real_time {
-            let is_end = |at: &usize| counted[*at] && transactions[*at].outcome == Outcome::Committed;
+            let is_end = |at: &usize| counted[*at] && transactions[*at].outcome == RecordedOutcome::Committed;
             let mut ends: Vec<usize> = (0..transactions.len()).filter(is_end).collect();
             ends.sort_by_key(|at| transactions[*at].completed);
             for (moment, at) in ends.iter().enumerate() {
@@ -184,14 +179,14 @@ impl<'a> Graph<'a> {
         self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize
     }
 
-    /// The component that a transaction is in with its commit or its beginning.
+    /// Returns the components of a transaction's two nodes.
     pub(crate) fn components_of(&self, components: &Components, transaction: usize) -> [u32; 2] {
         let commit = if self.split { self.transactions.len() + transaction } else { transaction };
         [components.of[transaction], components.of[commit]]
     }
 
-    /// Components of arcs in the mask, within those given. Tarjan's algorithm
-    /// with a stack of its own, for paths may be as long as the history.
+    /// Returns the components of the arcs in the mask, within those given. Tarjan's algorithm with
+    /// an explicit stack, for paths may be as long as the history.
     pub(crate) fn components(&mut self, mask: u8, within: Option<&Components>) -> Components {
         let region = |node: u32| within.map_or(0, |within| within.of[node as usize]);
         let count = self.nodes();
@@ -253,13 +248,19 @@ impl<'a> Graph<'a> {
         found
     }
 
-    /// The shortest circle in a component that goes through an arc of the kinds
-    /// `through` and otherwise along arcs of the kinds `along`.
+    /// Returns the shortest cycle in a component with one arc of the kinds `through` and otherwise
+    /// arcs of the kinds `along`.
     ///
-    /// From each node that such an arc leads to a search by breadth, which
-    /// ends where the arc begins. It gives up after as many steps as are
-    /// `SEARCHES` times the component, but not before it has tried one.
-    pub(crate) fn circle(&mut self, components: &Components, number: u32, through: u8, along: u8) -> Found {
+    /// Does a breadth-first search from the head of each such arc back to its tail. Stops after
+    /// `SEARCHES` times the size of the component in steps, but not before the first search is
+    /// complete.
+    pub(crate) fn cycle(
+        &mut self,
+        components: &Components,
+        number: u32,
+        through: u8,
+        along: u8,
+    ) -> CycleSearch {
         let nodes = &components.nodes[number as usize];
         let mut heads: Vec<u32> = Vec::new();
         let mut size = 0;
@@ -275,11 +276,11 @@ impl<'a> Graph<'a> {
         heads.sort_unstable();
         heads.dedup();
         let limit = self.steps + SEARCHES * size + SEARCH_MIN;
-        let mut best: Option<(u32, Circle)> = None;
+        let mut best: Option<(u32, Cycle)> = None;
         let mut gave_up = false;
         for head in heads {
             let bound = best.as_ref().map_or(NONE, |(length, _)| *length);
-            // No circle is shorter.
+            // No cycle is shorter.
             if bound <= 2 {
                 break;
             }
@@ -287,16 +288,16 @@ impl<'a> Graph<'a> {
                 gave_up = true;
                 break;
             }
-            if let Some(shorter) = self.circle_from(components, number, head, through, along, bound) {
+            if let Some(shorter) = self.cycle_from(components, number, head, through, along, bound) {
                 best = Some(shorter);
             }
         }
-        Found { circle: best.map(|(_, circle)| self.edges_of(&circle)), gave_up }
+        CycleSearch { cycle: best.map(|(_, cycle)| self.edges_of(&cycle)), gave_up }
     }
 
-    /// The shortest path from a node to one from which an arc leads back to it,
-    /// and that arc, if together they are shorter than the bound.
-    fn circle_from(
+    /// Returns the shortest path from a node to one with an arc back to it, and that arc, if
+    /// together they are shorter than the bound.
+    fn cycle_from(
         &mut self,
         components: &Components,
         number: u32,
@@ -304,12 +305,12 @@ impl<'a> Graph<'a> {
         through: u8,
         along: u8,
         bound: u32,
-    ) -> Option<(u32, Circle)> {
+    ) -> Option<(u32, Cycle)> {
         self.round += 1;
         self.rounds[head as usize] = self.round;
         self.distances[head as usize] = 0;
         self.came[head as usize] = (NONE, NONE);
-        // Arcs cost one or nothing, so two ends of a queue are order enough.
+        // Arcs cost one or nothing, so that a double-ended queue suffices.
         let mut queue = VecDeque::from([(head, 0)]);
         while let Some((node, distance)) = queue.pop_front() {
             if distance > self.distances[node as usize] {
@@ -327,7 +328,7 @@ impl<'a> Graph<'a> {
                 }
                 let known = self.rounds[arc.to as usize] == self.round;
                 let shorter = !known || there < self.distances[arc.to as usize];
-                // One more arc has to come.
+                // At least one more arc is needed.
                 if arc.kind & along == 0 || !shorter || there + 1 >= bound {
                     continue;
                 }
@@ -344,31 +345,31 @@ impl<'a> Graph<'a> {
         None
     }
 
-    fn path(&self, head: u32, last: u32, arc: Arc) -> Circle {
-        let mut circle = vec![(last, arc)];
+    fn path(&self, head: u32, last: u32, arc: Arc) -> Cycle {
+        let mut cycle = vec![(last, arc)];
         let mut node = last;
         while node != head {
             let (from, place) = self.came[node as usize];
-            circle.push((from, self.arcs[place as usize]));
+            cycle.push((from, self.arcs[place as usize]));
             node = from;
         }
-        circle.reverse();
-        circle
+        cycle.reverse();
+        cycle
     }
 
-    /// The transaction of a node, if it is one's.
+    /// Returns the transaction of a node, if it has one.
     fn transaction(&self, node: u32) -> Option<usize> {
         let node = node as usize;
         (node < self.moments).then(|| node % self.transactions.len())
     }
 
-    /// What a circle is between transactions.
-    fn edges_of(&self, circle: &Circle) -> Vec<Edge> {
-        let first = circle.iter().position(|(from, _)| self.transaction(*from).is_some()).unwrap_or(0);
+    /// Returns the edges between transactions on a cycle.
+    fn edges_of(&self, cycle: &Cycle) -> Vec<Edge> {
+        let first = cycle.iter().position(|(from, _)| self.transaction(*from).is_some()).unwrap_or(0);
         let mut edges = Vec::new();
         let mut left = 0;
-        for step in 0..circle.len() {
-            let (from, arc) = &circle[(first + step) % circle.len()];
+        for step in 0..cycle.len() {
+            let (from, arc) = &cycle[(first + step) % cycle.len()];
             if let Some(transaction) = self.transaction(*from) {
                 left = transaction;
             }
@@ -389,12 +390,12 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A search tries so many times a whole component.
+/// Searches may take this multiple of a component's size in steps,
 const SEARCHES: u64 = 32;
-/// And so many steps in any case: small components are searched wholly.
+/// and at least so many, so that small components are searched completely.
 const SEARCH_MIN: u64 = 10_000;
 
-/// Sorts arcs by where they begin.
+/// Sorts arcs by their first node.
 fn by_node(nodes: usize, links: &[(u32, Arc)]) -> (Vec<u32>, Vec<Arc>) {
     let mut starts = vec![0_u32; nodes + 1];
     for (from, _) in links {

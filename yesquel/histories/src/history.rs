@@ -1,161 +1,159 @@
-//! What clients saw: transactions, what they did and how they ended.
+//! History: transactions as their clients saw them.
 
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-/// What a list is found by.
-pub type Key = u64;
+/// Key of a list.
+pub type ListKey = u64;
 
-/// What is appended to a list; nobody appends the same one to a key twice.
+/// Element of a list; unique for each key.
 pub type Element = u64;
 
-/// What a transaction did to one key.
+/// Operation of a transaction on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
-    /// Puts an element at the end of a key's list.
+pub enum ListOperation {
+    /// Appends an element to a list.
     Append {
-        /// Of which list.
-        key: Key,
-        /// What is put there.
+        /// Key of the list.
+        key: ListKey,
+        /// The element.
         element: Element,
     },
-    /// Reads a key's list.
+    /// Reads a list.
     Read {
-        /// Of which list.
-        key: Key,
-        /// What was there, empty for a key that is not there; `None` if no
-        /// answer came.
+        /// Key of the list.
+        key: ListKey,
+        /// The list, empty for an absent key; `None` if no answer came.
         list: Option<Vec<Element>>,
     },
 }
 
-impl Operation {
-    /// An element is put at the end of a list.
-    pub fn append(key: Key, element: Element) -> Operation {
-        Operation::Append { key, element }
+impl ListOperation {
+    /// Returns an append.
+    pub fn append(key: ListKey, element: Element) -> ListOperation {
+        ListOperation::Append { key, element }
     }
 
-    /// A list is read, and answered.
-    pub fn read(key: Key, list: impl Into<Vec<Element>>) -> Operation {
-        Operation::Read { key, list: Some(list.into()) }
+    /// Returns a read with its answer.
+    pub fn read(key: ListKey, list: impl Into<Vec<Element>>) -> ListOperation {
+        ListOperation::Read { key, list: Some(list.into()) }
     }
 }
 
-/// How a transaction ended, as far as its client knows.
+/// Outcome of a transaction, as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was told that it is committed.
+pub enum RecordedOutcome {
+    /// Committed.
     Committed,
-    /// It was told that it is not, and never will be.
+    /// Not committed, now and in future.
     Aborted,
-    /// It was told nothing. The transaction counts as committed if anyone who
-    /// is committed saw an element of it, and as if it had not been otherwise.
+    /// Unknown. The transaction counts as committed if a committed transaction saw an element of
+    /// it, and as not committed otherwise.
     Unknown,
 }
 
-/// One transaction, as its client saw it.
+/// Transaction, as its client saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transaction {
-    /// The client, which runs one transaction after the other.
+pub struct RecordedTransaction {
+    /// The client, which runs one transaction at a time.
     pub process: u64,
-    /// When the client began.
+    /// Time at which the client began.
     pub invoked: u64,
-    /// When it knew the outcome, or gave up waiting for it.
+    /// Time at which the client knew the outcome, or gave up.
     pub completed: u64,
-    /// What it did, in order.
-    pub operations: Vec<Operation>,
-    /// How it ended.
-    pub outcome: Outcome,
+    /// Its operations, in order.
+    pub operations: Vec<ListOperation>,
+    /// Its outcome.
+    pub outcome: RecordedOutcome,
 }
 
-impl Transaction {
-    /// A transaction that a client was told is committed.
+impl RecordedTransaction {
+    /// Returns a committed transaction.
     pub fn committed(
         process: u64,
         invoked: u64,
         completed: u64,
-        operations: impl Into<Vec<Operation>>,
-    ) -> Transaction {
-        Transaction {
+        operations: impl Into<Vec<ListOperation>>,
+    ) -> RecordedTransaction {
+        RecordedTransaction {
             process,
             invoked,
             completed,
             operations: operations.into(),
-            outcome: Outcome::Committed,
+            outcome: RecordedOutcome::Committed,
         }
     }
 
-    /// The same with another outcome.
-    pub fn with_outcome(self, outcome: Outcome) -> Transaction {
-        Transaction { outcome, ..self }
+    /// Returns the transaction with another outcome.
+    pub fn with_outcome(self, outcome: RecordedOutcome) -> RecordedTransaction {
+        RecordedTransaction { outcome, ..self }
     }
 
-    /// Every append, in order.
-    pub(crate) fn appends(&self) -> impl Iterator<Item = (Key, Element)> {
+    /// Returns the appends, in order.
+    pub(crate) fn appends(&self) -> impl Iterator<Item = (ListKey, Element)> {
         self.operations.iter().filter_map(|operation| match operation {
-            Operation::Append { key, element } => Some((*key, *element)),
-            Operation::Read { .. } => None,
+            ListOperation::Append { key, element } => Some((*key, *element)),
+            ListOperation::Read { .. } => None,
         })
     }
 }
 
-/// Why a list of transactions is no history. Transactions are told by their
-/// place in the list.
+/// Reason for which a list of transactions is no valid history. Transactions are named by index.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HistoryError {
-    /// Who appended an element could not be told.
+    /// The element's appender is ambiguous.
     #[error("T{first} and T{second} both append {element} to key {key}; elements must be unique per key")]
     AppendedTwice {
-        /// To which list.
-        key: Key,
-        /// What.
+        /// Key of the list.
+        key: ListKey,
+        /// The element.
         element: Element,
-        /// Who did first.
+        /// The first appender.
         first: usize,
-        /// Who did again; it may be the same.
+        /// The second appender, possibly the same transaction.
         second: usize,
     },
-    /// Instants that no clock can have given.
+    /// A transaction completes before it is invoked.
     #[error("T{transaction} is completed at {completed}, before it was invoked at {invoked}")]
     EndsBeforeItBegins {
-        /// Which.
+        /// The transaction.
         transaction: usize,
-        /// Its beginning.
+        /// Its invocation.
         invoked: u64,
-        /// Its end.
+        /// Its completion.
         completed: u64,
     },
-    /// A client must do one thing after the other.
+    /// A client ran two transactions at the same time.
     #[error("process {process} began T{second} before it had ended T{first}")]
     Overlap {
         /// The client.
         process: u64,
-        /// What it was at.
+        /// The running transaction.
         first: usize,
-        /// What it began.
+        /// The one that it began meanwhile.
         second: usize,
     },
-    /// The list is too long for this checker.
+    /// The history is too long for this checker.
     #[error("{transactions} transactions are more than can be checked at once")]
     TooLong {
-        /// How many there are.
+        /// Number of transactions.
         transactions: usize,
     },
 }
 
-/// The greatest number of transactions; their places are kept in 32 bits, two
-/// for each and some for helpers.
+/// Maximum number of transactions. Nodes are numbered with 32 bits: two for each transaction, and
+/// helpers.
 const TRANSACTIONS_MAX: usize = 1 << 28;
 
-/// The transactions of each process, in its order; or why there is none.
-pub(crate) fn sessions(transactions: &[Transaction]) -> Result<Vec<Vec<u32>>, HistoryError> {
+/// Returns the transactions of each process in order, after validation.
+pub(crate) fn sessions(transactions: &[RecordedTransaction]) -> Result<Vec<Vec<u32>>, HistoryError> {
     if transactions.len() > TRANSACTIONS_MAX {
         return Err(HistoryError::TooLong { transactions: transactions.len() });
     }
     let mut places: FxHashMap<u64, usize> = FxHashMap::default();
     let mut sessions: Vec<Vec<u32>> = Vec::new();
     for (at, transaction) in transactions.iter().enumerate() {
-        let Transaction { process, invoked, completed, .. } = *transaction;
+        let RecordedTransaction { process, invoked, completed, .. } = *transaction;
         if completed < invoked {
             return Err(HistoryError::EndsBeforeItBegins { transaction: at, invoked, completed });
         }

@@ -1,68 +1,71 @@
-//! What a store may promise.
+//! Consistency models.
 
-/// What a store promises of its transactions.
+/// Consistency model of a store.
 ///
-/// Snapshot isolation by itself says nothing of how old a snapshot may be. The
-/// session variant (Daudjee & Salem, "Lazy Database Replication with Snapshot
-/// Isolation", VLDB 2006) says that a client sees what it saw and did before;
-/// the strong one, that everyone sees whatever was committed before he began.
-/// The variants of serializability say the same.
+/// Plain snapshot isolation allows snapshots of any age. In the session variant (Daudjee & Salem,
+/// "Lazy Database Replication with Snapshot Isolation", VLDB 2006) a client sees what it saw and
+/// did before; in the strong variant a transaction sees everything committed before it began. The
+/// variants of serializability are analogous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Model {
-    /// Reads are of one snapshot, and of two who write the same at the same
-    /// time one fails. Write skew is allowed.
+pub enum ConsistencyModel {
+    /// A transaction reads one snapshot, and of two concurrent writers of a key one fails. Write
+    /// skew is allowed.
     SnapshotIsolation,
-    /// The same, and snapshots of a client never go back.
+    /// In addition, the snapshots of a client never go back.
     StrongSessionSnapshotIsolation,
-    /// The same, and snapshots are of the transaction's beginning or later.
+    /// In addition, a snapshot is not older than its transaction.
     StrongSnapshotIsolation,
-    /// As if one transaction had run after the other.
+    /// Equivalent to some serial order.
     Serializable,
-    /// The same, in an order that each client's order agrees with.
+    /// In addition, the order agrees with that of each client.
     StrongSessionSerializable,
-    /// The same, in an order that agrees with time.
+    /// In addition, the order agrees with real time.
     StrictSerializable,
 }
 
-/// Which order besides that of reads and writes a contradiction needs.
+/// Order, besides that of reads and writes, that an anomaly depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Order {
-    /// None: reads and writes contradict each other.
+pub enum AnomalyOrder {
+    /// None.
     Data,
     /// The order in which a process ran its transactions.
     Session,
-    /// That one transaction had ended before another began.
+    /// The order of completion and invocation times.
     RealTime,
 }
 
-impl Model {
-    /// Whether cycles with two `rw` edges in a row are forbidden too.
+impl ConsistencyModel {
+    /// Returns whether cycles with two adjacent `rw` edges are forbidden too.
     pub(crate) fn serializable(self) -> bool {
-        matches!(self, Model::Serializable | Model::StrongSessionSerializable | Model::StrictSerializable)
+        matches!(
+            self,
+            ConsistencyModel::Serializable
+                | ConsistencyModel::StrongSessionSerializable
+                | ConsistencyModel::StrictSerializable
+        )
     }
 
-    /// The orders to look for contradictions with, one after the other.
-    pub(crate) fn orders(self) -> &'static [Order] {
+    /// Returns the orders to check, one after the other.
+    pub(crate) fn orders(self) -> &'static [AnomalyOrder] {
         match self {
-            Model::SnapshotIsolation | Model::Serializable => &[Order::Data],
-            Model::StrongSessionSnapshotIsolation | Model::StrongSessionSerializable => {
-                &[Order::Data, Order::Session]
-            }
-            Model::StrongSnapshotIsolation | Model::StrictSerializable => {
-                &[Order::Data, Order::Session, Order::RealTime]
+            ConsistencyModel::SnapshotIsolation | ConsistencyModel::Serializable => &[AnomalyOrder::Data],
+            ConsistencyModel::StrongSessionSnapshotIsolation
+            | ConsistencyModel::StrongSessionSerializable => &[AnomalyOrder::Data, AnomalyOrder::Session],
+            ConsistencyModel::StrongSnapshotIsolation | ConsistencyModel::StrictSerializable => {
+                &[AnomalyOrder::Data, AnomalyOrder::Session, AnomalyOrder::RealTime]
             }
         }
     }
 
-    /// The model's name, for people.
+    /// Returns the name of the model.
     pub fn name(self) -> &'static str {
         match self {
-            Model::SnapshotIsolation => "snapshot isolation",
-            Model::StrongSessionSnapshotIsolation => "strong session snapshot isolation",
-            Model::StrongSnapshotIsolation => "strong snapshot isolation",
-            Model::Serializable => "serializability",
-            Model::StrongSessionSerializable => "strong session serializability",
-            Model::StrictSerializable => "strict serializability",
+            ConsistencyModel::SnapshotIsolation => "snapshot isolation",
+            ConsistencyModel::StrongSessionSnapshotIsolation => "strong session snapshot isolation",
+            ConsistencyModel::StrongSnapshotIsolation => "strong snapshot isolation",
+            ConsistencyModel::Serializable => "serializability",
+            ConsistencyModel::StrongSessionSerializable => "strong session serializability",
+            ConsistencyModel::StrictSerializable => "strict serializability",
         }
     }
 }

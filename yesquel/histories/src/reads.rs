@@ -1,42 +1,41 @@
-//! What transactions saw of others, and whether they saw themselves.
+//! Reads of other transactions' appends, and the internal consistency of transactions.
 
-use crate::anomaly::{Anomaly, Kind};
-use crate::history::{Element, Operation};
-use crate::index::Index;
-use crate::model::Order;
+use crate::anomaly::{Anomaly, AnomalyKind};
+use crate::history::{Element, ListOperation};
+use crate::index::HistoryIndex;
+use crate::model::AnomalyOrder;
 use crate::words;
 use rustc_hash::FxHashMap;
 
-/// What a transaction saw of a key before its own appends to it.
+/// Version of a key that a transaction saw, without its own appends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExternalRead<'h> {
     pub(crate) transaction: u32,
     pub(crate) list: &'h [Element],
-    /// Whether it read before it had appended to that key.
+    /// Whether it read before its first append to that key.
     pub(crate) before_append: bool,
 }
 
-/// What a transaction knows of a key so far.
+/// What a transaction has seen and done with a key so far.
 #[derive(Default)]
-struct Known<'h> {
-    /// Whether it appends to it, now or later.
+struct KeyUse<'h> {
+    /// Whether it appends to the key at any time.
     appends: bool,
-    /// What it has appended.
+    /// Elements that it has appended.
     own: Vec<Element>,
-    /// What it saw of others.
+    /// Elements of others that it has seen.
     external: Option<&'h [Element]>,
 }
 
-/// The reads of each key by those that count, with the readers' own appends
-/// taken away: what a transaction appends is after all that it saw, and as long
-/// as it is not committed it is no version of the key. Who reads otherwise
-/// than the axiom INT has it is reported, once.
+/// Returns the counted reads of each key without the readers' own appends: these follow all that
+/// the transaction saw, and are no version of the key before it commits. Violations of the axiom
+/// INT are reported, once each.
 pub(crate) fn external<'h>(
-    index: &mut Index<'h>,
+    index: &mut HistoryIndex<'h>,
     anomalies: &mut Vec<Anomaly>,
 ) -> Vec<Vec<ExternalRead<'h>>> {
     let mut reads: Vec<Vec<ExternalRead>> = vec![Vec::new(); index.keys.len()];
-    let mut known: FxHashMap<usize, Known> = FxHashMap::default();
+    let mut known: FxHashMap<usize, KeyUse> = FxHashMap::default();
     let mut elements = 0;
     for (at, transaction) in index.counted() {
         known.clear();
@@ -46,12 +45,12 @@ pub(crate) fn external<'h>(
         }
         for operation in &transaction.operations {
             let (key, list) = match operation {
-                Operation::Append { key, element } => {
+                ListOperation::Append { key, element } => {
                     known.entry(index.number(*key)).or_default().own.push(*element);
                     continue;
                 }
-                Operation::Read { list: None, .. } => continue,
-                Operation::Read { key, list: Some(list) } => (*key, list.as_slice()),
+                ListOperation::Read { list: None, .. } => continue,
+                ListOperation::Read { key, list: Some(list) } => (*key, list.as_slice()),
             };
             elements += list.len() as u64;
             let number = index.number(key);
@@ -59,7 +58,7 @@ pub(crate) fn external<'h>(
             let others = list.strip_suffix(state.own.as_slice());
             let external = others.unwrap_or(list);
             let is_own = |element: &Element| {
-                index.writer(number, *element).is_some_and(|writer| writer.transaction as usize == at)
+                index.appender(number, *element).is_some_and(|appender| appender.transaction as usize == at)
             };
             let sees_own = state.appends && external.iter().any(is_own);
             if others.is_none() {
@@ -89,8 +88,8 @@ pub(crate) fn external<'h>(
         if let Some(wrong) = wrong {
             let explanation = format!("{}{wrong}.", words::transactions(index.transactions, &[at]));
             anomalies.push(Anomaly {
-                kind: Kind::Internal,
-                order: Order::Data,
+                kind: AnomalyKind::Internal,
+                order: AnomalyOrder::Data,
                 transactions: vec![at],
                 edges: Vec::new(),
                 explanation,

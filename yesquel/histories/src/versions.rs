@@ -1,43 +1,41 @@
-//! The order in which a key's list grew, and which version each read saw.
+//! Versions of a key's list, and the version that each read saw.
 //!
-//! A list tells all that was appended before, in order, so the longest read
-//! is the order of versions, and every other read is the beginning of it.
-//! (Elle, section 4.) Elements that cannot be there are reported and left
-//! out, so that one fault is not reported as several.
+//! A list contains all earlier appends in order, so that the longest read is the order of versions,
+//! and every other read is a prefix of it (Elle, section 4). Impossible elements are reported and
+//! left out, so that one fault is not reported several times.
 
-use crate::anomaly::{Anomaly, Dependency, Edge, Kind};
-use crate::history::{Element, Key, Outcome};
-use crate::index::Index;
-use crate::model::Order;
+use crate::anomaly::{Anomaly, AnomalyKind, Dependency, Edge};
+use crate::history::{Element, ListKey, RecordedOutcome};
+use crate::index::HistoryIndex;
+use crate::model::AnomalyOrder;
 use crate::reads::ExternalRead;
 use crate::words;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A transaction saw a version of a key.
+/// Version that a transaction saw.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) transaction: u32,
-    /// How many elements of the order it saw.
+    /// Number of elements seen.
     pub(crate) seen: usize,
-    /// The same, and the rest of what the last writer that it saw appended
-    /// right then: what it missed begins here.
+    /// The same, extended by the elements that the last writer seen appended next: the first missed
+    /// element comes after these.
     pub(crate) version: usize,
-    /// Whether it is what the transaction knew when it appended to the key.
+    /// Whether the transaction knew this version when it appended to the key.
     pub(crate) base: bool,
 }
 
-/// The versions of a key.
+/// Versions of a key.
 #[derive(Debug, Default)]
-pub(crate) struct Versions {
-    pub(crate) key: Key,
-    /// The elements in the order in which they were appended, and by whom.
+pub(crate) struct KeyVersions {
+    pub(crate) key: ListKey,
+    /// Elements in the order of their appends, with their appenders.
     pub(crate) order: Vec<(Element, u32)>,
-    /// Who saw what.
+    /// Versions seen.
     pub(crate) reads: Vec<Placed>,
-    /// Appends that nobody saw, so that they are after all that is in order;
-    /// the first of each transaction.
+    /// Appends that no read saw, which follow all others; the first of each transaction.
     pub(crate) tail: Vec<(u32, Element)>,
-    /// The first append to the key of each transaction that counts.
+    /// First append to the key of each counted transaction.
     pub(crate) appenders: FxHashMap<u32, Element>,
     /// Whether no two reads contradict each other.
     pub(crate) compatible: bool,
@@ -45,10 +43,10 @@ pub(crate) struct Versions {
 
 /// Finds the versions of every key.
 pub(crate) fn all(
-    index: &mut Index<'_>,
+    index: &mut HistoryIndex<'_>,
     reads: Vec<Vec<ExternalRead<'_>>>,
     anomalies: &mut Vec<Anomaly>,
-) -> Vec<Versions> {
+) -> Vec<KeyVersions> {
     let mut appends: Vec<Vec<(u32, Element)>> = vec![Vec::new(); index.keys.len()];
     for (at, transaction) in index.counted() {
         for (key, element) in transaction.appends() {
@@ -72,25 +70,25 @@ pub(crate) fn all(
     all
 }
 
-/// Goes through the reads of one key.
+/// Processes the reads of one key.
 struct Sieve<'a, 'h> {
-    index: &'a Index<'h>,
+    index: &'a HistoryIndex<'h>,
     number: usize,
     anomalies: &'a mut Vec<Anomaly>,
-    /// What has been reported: once for an element is enough.
-    reported: FxHashSet<(Kind, Element)>,
-    /// Of the list that is gone through.
+    /// Faults reported already, once for each element.
+    reported: FxHashSet<(AnomalyKind, Element)>,
+    /// Elements of the current list.
     seen: FxHashSet<Element>,
     elements: u64,
 }
 
 impl Sieve<'_, '_> {
-    fn key(&self) -> Key {
+    fn key(&self) -> ListKey {
         self.index.keys[self.number]
     }
 
-    fn versions(&mut self, reads: &[ExternalRead], appends: &[(u32, Element)]) -> Versions {
-        let mut versions = Versions { key: self.key(), ..Versions::default() };
+    fn versions(&mut self, reads: &[ExternalRead], appends: &[(u32, Element)]) -> KeyVersions {
+        let mut versions = KeyVersions { key: self.key(), ..KeyVersions::default() };
         for (by, element) in appends {
             versions.appenders.entry(*by).or_insert(*element);
         }
@@ -102,14 +100,14 @@ impl Sieve<'_, '_> {
         }
         versions.order = order
             .into_iter()
-            .filter_map(|element| Some((element, self.index.writer(self.number, element)?.transaction)))
+            .filter_map(|element| Some((element, self.index.appender(self.number, element)?.transaction)))
             .collect();
         for (at, (read, version)) in reads.iter().zip(placed).enumerate() {
             let partial = self.intermediate(read);
             let Some(seen) = version else { continue };
             let mut version = seen;
-            // Whoever saw a part of what another wrote depends on him. That he
-            // missed the rest has been said already.
+            // A reader of a part of a transaction's appends depends on that transaction. The
+            // missing part is already reported.
             if partial && seen > 0 {
                 let of = versions.order[seen - 1].1;
                 while versions.order.get(version).is_some_and(|(_, by)| *by == of) {
@@ -118,12 +116,12 @@ impl Sieve<'_, '_> {
             }
             versions.reads.push(Placed { transaction: read.transaction, seen, version, base: bases[at] });
         }
-        // If reads contradict each other nobody knows what is after what.
+        // If reads contradict each other, no order is known.
         if compatible && appends.len() > versions.order.len() {
             let seen: FxHashSet<Element> = versions.order.iter().map(|(element, _)| *element).collect();
             let last = versions.order.last().map(|(_, by)| *by);
             for (by, element) in appends {
-                // Of the last writer a part was seen: G1b, if by anyone.
+                // Partial read of the last writer's appends: G1b.
                 let new = Some(*by) != last && versions.tail.last().is_none_or(|(other, _)| other != by);
                 if new && !seen.contains(element) {
                     versions.tail.push((*by, *element));
@@ -133,16 +131,15 @@ impl Sieve<'_, '_> {
         versions
     }
 
-    /// The longest list with what cannot be there left out; how many elements
-    /// of it each read saw, unless it contradicts; and whether none does.
+    /// Returns the longest list without impossible elements; for each read the number of its
+    /// elements seen, unless it contradicts; and whether no read does.
     fn place(&mut self, reads: &[ExternalRead]) -> (Vec<Element>, Vec<Option<usize>>, bool) {
         let Some(longest) = (0..reads.len()).rev().max_by_key(|at| reads[*at].list.len()) else {
             return (Vec::new(), Vec::new(), true);
         };
         let raw = reads[longest].list;
         let (order, kept) = self.sift(&reads[longest]);
-        // Most reads are the beginning of the longest one: nothing that cannot
-        // be there is in them that has not been reported.
+        // Most reads are prefixes of the longest one, and need no check of their own.
         let mut others: Vec<(usize, Vec<Element>)> = Vec::new();
         let mut placed: Vec<Option<usize>> = vec![None; reads.len()];
         for (at, read) in reads.iter().enumerate() {
@@ -153,7 +150,7 @@ impl Sieve<'_, '_> {
                 others.push((at, self.sift(read).0));
             }
         }
-        // What was left out may have made the longest one.
+        // Without the impossible elements, another list may be the longest one.
         let winner = others.iter().rev().max_by_key(|(_, list)| list.len());
         let (reader, order) = match winner {
             Some((at, list)) if list.len() > order.len() => {
@@ -174,8 +171,8 @@ impl Sieve<'_, '_> {
         (order, placed, wrong.is_empty())
     }
 
-    /// Leaves out of a read what cannot be there, and reports it. The second
-    /// list says how many elements are left of each beginning.
+    /// Removes the impossible elements of a read and reports them. The second list has the number
+    /// of elements left in each prefix.
     fn sift(&mut self, read: &ExternalRead) -> (Vec<Element>, Vec<usize>) {
         self.seen.clear();
         let mut order = Vec::with_capacity(read.list.len());
@@ -184,21 +181,22 @@ impl Sieve<'_, '_> {
         self.elements += read.list.len() as u64;
         for element in read.list {
             let (key, by) = (self.key(), read.transaction as usize);
-            let writer = self.index.writer(self.number, *element).map(|writer| writer.transaction as usize);
+            let appender =
+                self.index.appender(self.number, *element).map(|appender| appender.transaction as usize);
             if !self.seen.insert(*element) {
-                self.report(Kind::DuplicateElement, *element, &[by], || {
+                self.report(AnomalyKind::DuplicateElement, *element, &[by], || {
                     format!("T{by} read key {key} with {element} in it more than once.")
                 });
-            } else if let Some(writer) = writer {
-                if self.index.transactions[writer].outcome == Outcome::Aborted {
-                    self.report(Kind::G1a, *element, &[by, writer], || {
-                        format!("T{by} read key {key} with {element} in it, which T{writer} appended, and T{writer} aborted.")
+            } else if let Some(appender) = appender {
+                if self.index.transactions[appender].outcome == RecordedOutcome::Aborted {
+                    self.report(AnomalyKind::G1a, *element, &[by, appender], || {
+                        format!("T{by} read key {key} with {element} in it, which T{appender} appended, and T{appender} aborted.")
                     });
                 } else {
                     order.push(*element);
                 }
             } else {
-                self.report(Kind::PhantomElement, *element, &[by], || {
+                self.report(AnomalyKind::PhantomElement, *element, &[by], || {
                     format!("T{by} read key {key} with {element} in it, which nobody appended to it.")
                 });
             }
@@ -207,16 +205,16 @@ impl Sieve<'_, '_> {
         (order, kept)
     }
 
-    /// Whether the read ends within what one transaction appended; reports it.
+    /// Reports a read that ends between the appends of one transaction. Returns whether it does.
     fn intermediate(&mut self, read: &ExternalRead) -> bool {
         let Some(element) = read.list.last() else { return false };
-        let Some(writer) = self.index.writer(self.number, *element) else { return false };
-        let (by, of) = (read.transaction as usize, writer.transaction as usize);
-        if writer.last || !self.index.counted[of] {
+        let Some(appender) = self.index.appender(self.number, *element) else { return false };
+        let (by, of) = (read.transaction as usize, appender.transaction as usize);
+        if appender.last || !self.index.counted[of] {
             return false;
         }
         let key = self.key();
-        self.report(Kind::G1b, *element, &[by, of], || {
+        self.report(AnomalyKind::G1b, *element, &[by, of], || {
             format!(
                 "T{by} read key {key} up to {element}, after which T{of}, who appended it, appended more."
             )
@@ -238,22 +236,22 @@ impl Sieve<'_, '_> {
             explanation += &format!(" {more} more reads of it do not agree with T{first}'s.");
         }
         self.anomalies.push(Anomaly {
-            kind: Kind::IncompatibleOrders,
-            order: Order::Data,
+            kind: AnomalyKind::IncompatibleOrders,
+            order: AnomalyOrder::Data,
             transactions: vec![first, second],
             edges: Vec::new(),
             explanation,
         });
     }
 
-    /// What one transaction appended is in its order and without a gap.
+    /// Checks that the appends of one transaction are in its order and without a gap.
     fn own_orders(&mut self, order: &[Element], appends: &[(u32, Element)]) {
         let mut places: FxHashMap<Element, usize> = FxHashMap::default();
         for (place, element) in order.iter().enumerate() {
             places.insert(*element, place);
         }
         for run in appends.chunk_by(|(one, _), (other, _)| one == other) {
-            // Those not seen come last, as if after the end.
+            // Elements not seen come last.
             let place = |element: &Element| places.get(element).copied().unwrap_or(order.len());
             let Some(two) = run.windows(2).find(|two| place(&two[1].1) < place(&two[0].1)) else { continue };
             let ((by, first), (_, second), key) = (two[0], two[1], self.key());
@@ -264,8 +262,8 @@ impl Sieve<'_, '_> {
                 words::transactions(self.index.transactions, &[by])
             );
             self.anomalies.push(Anomaly {
-                kind: Kind::IncompatibleOrders,
-                order: Order::Data,
+                kind: AnomalyKind::IncompatibleOrders,
+                order: AnomalyOrder::Data,
                 transactions: vec![by],
                 edges: Vec::new(),
                 explanation,
@@ -273,26 +271,26 @@ impl Sieve<'_, '_> {
         }
     }
 
-    /// Of two transactions the first read what the second wrote.
-    fn report(&mut self, kind: Kind, element: Element, who: &[usize], text: impl FnOnce() -> String) {
+    /// Reports an anomaly: the first transaction read what the second wrote.
+    fn report(&mut self, kind: AnomalyKind, element: Element, who: &[usize], text: impl FnOnce() -> String) {
         if !self.reported.insert((kind, element)) {
             return;
         }
         let edges = match who {
-            [reader, writer] => {
+            [reader, appender] => {
                 let dependency = Dependency::WriteRead { key: self.key(), element };
-                vec![Edge { from: *writer, to: *reader, dependency }]
+                vec![Edge { from: *appender, to: *reader, dependency }]
             }
             _ => Vec::new(),
         };
         let explanation = words::transactions(self.index.transactions, who) + &text();
         let transactions = who.to_vec();
-        self.anomalies.push(Anomaly { kind, order: Order::Data, transactions, edges, explanation });
+        self.anomalies.push(Anomaly { kind, order: AnomalyOrder::Data, transactions, edges, explanation });
     }
 }
 
-/// Which reads are what their transactions knew when they appended to the key:
-/// the last before they did, or else the first after, their own taken away.
+/// Returns which reads the transactions knew when they appended to the key: the last one before, or
+/// otherwise the first one after, without own appends.
 fn bases(reads: &[ExternalRead], appenders: &FxHashMap<u32, Element>) -> Vec<bool> {
     let mut bases = vec![false; reads.len()];
     let mut from = 0;

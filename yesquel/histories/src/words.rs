@@ -1,14 +1,14 @@
 //! Transactions and lists in words.
 
-use crate::history::{Element, Operation, Outcome, Transaction};
+use crate::history::{Element, ListOperation, RecordedOutcome, RecordedTransaction};
 use std::fmt::Write;
 
-/// So many elements at the end of a list are shown.
+/// Number of elements at the end of a list that are printed.
 const ELEMENTS_MAX: usize = 8;
-/// So many operations of a transaction are.
+/// Number of operations of a transaction that are printed.
 const OPERATIONS_MAX: usize = 16;
 
-/// A list; of a long one the end, where the news is.
+/// Formats a list; of a long one its end.
 pub(crate) fn list(elements: &[Element]) -> String {
     let hidden = elements.len().saturating_sub(ELEMENTS_MAX);
     let mut words: Vec<String> = elements[hidden..].iter().map(Element::to_string).collect();
@@ -18,25 +18,25 @@ pub(crate) fn list(elements: &[Element]) -> String {
     format!("[{}]", words.join(", "))
 }
 
-/// One line for each transaction that takes part.
-pub(crate) fn transactions(all: &[Transaction], which: &[usize]) -> String {
+/// Formats each transaction involved on a line.
+pub(crate) fn transactions(all: &[RecordedTransaction], which: &[usize]) -> String {
     let mut text = String::new();
     for at in which {
-        let Transaction { process, invoked, completed, operations, outcome } = &all[*at];
+        let RecordedTransaction { process, invoked, completed, operations, outcome } = &all[*at];
         let outcome = match outcome {
-            Outcome::Committed => "committed",
-            Outcome::Aborted => "aborted",
-            Outcome::Unknown => "outcome unknown",
+            RecordedOutcome::Committed => "committed",
+            RecordedOutcome::Aborted => "aborted",
+            RecordedOutcome::Unknown => "outcome unknown",
         };
         let mut words: Vec<String> = operations
             .iter()
             .take(OPERATIONS_MAX)
             .map(|operation| match operation {
-                Operation::Append { key, element } => format!("append {element} to key {key}"),
-                Operation::Read { key, list: Some(elements) } => {
+                ListOperation::Append { key, element } => format!("append {element} to key {key}"),
+                ListOperation::Read { key, list: Some(elements) } => {
                     format!("read key {key} as {}", list(elements))
                 }
-                Operation::Read { key, list: None } => format!("read key {key} without an answer"),
+                ListOperation::Read { key, list: None } => format!("read key {key} without an answer"),
             })
             .collect();
         if operations.len() > OPERATIONS_MAX {

@@ -4,49 +4,54 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_histories::{
-    Dependency, HistoryError, Kind, Model, Operation, Order, Outcome, Transaction, check,
+    AnomalyKind, AnomalyOrder, ConsistencyModel, Dependency, HistoryError, ListOperation, RecordedOutcome,
+    RecordedTransaction, check,
 };
 
 const X: u64 = 1;
 const Y: u64 = 2;
 
-fn append(key: u64, element: u64) -> Operation {
-    Operation::append(key, element)
+fn append(key: u64, element: u64) -> ListOperation {
+    ListOperation::append(key, element)
 }
 
-fn read<const N: usize>(key: u64, list: [u64; N]) -> Operation {
-    Operation::read(key, list)
+fn read<const N: usize>(key: u64, list: [u64; N]) -> ListOperation {
+    ListOperation::read(key, list)
 }
 
 /// All at the same time, each by a process of its own.
-fn together(transactions: impl IntoIterator<Item = Vec<Operation>>) -> Vec<Transaction> {
+fn together(transactions: impl IntoIterator<Item = Vec<ListOperation>>) -> Vec<RecordedTransaction> {
     let each = transactions.into_iter().enumerate();
-    each.map(|(at, operations)| Transaction::committed(at as u64, 1, 9, operations)).collect()
+    each.map(|(at, operations)| RecordedTransaction::committed(at as u64, 1, 9, operations)).collect()
 }
 
 /// One after the other, each by the process that is named.
-fn in_turn(transactions: impl IntoIterator<Item = (u64, Vec<Operation>)>) -> Vec<Transaction> {
+fn in_turn(transactions: impl IntoIterator<Item = (u64, Vec<ListOperation>)>) -> Vec<RecordedTransaction> {
     let each = transactions.into_iter().enumerate();
     each.map(|(at, (process, operations))| {
-        Transaction::committed(process, 10 * at as u64, 10 * at as u64 + 5, operations)
+        RecordedTransaction::committed(process, 10 * at as u64, 10 * at as u64 + 5, operations)
     })
     .collect()
 }
 
 /// The names of what is found.
-fn names(history: &[Transaction], model: Model) -> Vec<String> {
+fn names(history: &[RecordedTransaction], model: ConsistencyModel) -> Vec<String> {
     let report = check(history, model).unwrap();
     assert_eq!(report.is_clean(), report.names().is_empty());
     report.names()
 }
 
 /// The one anomaly that there is.
-fn single(history: &[Transaction], model: Model, name: &str) -> yesquel_histories::Anomaly {
+fn single(
+    history: &[RecordedTransaction],
+    model: ConsistencyModel,
+    name: &str,
+) -> yesquel_histories::Anomaly {
     let report = check(history, model).unwrap();
     assert_eq!(report.names(), [name], "{report}");
     assert_eq!(report.anomalies.len(), 1, "{report}");
     let anomaly = report.anomalies[0].clone();
-    if !anomaly.edges.is_empty() && anomaly.kind >= Kind::G0 {
+    if !anomaly.edges.is_empty() && anomaly.kind >= AnomalyKind::G0 {
         let after = anomaly.edges.iter().cycle().skip(1);
         assert!(
             anomaly.edges.iter().zip(after).all(|(edge, next)| edge.to == next.from),
@@ -59,18 +64,25 @@ fn single(history: &[Transaction], model: Model, name: &str) -> yesquel_historie
     anomaly
 }
 
-const SNAPSHOT: [Model; 3] =
-    [Model::SnapshotIsolation, Model::StrongSessionSnapshotIsolation, Model::StrongSnapshotIsolation];
-const SERIAL: [Model; 3] = [Model::Serializable, Model::StrongSessionSerializable, Model::StrictSerializable];
+const SNAPSHOT: [ConsistencyModel; 3] = [
+    ConsistencyModel::SnapshotIsolation,
+    ConsistencyModel::StrongSessionSnapshotIsolation,
+    ConsistencyModel::StrongSnapshotIsolation,
+];
+const SERIAL: [ConsistencyModel; 3] = [
+    ConsistencyModel::Serializable,
+    ConsistencyModel::StrongSessionSerializable,
+    ConsistencyModel::StrictSerializable,
+];
 
-fn clean_in_all(history: &[Transaction]) {
+fn clean_in_all(history: &[RecordedTransaction]) {
     for model in SNAPSHOT.into_iter().chain(SERIAL) {
         assert_eq!(names(history, model), [""; 0], "{model:?}");
     }
 }
 
 /// The name is found by every model, and nothing else is.
-fn only_in_all(history: &[Transaction], name: &str) {
+fn only_in_all(history: &[RecordedTransaction], name: &str) {
     for model in SNAPSHOT.into_iter().chain(SERIAL) {
         single(history, model, name);
     }
@@ -100,8 +112,8 @@ fn a_write_cycle_is_g0() {
         vec![read(X, [1, 2]), read(Y, [2, 1])],
     ]);
     only_in_all(&history, "G0");
-    let found = single(&history, Model::SnapshotIsolation, "G0");
-    assert_eq!((found.order, found.edges.len()), (Order::Data, 2));
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G0");
+    assert_eq!((found.order, found.edges.len()), (AnomalyOrder::Data, 2));
     assert!(found.edges.iter().all(|edge| matches!(edge.dependency, Dependency::WriteWrite { .. })));
 }
 
@@ -121,13 +133,13 @@ fn an_aborted_element_that_is_read_is_g1a() {
         vec![append(X, 3)],
         vec![read(X, [1, 3])],
     ]);
-    history[1].outcome = Outcome::Aborted;
+    history[1].outcome = RecordedOutcome::Aborted;
     only_in_all(&history, "G1a");
-    let found = single(&history, Model::SnapshotIsolation, "G1a");
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G1a");
     assert_eq!(found.transactions, [2, 1]);
     assert_eq!(found.edges[0].dependency, Dependency::WriteRead { key: X, element: 2 });
     // Not if nobody who is committed read it.
-    history[2].outcome = Outcome::Aborted;
+    history[2].outcome = RecordedOutcome::Aborted;
     clean_in_all(&history);
 }
 
@@ -135,7 +147,7 @@ fn an_aborted_element_that_is_read_is_g1a() {
 fn a_list_between_two_appends_is_g1b() {
     let mut history = together([vec![append(X, 1), append(X, 2)], vec![read(X, [1])], vec![read(X, [1, 2])]]);
     only_in_all(&history, "G1b");
-    assert_eq!(single(&history, Model::SnapshotIsolation, "G1b").transactions, [1, 0]);
+    assert_eq!(single(&history, ConsistencyModel::SnapshotIsolation, "G1b").transactions, [1, 0]);
     // Nor does it take anyone who saw the rest.
     history.pop();
     only_in_all(&history, "G1b");
@@ -147,7 +159,7 @@ fn a_list_between_two_appends_is_g1b() {
 fn seeing_each_other_is_g1c() {
     let history = together([vec![append(X, 1), read(Y, [1])], vec![append(Y, 1), read(X, [1])]]);
     only_in_all(&history, "G1c");
-    let found = single(&history, Model::SnapshotIsolation, "G1c");
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G1c");
     assert!(found.edges.iter().all(|edge| matches!(edge.dependency, Dependency::WriteRead { .. })));
 }
 
@@ -163,7 +175,7 @@ fn overwriting_what_has_seen_one_is_g1c() {
 fn half_of_a_commit_is_read_skew() {
     let history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     only_in_all(&history, "G-single");
-    let found = single(&history, Model::SnapshotIsolation, "G-single");
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
     assert_eq!(found.edges.iter().filter(|edge| edge.dependency.is_rw()).count(), 1);
     assert!(found.explanation.contains("T1 read key 2 as empty and missed 1, which T0 appended"));
 }
@@ -176,7 +188,7 @@ fn read_skew_over_several_transactions_is_found() {
         vec![read(Y, [1]), append(3, 1)],
         vec![read(3, [1]), read(X, [])],
     ]);
-    let found = single(&history, Model::SnapshotIsolation, "G-single");
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
     assert_eq!(found.edges.len(), 4);
     assert_eq!(found.transactions.len(), 4);
 }
@@ -190,7 +202,7 @@ fn a_write_that_the_overwriter_had_not_seen_is_a_lost_update() {
         vec![read(X, [1, 2, 3])],
     ]);
     only_in_all(&seen, "lost update");
-    let found = single(&seen, Model::SnapshotIsolation, "lost update");
+    let found = single(&seen, ConsistencyModel::SnapshotIsolation, "lost update");
     assert_eq!(found.transactions, [2, 1]);
     // Nobody need have read the end of it.
     only_in_all(&seen[..3], "lost update");
@@ -212,7 +224,7 @@ fn read_skew_beside_a_lost_update_is_told_too() {
         vec![read(X, []), read(Y, [1]), append(X, 2)],
         vec![read(X, [1, 2])],
     ]);
-    assert_eq!(names(&history, Model::SnapshotIsolation), ["lost update", "G-single"]);
+    assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), ["lost update", "G-single"]);
 }
 
 #[test]
@@ -220,7 +232,10 @@ fn lists_that_both_cannot_have_been_are_incompatible_orders() {
     let history =
         together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1, 2])], vec![read(X, [2, 1])]]);
     only_in_all(&history, "incompatible orders");
-    assert_eq!(single(&history, Model::SnapshotIsolation, "incompatible orders").transactions, [2, 3]);
+    assert_eq!(
+        single(&history, ConsistencyModel::SnapshotIsolation, "incompatible orders").transactions,
+        [2, 3]
+    );
     let gone = together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1])], vec![read(X, [2])]]);
     only_in_all(&gone, "incompatible orders");
     // What is not in the one is not said to be after it: that T3 did not see
@@ -234,7 +249,7 @@ fn lists_that_both_cannot_have_been_are_incompatible_orders() {
 #[test]
 fn ones_own_appends_out_of_order_are_incompatible_orders() {
     let turned = together([vec![append(X, 1), append(X, 2)], vec![read(X, [2, 1])]]);
-    assert!(names(&turned, Model::SnapshotIsolation).contains(&"incompatible orders".to_owned()));
+    assert!(names(&turned, ConsistencyModel::SnapshotIsolation).contains(&"incompatible orders".to_owned()));
     let half = together([vec![append(X, 1), append(X, 2)], vec![read(X, [2])]]);
     only_in_all(&half, "incompatible orders");
 }
@@ -277,7 +292,7 @@ fn a_key_that_changes_under_its_reader_is_internal_and_read_skew() {
 fn what_is_overwritten_is_what_was_read_last() {
     let history =
         together([vec![append(X, 1)], vec![read(X, []), read(X, [1]), append(X, 2)], vec![read(X, [1, 2])]]);
-    assert_eq!(names(&history, Model::SnapshotIsolation), ["internal", "G-single"]);
+    assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), ["internal", "G-single"]);
 }
 
 #[test]
@@ -286,7 +301,7 @@ fn what_nobody_read_is_after_all_that_was_read() {
     // 1 has missed 2.
     let written =
         together([vec![append(X, 1), read(Y, [5])], vec![append(X, 2), append(Y, 5)], vec![read(X, [1])]]);
-    assert_eq!(names(&written, Model::SnapshotIsolation), ["G1c", "G-single"]);
+    assert_eq!(names(&written, ConsistencyModel::SnapshotIsolation), ["G1c", "G-single"]);
     // T0 missed 2, whichever of the two it is before.
     let missed = together([vec![read(X, []), read(Y, [5]), append(X, 1)], vec![append(X, 2), append(Y, 5)]]);
     only_in_all(&missed, "G-single");
@@ -302,7 +317,7 @@ fn a_long_fork_is_g_nonadjacent_and_no_read_skew() {
         vec![read(X, []), read(Y, [1])],
     ]);
     only_in_all(&history, "G-nonadjacent");
-    let found = single(&history, Model::SnapshotIsolation, "G-nonadjacent");
+    let found = single(&history, ConsistencyModel::SnapshotIsolation, "G-nonadjacent");
     assert_eq!(found.edges.len(), 4);
     assert_eq!(found.edges.iter().filter(|edge| edge.dependency.is_rw()).count(), 2);
 }
@@ -316,7 +331,7 @@ fn a_long_fork_beside_information_flow_is_told_too() {
         vec![read(X, []), read(Y, [1])],
         vec![append(3, 1), read(X, [1])],
     ]);
-    assert_eq!(names(&history, Model::SnapshotIsolation), ["G1c", "G-nonadjacent"]);
+    assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), ["G1c", "G-nonadjacent"]);
 }
 
 #[test]
@@ -340,9 +355,9 @@ fn write_skew_is_told_beside_a_session_that_goes_back() {
         (0, vec![read(X, []), append(3, 1)]),
     ]);
     history[1].invoked = 0;
-    assert_eq!(names(&history, Model::Serializable), ["G2-item"]);
-    assert_eq!(names(&history, Model::StrongSessionSnapshotIsolation), ["G-single-process"]);
-    assert_eq!(names(&history, Model::StrongSessionSerializable), ["G-single-process", "G2-item"]);
+    assert_eq!(names(&history, ConsistencyModel::Serializable), ["G2-item"]);
+    assert_eq!(names(&history, ConsistencyModel::StrongSessionSnapshotIsolation), ["G-single-process"]);
+    assert_eq!(names(&history, ConsistencyModel::StrongSessionSerializable), ["G-single-process", "G2-item"]);
 }
 
 #[test]
@@ -377,44 +392,44 @@ fn write_skew_of_three_is_allowed_by_snapshot_isolation_alone() {
 fn a_session_that_goes_back_is_wrong_for_sessions_only() {
     let history = in_turn([(0, vec![append(X, 1)]), (1, vec![read(X, [1])]), (1, vec![read(X, [])])]);
     // The writer had ended before the second read, too.
-    let mut history: Vec<Transaction> = history;
+    let mut history: Vec<RecordedTransaction> = history;
     history[0].completed = 99;
-    assert_eq!(names(&history, Model::SnapshotIsolation), [""; 0]);
-    assert_eq!(names(&history, Model::Serializable), [""; 0]);
+    assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), [""; 0]);
+    assert_eq!(names(&history, ConsistencyModel::Serializable), [""; 0]);
     for model in [
-        Model::StrongSessionSnapshotIsolation,
-        Model::StrongSnapshotIsolation,
-        Model::StrongSessionSerializable,
-        Model::StrictSerializable,
+        ConsistencyModel::StrongSessionSnapshotIsolation,
+        ConsistencyModel::StrongSnapshotIsolation,
+        ConsistencyModel::StrongSessionSerializable,
+        ConsistencyModel::StrictSerializable,
     ] {
-        assert_eq!(single(&history, model, "G-single-process").order, Order::Session);
+        assert_eq!(single(&history, model, "G-single-process").order, AnomalyOrder::Session);
     }
     // Two clients may well be at different times.
     history[2].process = 2;
-    assert_eq!(names(&history, Model::StrongSessionSnapshotIsolation), [""; 0]);
+    assert_eq!(names(&history, ConsistencyModel::StrongSessionSnapshotIsolation), [""; 0]);
 }
 
 #[test]
 fn a_client_that_does_not_see_its_own_commit_is_wrong_for_sessions() {
     let history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])])]);
-    assert_eq!(names(&history, Model::SnapshotIsolation), [""; 0]);
-    single(&history, Model::StrongSessionSnapshotIsolation, "G-single-process");
+    assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), [""; 0]);
+    single(&history, ConsistencyModel::StrongSessionSnapshotIsolation, "G-single-process");
 }
 
 #[test]
 fn a_stale_read_is_wrong_in_real_time_only() {
     let mut history = in_turn([(0, vec![append(X, 1)]), (1, vec![read(X, [])])]);
     for model in [
-        Model::SnapshotIsolation,
-        Model::StrongSessionSnapshotIsolation,
-        Model::Serializable,
-        Model::StrongSessionSerializable,
+        ConsistencyModel::SnapshotIsolation,
+        ConsistencyModel::StrongSessionSnapshotIsolation,
+        ConsistencyModel::Serializable,
+        ConsistencyModel::StrongSessionSerializable,
     ] {
         assert_eq!(names(&history, model), [""; 0]);
     }
-    for model in [Model::StrongSnapshotIsolation, Model::StrictSerializable] {
+    for model in [ConsistencyModel::StrongSnapshotIsolation, ConsistencyModel::StrictSerializable] {
         let found = single(&history, model, "G-single-realtime");
-        assert_eq!(found.order, Order::RealTime);
+        assert_eq!(found.order, AnomalyOrder::RealTime);
         assert!(found.edges.iter().any(|edge| {
             (edge.from, edge.to, edge.dependency)
                 == (0, 1, Dependency::RealTime { completed: 5, invoked: 10 })
@@ -433,7 +448,7 @@ fn real_time_reaches_over_others() {
         (2, vec![append(Y, 2)]),
         (3, vec![read(X, [])]),
     ]);
-    let found = single(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
+    let found = single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-realtime");
     assert_eq!(found.transactions.len(), 2);
     // However much happens meanwhile, it is one edge: shorter than over the last
     // one, who saw T0 and ended late.
@@ -441,23 +456,23 @@ fn real_time_reaches_over_others() {
     turns.extend((0..12).map(|at| (1, vec![append(Y, at)])));
     turns.push((3, vec![read(X, [])]));
     let mut history = in_turn(turns);
-    history.push(Transaction::committed(4, 1, 129, [read(X, [1])]));
-    let found = single(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
+    history.push(RecordedTransaction::committed(4, 1, 129, [read(X, [1])]));
+    let found = single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-realtime");
     assert_eq!(found.transactions.len(), 2);
 }
 
 #[test]
 fn writes_against_time_are_g0_realtime() {
     let history = in_turn([(0, vec![append(X, 2)]), (1, vec![append(X, 1)]), (2, vec![read(X, [1, 2])])]);
-    assert_eq!(names(&history, Model::StrongSessionSnapshotIsolation), [""; 0]);
-    single(&history, Model::StrongSnapshotIsolation, "G0-realtime");
+    assert_eq!(names(&history, ConsistencyModel::StrongSessionSnapshotIsolation), [""; 0]);
+    single(&history, ConsistencyModel::StrongSnapshotIsolation, "G0-realtime");
 }
 
 #[test]
 fn reads_of_the_future_are_g1c_realtime() {
     let history = in_turn([(0, vec![read(X, [1])]), (1, vec![append(X, 1)])]);
-    assert_eq!(names(&history, Model::Serializable), [""; 0]);
-    single(&history, Model::StrongSnapshotIsolation, "G1c-realtime");
+    assert_eq!(names(&history, ConsistencyModel::Serializable), [""; 0]);
+    single(&history, ConsistencyModel::StrongSnapshotIsolation, "G1c-realtime");
 }
 
 #[test]
@@ -469,54 +484,54 @@ fn skew_in_real_time_is_serializability_only() {
     for model in SNAPSHOT {
         assert_eq!(names(&history, model), [""; 0]);
     }
-    assert_eq!(names(&history, Model::Serializable), [""; 0]);
-    single(&history, Model::StrictSerializable, "G2-item-realtime");
+    assert_eq!(names(&history, ConsistencyModel::Serializable), [""; 0]);
+    single(&history, ConsistencyModel::StrictSerializable, "G2-item-realtime");
 }
 
 #[test]
 fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
     // Half of it was seen.
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
-    history[0].outcome = Outcome::Unknown;
-    single(&history, Model::SnapshotIsolation, "G-single");
+    history[0].outcome = RecordedOutcome::Unknown;
+    single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
     // Nothing of it was: it may never have been.
     let mut unseen =
         together([vec![read(X, []), append(Y, 1)], vec![append(X, 1), append(Y, 2)], vec![read(Y, [2])]]);
-    unseen[0].outcome = Outcome::Unknown;
+    unseen[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&unseen);
     // What an unknown one read counts if it was itself seen, and so on.
     let mut chain =
         together([vec![append(X, 1)], vec![read(X, [1]), append(Y, 1)], vec![read(Y, [1]), read(X, [])]]);
-    chain[0].outcome = Outcome::Unknown;
-    chain[1].outcome = Outcome::Unknown;
-    single(&chain, Model::SnapshotIsolation, "G-single");
+    chain[0].outcome = RecordedOutcome::Unknown;
+    chain[1].outcome = RecordedOutcome::Unknown;
+    single(&chain, ConsistencyModel::SnapshotIsolation, "G-single");
     // What only itself saw does not count.
     let mut alone = together([vec![append(X, 1), read(X, [1]), read(Y, [])], vec![read(X, [])]]);
-    alone[0].outcome = Outcome::Unknown;
+    alone[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&alone);
-    assert_eq!(check(&alone, Model::SnapshotIsolation).unwrap().counts.transactions, 1);
+    assert_eq!(check(&alone, ConsistencyModel::SnapshotIsolation).unwrap().counts.transactions, 1);
 }
 
 #[test]
 fn nothing_follows_in_time_upon_an_unknown_outcome() {
     let mut history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])]), (0, vec![read(X, [1])])]);
-    single(&history, Model::StrongSnapshotIsolation, "G-single-process");
-    history[0].outcome = Outcome::Unknown;
+    single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-process");
+    history[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&history);
     // But it follows upon what was before it.
     let mut after =
         in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, []), append(Y, 1)]), (1, vec![read(Y, [1])])]);
-    after[1].outcome = Outcome::Unknown;
-    assert_eq!(names(&after, Model::StrongSessionSnapshotIsolation), ["G-single-process"]);
+    after[1].outcome = RecordedOutcome::Unknown;
+    assert_eq!(names(&after, ConsistencyModel::StrongSessionSnapshotIsolation), ["G-single-process"]);
     after[1].process = 2;
-    assert_eq!(names(&after, Model::StrongSessionSnapshotIsolation), [""; 0]);
-    assert_eq!(names(&after, Model::StrongSnapshotIsolation), ["G-single-realtime"]);
+    assert_eq!(names(&after, ConsistencyModel::StrongSessionSnapshotIsolation), [""; 0]);
+    assert_eq!(names(&after, ConsistencyModel::StrongSnapshotIsolation), ["G-single-realtime"]);
 }
 
 #[test]
 fn a_read_without_an_answer_says_nothing() {
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
-    history[1].operations[1] = Operation::Read { key: Y, list: None };
+    history[1].operations[1] = ListOperation::Read { key: Y, list: None };
     clean_in_all(&history);
 }
 
@@ -524,11 +539,11 @@ fn a_read_without_an_answer_says_nothing() {
 fn what_many_missed_of_many_is_found() {
     // X is read as empty by many and appended to by many whom nobody read; one
     // of the readers saw the rest of what one of the appenders wrote.
-    let mut transactions: Vec<Vec<Operation>> = (0..50).map(|_| vec![read(X, [])]).collect();
+    let mut transactions: Vec<Vec<ListOperation>> = (0..50).map(|_| vec![read(X, [])]).collect();
     transactions.extend((0..50).map(|at| vec![append(X, at), append(100 + at, at)]));
     clean_in_all(&together(transactions.clone()));
     transactions[20].push(read(130, [30]));
-    let found = single(&together(transactions), Model::SnapshotIsolation, "G-single");
+    let found = single(&together(transactions), ConsistencyModel::SnapshotIsolation, "G-single");
     assert_eq!(found.transactions.len(), 2);
     assert!(found.transactions.contains(&20) && found.transactions.contains(&80));
     assert!(found.explanation.contains("T20 read key 1 as empty and missed 30"), "{}", found.explanation);
@@ -536,11 +551,11 @@ fn what_many_missed_of_many_is_found() {
 
 #[test]
 fn of_long_lists_the_end_is_told() {
-    let mut transactions: Vec<Vec<Operation>> = (0..100).map(|at| vec![append(X, at)]).collect();
+    let mut transactions: Vec<Vec<ListOperation>> = (0..100).map(|at| vec![append(X, at)]).collect();
     transactions[99].push(append(Y, 1));
-    transactions.push(vec![read(Y, [1]), Operation::read(X, (0..99).collect::<Vec<_>>())]);
-    transactions.push(vec![Operation::read(X, (0..100).collect::<Vec<_>>())]);
-    let found = single(&together(transactions), Model::SnapshotIsolation, "G-single");
+    transactions.push(vec![read(Y, [1]), ListOperation::read(X, (0..99).collect::<Vec<_>>())]);
+    transactions.push(vec![ListOperation::read(X, (0..100).collect::<Vec<_>>())]);
+    let found = single(&together(transactions), ConsistencyModel::SnapshotIsolation, "G-single");
     assert!(found.explanation.contains("[(91 more), 91, 92, 93, 94, 95, 96, 97, 98]"), "{found}");
     assert!(
         found.explanation.contains("T100 read key 1 up to 98 and missed 99, which T99 appended"),
@@ -558,8 +573,8 @@ fn several_faults_are_told_each() {
         vec![append(5, 1)],
         vec![read(5, [1])],
     ]);
-    history[4].outcome = Outcome::Aborted;
-    let report = check(&history, Model::StrongSnapshotIsolation).unwrap();
+    history[4].outcome = RecordedOutcome::Aborted;
+    let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert_eq!(report.names(), ["G1a", "G-single"]);
     assert_eq!(report.anomalies.len(), 3, "{report}");
     let text = report.to_string();
@@ -569,10 +584,10 @@ fn several_faults_are_told_each() {
 #[test]
 fn a_report_of_many_faults_tells_some_of_them() {
     let mut history = together((0..12).map(|at| vec![append(at, 1)]));
-    history.iter_mut().for_each(|transaction| transaction.outcome = Outcome::Aborted);
-    let all: Vec<Operation> = (0..12).map(|at| read(at, [1])).collect();
-    history.push(Transaction::committed(12, 1, 9, all));
-    let report = check(&history, Model::SnapshotIsolation).unwrap();
+    history.iter_mut().for_each(|transaction| transaction.outcome = RecordedOutcome::Aborted);
+    let all: Vec<ListOperation> = (0..12).map(|at| read(at, [1])).collect();
+    history.push(RecordedTransaction::committed(12, 1, 9, all));
+    let report = check(&history, ConsistencyModel::SnapshotIsolation).unwrap();
     assert_eq!(report.anomalies.len(), 12);
     assert!(report.to_string().ends_with("... and 2 more"), "{report}");
 }
@@ -581,19 +596,19 @@ fn a_report_of_many_faults_tells_some_of_them() {
 fn what_is_no_history_is_refused() {
     let twice = together([vec![append(X, 1)], vec![append(Y, 1)], vec![append(X, 1)]]);
     assert_eq!(
-        check(&twice, Model::SnapshotIsolation),
+        check(&twice, ConsistencyModel::SnapshotIsolation),
         Err(HistoryError::AppendedTwice { key: X, element: 1, first: 0, second: 2 })
     );
     let mut back = together([vec![append(X, 1)]]);
     back[0].completed = 0;
     assert_eq!(
-        check(&back, Model::SnapshotIsolation),
+        check(&back, ConsistencyModel::SnapshotIsolation),
         Err(HistoryError::EndsBeforeItBegins { transaction: 0, invoked: 1, completed: 0 })
     );
     let mut both = in_turn([(7, vec![]), (7, vec![])]);
     both[1].invoked = 4;
     assert_eq!(
-        check(&both, Model::SnapshotIsolation),
+        check(&both, ConsistencyModel::SnapshotIsolation),
         Err(HistoryError::Overlap { process: 7, first: 0, second: 1 })
     );
 }

@@ -15,15 +15,17 @@ mod store;
 
 use std::collections::BTreeMap;
 use store::Random;
-use yesquel_histories::{Element, Key, Model, Operation, Outcome, Transaction, check};
+use yesquel_histories::{
+    ConsistencyModel, Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction, check,
+};
 
 /// What is committed: for each key the elements and by whom they are, in order.
-type State = BTreeMap<Key, Vec<(Element, usize)>>;
+type State = BTreeMap<ListKey, Vec<(Element, usize)>>;
 
 /// Tries orders.
 struct Orders<'h> {
-    history: &'h [Transaction],
-    model: Model,
+    history: &'h [RecordedTransaction],
+    model: ConsistencyModel,
     /// Those that took place: all that are committed, and of the unknown some.
     real: Vec<bool>,
 }
@@ -65,7 +67,9 @@ impl Orders<'_> {
     fn is_serial(&self) -> bool {
         matches!(
             self.model,
-            Model::Serializable | Model::StrongSessionSerializable | Model::StrictSerializable
+            ConsistencyModel::Serializable
+                | ConsistencyModel::StrongSessionSerializable
+                | ConsistencyModel::StrictSerializable
         )
     }
 
@@ -75,25 +79,24 @@ impl Orders<'_> {
         self.history.iter().enumerate().all(|(other, before)| {
             let ended = before.completed < this.invoked;
             let needed = match self.model {
-                Model::SnapshotIsolation | Model::Serializable => false,
-                Model::StrongSessionSnapshotIsolation | Model::StrongSessionSerializable => {
-                    ended && before.process == this.process
-                }
-                Model::StrongSnapshotIsolation | Model::StrictSerializable => ended,
+                ConsistencyModel::SnapshotIsolation | ConsistencyModel::Serializable => false,
+                ConsistencyModel::StrongSessionSnapshotIsolation
+                | ConsistencyModel::StrongSessionSerializable => ended && before.process == this.process,
+                ConsistencyModel::StrongSnapshotIsolation | ConsistencyModel::StrictSerializable => ended,
             };
-            !needed || before.outcome != Outcome::Committed || done[other]
+            !needed || before.outcome != RecordedOutcome::Committed || done[other]
         })
     }
 
     fn reads_fit(&self, at: usize, snapshot: &State) -> bool {
         let mut state = snapshot.clone();
         self.history[at].operations.iter().all(|operation| match operation {
-            Operation::Append { key, element } => {
+            ListOperation::Append { key, element } => {
                 state.entry(*key).or_default().push((*element, at));
                 true
             }
-            Operation::Read { list: None, .. } => true,
-            Operation::Read { key, list: Some(list) } => {
+            ListOperation::Read { list: None, .. } => true,
+            ListOperation::Read { key, list: Some(list) } => {
                 let there = state.get(key).map_or(&[][..], Vec::as_slice);
                 there.iter().map(|(element, _)| element).eq(list)
             }
@@ -103,7 +106,7 @@ impl Orders<'_> {
     fn commit(&self, at: usize, snapshot: &State, state: &State) -> Option<State> {
         let mut new = state.clone();
         for operation in &self.history[at].operations {
-            if let Operation::Append { key, element } = operation {
+            if let ListOperation::Append { key, element } = operation {
                 if snapshot.get(key) != state.get(key) {
                     return None;
                 }
@@ -114,11 +117,11 @@ impl Orders<'_> {
     }
 }
 
-fn is_explained(history: &[Transaction], model: Model) -> bool {
+fn is_explained(history: &[RecordedTransaction], model: ConsistencyModel) -> bool {
     let unknown: Vec<usize> =
-        (0..history.len()).filter(|at| history[*at].outcome == Outcome::Unknown).collect();
+        (0..history.len()).filter(|at| history[*at].outcome == RecordedOutcome::Unknown).collect();
     (0..1 << unknown.len()).any(|choice: usize| {
-        let mut real: Vec<bool> = history.iter().map(|it| it.outcome == Outcome::Committed).collect();
+        let mut real: Vec<bool> = history.iter().map(|it| it.outcome == RecordedOutcome::Committed).collect();
         for (bit, at) in unknown.iter().enumerate() {
             real[*at] = choice & (1 << bit) != 0;
         }
@@ -128,17 +131,17 @@ fn is_explained(history: &[Transaction], model: Model) -> bool {
 }
 
 /// A few transactions on two keys. Reads are of what might have been there.
-fn random_history(random: &mut Random) -> Vec<Transaction> {
+fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
     const KEYS: u64 = 2;
     let count = 2 + random.next(3) as usize;
     let outcome = |random: &mut Random| match random.next(10) {
-        0 => Outcome::Aborted,
-        1 | 2 => Outcome::Unknown,
-        _ => Outcome::Committed,
+        0 => RecordedOutcome::Aborted,
+        1 | 2 => RecordedOutcome::Unknown,
+        _ => RecordedOutcome::Committed,
     };
-    let outcomes: Vec<Outcome> = (0..count).map(|_| outcome(random)).collect();
+    let outcomes: Vec<RecordedOutcome> = (0..count).map(|_| outcome(random)).collect();
     // Who appends how much to what, and the order in which it comes to be there.
-    let mut appends: Vec<Vec<(Key, Element)>> = vec![Vec::new(); count];
+    let mut appends: Vec<Vec<(ListKey, Element)>> = vec![Vec::new(); count];
     let mut lists: Vec<Vec<(Element, usize)>> = vec![Vec::new(); KEYS as usize];
     for (at, appends) in appends.iter_mut().enumerate() {
         for _ in 0..random.next(3) {
@@ -152,8 +155,8 @@ fn random_history(random: &mut Random) -> Vec<Transaction> {
         order.swap(at, at + random.next((count - at) as u64) as usize);
     }
     for at in order {
-        let there = outcomes[at] == Outcome::Committed
-            || outcomes[at] == Outcome::Unknown && random.one_in(2)
+        let there = outcomes[at] == RecordedOutcome::Committed
+            || outcomes[at] == RecordedOutcome::Unknown && random.one_in(2)
             || random.one_in(20);
         for (key, element) in appends[at].iter().filter(|_| there) {
             let list = &mut lists[*key as usize];
@@ -163,10 +166,10 @@ fn random_history(random: &mut Random) -> Vec<Transaction> {
         }
     }
     let mut free: Vec<u64> = vec![0; 2];
-    let mut history: Vec<Transaction> = Vec::new();
+    let mut history: Vec<RecordedTransaction> = Vec::new();
     for at in 0..count {
-        let mut operations: Vec<Operation> =
-            appends[at].iter().map(|(key, element)| Operation::append(*key, *element)).collect();
+        let mut operations: Vec<ListOperation> =
+            appends[at].iter().map(|(key, element)| ListOperation::append(*key, *element)).collect();
         for key in 0..KEYS {
             if random.one_in(3) {
                 continue;
@@ -175,7 +178,7 @@ fn random_history(random: &mut Random) -> Vec<Transaction> {
             let own: Vec<Element> = operations[..place]
                 .iter()
                 .filter_map(|operation| match operation {
-                    Operation::Append { key: other, element } if *other == key => Some(*element),
+                    ListOperation::Append { key: other, element } if *other == key => Some(*element),
                     _ => None,
                 })
                 .collect();
@@ -193,19 +196,19 @@ fn random_history(random: &mut Random) -> Vec<Transaction> {
             if !random.one_in(30) {
                 seen.extend(own);
             }
-            let answered = outcomes[at] != Outcome::Unknown || random.one_in(2);
-            operations.insert(place, Operation::Read { key, list: answered.then_some(seen) });
+            let answered = outcomes[at] != RecordedOutcome::Unknown || random.one_in(2);
+            operations.insert(place, ListOperation::Read { key, list: answered.then_some(seen) });
         }
         let process = random.next(2);
         let invoked = free[process as usize] + 1 + random.next(3);
         let completed = invoked + random.next(6);
         free[process as usize] = completed + 1;
-        history.push(Transaction { process, invoked, completed, operations, outcome: outcomes[at] });
+        history.push(RecordedTransaction { process, invoked, completed, operations, outcome: outcomes[at] });
     }
     let all = (0..KEYS).map(|key| {
-        Operation::read(key, lists[key as usize].iter().map(|(element, _)| *element).collect::<Vec<_>>())
+        ListOperation::read(key, lists[key as usize].iter().map(|(element, _)| *element).collect::<Vec<_>>())
     });
-    history.push(Transaction::committed(9, 1, 1000, all.collect::<Vec<_>>()));
+    history.push(RecordedTransaction::committed(9, 1, 1000, all.collect::<Vec<_>>()));
     history
 }
 
@@ -222,12 +225,12 @@ fn clean_is_what_some_order_explains() {
     for seed in seeds.clone() {
         let history = random_history(&mut Random::new(seed));
         for model in [
-            Model::SnapshotIsolation,
-            Model::StrongSessionSnapshotIsolation,
-            Model::StrongSnapshotIsolation,
-            Model::Serializable,
-            Model::StrongSessionSerializable,
-            Model::StrictSerializable,
+            ConsistencyModel::SnapshotIsolation,
+            ConsistencyModel::StrongSessionSnapshotIsolation,
+            ConsistencyModel::StrongSnapshotIsolation,
+            ConsistencyModel::Serializable,
+            ConsistencyModel::StrongSessionSerializable,
+            ConsistencyModel::StrictSerializable,
         ] {
             let report = check(&history, model).unwrap();
             assert_eq!(

@@ -8,7 +8,8 @@ mod store;
 use std::collections::BTreeMap;
 use store::{Fault, Size, history};
 use yesquel_histories::{
-    Anomaly, Dependency, Edge, Element, Key, Kind, Model, Operation, Report, Transaction, check,
+    Anomaly, AnomalyKind, CheckReport, ConsistencyModel, Dependency, Edge, Element, ListKey, ListOperation,
+    RecordedTransaction, check,
 };
 
 const SIZE: Size = Size { transactions: 200, clients: 6, keys: 5, keys_for: 1000 };
@@ -21,7 +22,7 @@ fn seeds() -> std::ops::Range<u64> {
     seeds.unwrap_or(0..40)
 }
 
-fn report(fault: Fault, seed: u64, model: Model) -> Report {
+fn report(fault: Fault, seed: u64, model: ConsistencyModel) -> CheckReport {
     let history = history(fault, SIZE, seed);
     let report = check(&history, model).unwrap();
     for anomaly in &report.anomalies {
@@ -32,14 +33,15 @@ fn report(fault: Fault, seed: u64, model: Model) -> Report {
 }
 
 /// Whether the edges of an anomaly are true, and a circle where they must be.
-fn proves(history: &[Transaction], anomaly: &Anomaly) -> Result<(), String> {
+fn proves(history: &[RecordedTransaction], anomaly: &Anomaly) -> Result<(), String> {
     for Edge { from, to, dependency } in &anomaly.edges {
         let (one, other) = (&history[*from], &history[*to]);
-        let appends =
-            |who: &Transaction, key, element| who.operations.contains(&Operation::Append { key, element });
-        let reads = |who: &Transaction, key: Key, as_said: &dyn Fn(&[Element]) -> bool| {
+        let appends = |who: &RecordedTransaction, key, element| {
+            who.operations.contains(&ListOperation::Append { key, element })
+        };
+        let reads = |who: &RecordedTransaction, key: ListKey, as_said: &dyn Fn(&[Element]) -> bool| {
             who.operations.iter().any(|operation| match operation {
-                Operation::Read { key: other, list: Some(list) } => *other == key && as_said(list),
+                ListOperation::Read { key: other, list: Some(list) } => *other == key && as_said(list),
                 _ => false,
             })
         };
@@ -72,7 +74,7 @@ fn proves(history: &[Transaction], anomaly: &Anomaly) -> Result<(), String> {
             return Err(format!("{dependency:?} is not so"));
         }
     }
-    if anomaly.kind < Kind::G0 {
+    if anomaly.kind < AnomalyKind::G0 {
         return Ok(());
     }
     let after = anomaly.edges.iter().cycle().skip(1);
@@ -89,17 +91,17 @@ fn proves(history: &[Transaction], anomaly: &Anomaly) -> Result<(), String> {
         .any(|(edge, next)| edge.dependency.is_rw() && next.dependency.is_rw());
     let wr = anomaly.edges.iter().any(|edge| matches!(edge.dependency, Dependency::WriteRead { .. }));
     let right = match anomaly.kind {
-        Kind::G0 => rw == 0 && !wr,
-        Kind::G1c => rw == 0 && wr,
-        Kind::GSingle => rw == 1,
-        Kind::GNonadjacent => rw > 1 && !in_a_row,
-        Kind::G2Item => rw > 1 && in_a_row,
+        AnomalyKind::G0 => rw == 0 && !wr,
+        AnomalyKind::G1c => rw == 0 && wr,
+        AnomalyKind::GSingle => rw == 1,
+        AnomalyKind::GNonadjacent => rw > 1 && !in_a_row,
+        AnomalyKind::G2Item => rw > 1 && in_a_row,
         _ => rw >= 1,
     };
     if circle && right { Ok(()) } else { Err(format!("it is no {}", anomaly.kind.name())) }
 }
 
-fn clean(fault: Fault, models: &[Model]) {
+fn clean(fault: Fault, models: &[ConsistencyModel]) {
     for seed in seeds() {
         for model in models {
             let report = report(fault, seed, *model);
@@ -110,7 +112,7 @@ fn clean(fault: Fault, models: &[Model]) {
 
 /// At least half of the seeds find the fault, under one of the names. With it
 /// others may be found, as far as they are said here.
-fn caught(fault: Fault, model: Model, names: &[&str], others: Others) {
+fn caught(fault: Fault, model: ConsistencyModel, names: &[&str], others: Others) {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut caught = 0;
     for seed in seeds() {
@@ -145,15 +147,18 @@ impl Others {
     }
 }
 
-const SNAPSHOT: [Model; 3] =
-    [Model::SnapshotIsolation, Model::StrongSessionSnapshotIsolation, Model::StrongSnapshotIsolation];
-const ALL: [Model; 6] = [
-    Model::SnapshotIsolation,
-    Model::StrongSessionSnapshotIsolation,
-    Model::StrongSnapshotIsolation,
-    Model::Serializable,
-    Model::StrongSessionSerializable,
-    Model::StrictSerializable,
+const SNAPSHOT: [ConsistencyModel; 3] = [
+    ConsistencyModel::SnapshotIsolation,
+    ConsistencyModel::StrongSessionSnapshotIsolation,
+    ConsistencyModel::StrongSnapshotIsolation,
+];
+const ALL: [ConsistencyModel; 6] = [
+    ConsistencyModel::SnapshotIsolation,
+    ConsistencyModel::StrongSessionSnapshotIsolation,
+    ConsistencyModel::StrongSnapshotIsolation,
+    ConsistencyModel::Serializable,
+    ConsistencyModel::StrongSessionSerializable,
+    ConsistencyModel::StrictSerializable,
 ];
 
 #[test]
@@ -168,13 +173,14 @@ fn a_serializable_store_is_clean_of_write_skew_too() {
 
 #[test]
 fn snapshot_isolation_is_not_serializable() {
-    caught(Fault::None, Model::Serializable, &["G2-item"], Others::Only(&[]));
+    caught(Fault::None, ConsistencyModel::Serializable, &["G2-item"], Others::Only(&[]));
 }
 
 #[test]
 fn a_store_that_is_right_does_something() {
     let of = |fault| {
-        let counts = seeds().map(|seed| report(fault, seed, Model::StrongSnapshotIsolation).counts);
+        let counts =
+            seeds().map(|seed| report(fault, seed, ConsistencyModel::StrongSnapshotIsolation).counts);
         counts.map(|counts| (counts.transactions, counts.edges)).min().unwrap()
     };
     let (transactions, edges) = of(Fault::None);
@@ -183,72 +189,80 @@ fn a_store_that_is_right_does_something() {
 
 #[test]
 fn no_conflict_check_is_a_lost_update() {
-    caught(Fault::NoConflictCheck, Model::SnapshotIsolation, &["lost update"], Others::Any);
+    caught(Fault::NoConflictCheck, ConsistencyModel::SnapshotIsolation, &["lost update"], Others::Any);
 }
 
 #[test]
 fn reads_at_their_own_time_are_read_skew() {
-    caught(Fault::ReadsAtStatement, Model::SnapshotIsolation, &["G-single"], Others::Any);
+    caught(Fault::ReadsAtStatement, ConsistencyModel::SnapshotIsolation, &["G-single"], Others::Any);
 }
 
 #[test]
 fn dirty_reads_are_aborted_reads() {
     for seed in seeds() {
-        assert!(report(Fault::DirtyReads, seed, Model::SnapshotIsolation).found(Kind::G1a), "seed {seed}");
+        assert!(
+            report(Fault::DirtyReads, seed, ConsistencyModel::SnapshotIsolation).found(AnomalyKind::G1a),
+            "seed {seed}"
+        );
     }
 }
 
 #[test]
 fn what_aborts_leave_is_an_aborted_read() {
-    caught(Fault::AbortsStay, Model::SnapshotIsolation, &["G1a"], Others::Any);
+    caught(Fault::AbortsStay, ConsistencyModel::SnapshotIsolation, &["G1a"], Others::Any);
 }
 
 #[test]
 fn a_lost_commit_is_found() {
-    caught(Fault::LostCommit, Model::SnapshotIsolation, &["lost update", "G-single"], Others::Any);
+    caught(Fault::LostCommit, ConsistencyModel::SnapshotIsolation, &["lost update", "G-single"], Others::Any);
 }
 
 #[test]
 fn a_lost_commit_is_found_in_real_time_nearly_always() {
     let names = ["lost update", "G-single", "G-single-realtime", "G0-process", "G0-realtime"];
-    caught(Fault::LostCommit, Model::StrongSnapshotIsolation, &names, Others::Any);
+    caught(Fault::LostCommit, ConsistencyModel::StrongSnapshotIsolation, &names, Others::Any);
 }
 
 #[test]
 fn a_commit_in_parts_is_read_skew() {
-    caught(Fault::PartialCommit, Model::SnapshotIsolation, &["G-single"], Others::Any);
+    caught(Fault::PartialCommit, ConsistencyModel::SnapshotIsolation, &["G-single"], Others::Any);
 }
 
 #[test]
 fn snapshots_that_go_back_are_wrong_for_sessions_only() {
-    clean(Fault::SnapshotsGoBack, &[Model::SnapshotIsolation]);
-    let model = Model::StrongSessionSnapshotIsolation;
+    clean(Fault::SnapshotsGoBack, &[ConsistencyModel::SnapshotIsolation]);
+    let model = ConsistencyModel::StrongSessionSnapshotIsolation;
     caught(Fault::SnapshotsGoBack, model, &["G-single-process"], Others::Only(&["G-nonadjacent-process"]));
 }
 
 #[test]
 fn stale_snapshots_are_wrong_in_real_time_only() {
     clean(Fault::StaleSnapshots, &SNAPSHOT[..2]);
-    let model = Model::StrongSnapshotIsolation;
+    let model = ConsistencyModel::StrongSnapshotIsolation;
     caught(Fault::StaleSnapshots, model, &["G-single-realtime"], Others::Only(&["G-nonadjacent-realtime"]));
 }
 
 #[test]
 fn two_sites_are_a_long_fork() {
-    caught(Fault::TwoSites, Model::SnapshotIsolation, &["G-nonadjacent"], Others::Only(&[]));
+    caught(Fault::TwoSites, ConsistencyModel::SnapshotIsolation, &["G-nonadjacent"], Others::Only(&[]));
 }
 
 #[test]
 fn not_seeing_oneself_is_internal() {
-    caught(Fault::BlindToItself, Model::SnapshotIsolation, &["internal"], Others::Only(&[]));
+    caught(Fault::BlindToItself, ConsistencyModel::SnapshotIsolation, &["internal"], Others::Only(&[]));
 }
 
 #[test]
 fn appending_twice_is_a_duplicate() {
-    caught(Fault::Twice, Model::SnapshotIsolation, &["duplicate element"], Others::Only(&[]));
+    caught(Fault::Twice, ConsistencyModel::SnapshotIsolation, &["duplicate element"], Others::Only(&[]));
 }
 
 #[test]
 fn elements_of_other_lists_are_phantoms() {
-    caught(Fault::Mixed, Model::SnapshotIsolation, &["phantom element"], Others::Only(&["internal"]));
+    caught(
+        Fault::Mixed,
+        ConsistencyModel::SnapshotIsolation,
+        &["phantom element"],
+        Others::Only(&["internal"]),
+    );
 }

@@ -5,22 +5,24 @@
 mod store;
 
 use store::{Fault, Size, history};
-use yesquel_histories::{Counts, Kind, Model, Operation, Report, Transaction, check};
+use yesquel_histories::{
+    AnomalyKind, CheckCounts, CheckReport, ConsistencyModel, ListOperation, RecordedTransaction, check,
+};
 
-fn long(fault: Fault, transactions: usize) -> Vec<Transaction> {
+fn long(fault: Fault, transactions: usize) -> Vec<RecordedTransaction> {
     history(fault, Size { transactions, clients: 10, keys: 12, keys_for: 60 }, 7)
 }
 
-fn elements(history: &[Transaction]) -> u64 {
+fn elements(history: &[RecordedTransaction]) -> u64 {
     let lists =
         history.iter().flat_map(|transaction| &transaction.operations).map(|operation| match operation {
-            Operation::Read { list: Some(list), .. } => list.len() as u64,
+            ListOperation::Read { list: Some(list), .. } => list.len() as u64,
             _ => 0,
         });
     lists.sum()
 }
 
-fn counts(history: &[Transaction], model: Model) -> (Report, Counts) {
+fn counts(history: &[RecordedTransaction], model: ConsistencyModel) -> (CheckReport, CheckCounts) {
     let report = check(history, model).unwrap();
     let counts = report.counts;
     (report, counts)
@@ -28,7 +30,7 @@ fn counts(history: &[Transaction], model: Model) -> (Report, Counts) {
 
 #[test]
 fn a_hundred_thousand_clean_transactions_are_gone_through_once() {
-    for model in [Model::SnapshotIsolation, Model::StrongSnapshotIsolation] {
+    for model in [ConsistencyModel::SnapshotIsolation, ConsistencyModel::StrongSnapshotIsolation] {
         let history = long(Fault::None, 100_000);
         let (report, counts) = counts(&history, model);
         assert!(report.is_clean(), "{report}");
@@ -42,12 +44,12 @@ fn a_hundred_thousand_clean_transactions_are_gone_through_once() {
 #[test]
 fn one_fault_costs_no_more_than_itself() {
     let mut history = long(Fault::None, 20_000);
-    let before = counts(&history, Model::StrongSnapshotIsolation).1;
-    let (one, other) = (Operation::append(u64::MAX, 1), Operation::append(u64::MAX, 2));
-    let list = Operation::read(u64::MAX, []);
-    history.push(Transaction::committed(1_000, 1, 2, [list.clone(), one]));
-    history.push(Transaction::committed(1_001, 1, 2, [list, other]));
-    let (report, after) = counts(&history, Model::StrongSnapshotIsolation);
+    let before = counts(&history, ConsistencyModel::StrongSnapshotIsolation).1;
+    let (one, other) = (ListOperation::append(u64::MAX, 1), ListOperation::append(u64::MAX, 2));
+    let list = ListOperation::read(u64::MAX, []);
+    history.push(RecordedTransaction::committed(1_000, 1, 2, [list.clone(), one]));
+    history.push(RecordedTransaction::committed(1_001, 1, 2, [list, other]));
+    let (report, after) = counts(&history, ConsistencyModel::StrongSnapshotIsolation);
     assert_eq!(report.names(), ["lost update"]);
     assert!(after.steps < before.steps + 200, "{before:?}, then {after:?}");
 }
@@ -55,11 +57,11 @@ fn one_fault_costs_no_more_than_itself() {
 #[test]
 fn twice_the_history_is_twice_the_work() {
     for (fault, model) in [
-        (Fault::None, Model::StrongSnapshotIsolation),
-        (Fault::NoneSerializable, Model::StrictSerializable),
-        (Fault::NoConflictCheck, Model::SnapshotIsolation),
-        (Fault::SnapshotsGoBack, Model::StrongSnapshotIsolation),
-        (Fault::None, Model::StrictSerializable),
+        (Fault::None, ConsistencyModel::StrongSnapshotIsolation),
+        (Fault::NoneSerializable, ConsistencyModel::StrictSerializable),
+        (Fault::NoConflictCheck, ConsistencyModel::SnapshotIsolation),
+        (Fault::SnapshotsGoBack, ConsistencyModel::StrongSnapshotIsolation),
+        (Fault::None, ConsistencyModel::StrictSerializable),
     ] {
         let of = |transactions| counts(&long(fault, transactions), model).1;
         let (one, two) = (of(5_000), of(10_000));
@@ -72,9 +74,9 @@ fn twice_the_history_is_twice_the_work() {
 #[test]
 fn faults_everywhere_are_no_more_than_a_few_times_the_work() {
     for (fault, model, kind) in [
-        (Fault::NoConflictCheck, Model::StrongSnapshotIsolation, Kind::LostUpdate),
-        (Fault::StaleSnapshots, Model::StrongSnapshotIsolation, Kind::GSingle),
-        (Fault::None, Model::StrictSerializable, Kind::G2Item),
+        (Fault::NoConflictCheck, ConsistencyModel::StrongSnapshotIsolation, AnomalyKind::LostUpdate),
+        (Fault::StaleSnapshots, ConsistencyModel::StrongSnapshotIsolation, AnomalyKind::GSingle),
+        (Fault::None, ConsistencyModel::StrictSerializable, AnomalyKind::G2Item),
     ] {
         let (report, counts) = counts(&long(fault, 50_000), model);
         let found = report.anomalies.iter().filter(|anomaly| anomaly.kind == kind).count();
@@ -85,19 +87,19 @@ fn faults_everywhere_are_no_more_than_a_few_times_the_work() {
 }
 
 /// Each reads what the one before wrote, and the first what the last did.
-fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<Transaction> {
+fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> {
     let each = (0..size).map(|at| {
         let before = (at + size - 1) % size;
         // Whoever is missed is after who missed him; whoever is seen is before.
         let first = match missed_by(at) {
-            true => Operation::append(before, 1),
-            false => Operation::read(before, [1]),
+            true => ListOperation::append(before, 1),
+            false => ListOperation::read(before, [1]),
         };
         let second = match missed_by((at + 1) % size) {
-            true => Operation::read(at, []),
-            false => Operation::append(at, 1),
+            true => ListOperation::read(at, []),
+            false => ListOperation::append(at, 1),
         };
-        Transaction::committed(at, 1, 2, [first, second])
+        RecordedTransaction::committed(at, 1, 2, [first, second])
     });
     each.collect()
 }
@@ -105,36 +107,36 @@ fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<Transaction> {
 #[test]
 fn one_circle_of_all_is_searched_a_limited_number_of_times() {
     const SIZE: u64 = 100_000;
-    let (report, counts) = counts(&ring(SIZE, |_| false), Model::SnapshotIsolation);
+    let (report, counts) = counts(&ring(SIZE, |_| false), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G1c"]);
     assert_eq!(report.anomalies[0].edges.len() as u64, SIZE);
     assert!(counts.steps < 100 * SIZE, "{counts:?}");
     // Every second edge is one of missing: a circle with one of them is looked
     // for in vain from each, and given up; what there is is found.
-    let (report, counts) = self::counts(&ring(SIZE, |at| at % 2 == 0), Model::SnapshotIsolation);
+    let (report, counts) = self::counts(&ring(SIZE, |at| at % 2 == 0), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G-nonadjacent"]);
     assert_eq!(report.anomalies[0].edges.len() as u64, SIZE);
     assert!(counts.steps < 200 * SIZE, "{counts:?}");
     // One only: it is a G-single of all.
-    let (report, counts) = self::counts(&ring(SIZE, |at| at == 5), Model::SnapshotIsolation);
+    let (report, counts) = self::counts(&ring(SIZE, |at| at == 5), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G-single"]);
     assert!(counts.steps < 100 * SIZE, "{counts:?}");
     // Two in a row break it.
-    let (report, _) = self::counts(&ring(SIZE, |at| at == 5 || at == 6), Model::SnapshotIsolation);
+    let (report, _) = self::counts(&ring(SIZE, |at| at == 5 || at == 6), ConsistencyModel::SnapshotIsolation);
     assert!(report.is_clean(), "{report}");
     // And in words a long circle is short.
-    let (report, _) = self::counts(&ring(SIZE, |_| false), Model::SnapshotIsolation);
+    let (report, _) = self::counts(&ring(SIZE, |_| false), ConsistencyModel::SnapshotIsolation);
     assert!(report.to_string().len() < 10_000, "{report}");
 }
 
 #[test]
 fn many_who_missed_many_are_not_paired() {
-    let mut history: Vec<Transaction> = Vec::new();
+    let mut history: Vec<RecordedTransaction> = Vec::new();
     for at in 0..20_000 {
-        history.push(Transaction::committed(at, 1, 2, [Operation::read(0, [])]));
-        history.push(Transaction::committed(100_000 + at, 1, 2, [Operation::append(0, at)]));
+        history.push(RecordedTransaction::committed(at, 1, 2, [ListOperation::read(0, [])]));
+        history.push(RecordedTransaction::committed(100_000 + at, 1, 2, [ListOperation::append(0, at)]));
     }
-    for model in [Model::StrongSnapshotIsolation, Model::StrictSerializable] {
+    for model in [ConsistencyModel::StrongSnapshotIsolation, ConsistencyModel::StrictSerializable] {
         let (report, counts) = counts(&history, model);
         assert!(report.is_clean(), "{report}");
         assert!(counts.edges <= 40_000 && counts.steps < 8 * counts.edges, "{counts:?}");

@@ -1,7 +1,6 @@
-//! The shared library: SQLite's C interface, made by `yesquel-sqlite`.
+//! Shared library with SQLite's C interface, which `yesquel-sqlite` implements.
 //!
-//! `cargo xtask library` puts it, its header and its pkg-config file where
-//! others find them.
+//! `cargo xtask library` installs it with its header and its pkg-config file.
 
-// What it shows is C's, and what C calls is Rust's.
+// The exported symbols are C's, and C calls this crate.
 use yesquel_sqlite as _;

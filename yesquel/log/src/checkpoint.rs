@@ -13,12 +13,12 @@ use std::{
 
 const MAGIC: &[u8; 8] = b"YQLCKP01";
 const END: &[u8] = b"end";
-/// Bytes of records that are written together.
+/// Bytes of records in one batch.
 const BATCH_BYTES: usize = 1 << 20;
-/// What a file is called until it is whole.
+/// Name of a file until it is complete.
 const UNFINISHED: &str = "checkpoint-unfinished";
 
-/// The name of the checkpoint of this record.
+/// Name of the checkpoint of a log record.
 pub fn name(lsn: u64) -> String {
     format!("checkpoint-{lsn:020}")
 }
@@ -27,7 +27,7 @@ fn lsn_of(name: &str) -> Option<u64> {
     name.strip_prefix("checkpoint-").and_then(number_of)
 }
 
-/// The checkpoints of a folder, the oldest first.
+/// Lists the checkpoints of a folder, the oldest first.
 pub fn list<D: Disk>(disk: &D) -> Result<Vec<u64>, LogError> {
     let names = disk.names().map_err(LogError::io(disk.path(), "its files cannot be listed"))?;
     let mut all: Vec<u64> = names.iter().filter_map(|name| lsn_of(name)).collect();
@@ -35,10 +35,10 @@ pub fn list<D: Disk>(disk: &D) -> Result<Vec<u64>, LogError> {
     Ok(all)
 }
 
-/// Records on their way into a checkpoint.
-struct Filling<F> {
+/// A checkpoint that is being written.
+struct CheckpointWriter<F> {
     file: F,
-    /// Bytes of it that are written.
+    /// Bytes written so far.
     length: u64,
     number: u64,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ struct Filling<F> {
     out: Vec<u8>,
 }
 
-impl<F: DiskFile> Filling<F> {
+impl<F: DiskFile> CheckpointWriter<F> {
     fn send(&mut self) -> std::io::Result<()> {
         if self.ends.is_empty() {
             return Ok(());
@@ -68,9 +68,9 @@ impl<F: DiskFile> Filling<F> {
     }
 }
 
-/// Writes a checkpoint as of a record of the log: `records` is given what
-/// takes each of them. It is durable when this returns, and the older ones are
-/// deleted. Returns the file's length.
+/// Writes a checkpoint as of a log record: `records` is called with a function that takes each
+/// record. On return the checkpoint is durable and older ones are deleted. Returns the file's
+/// length.
 pub fn write<D: Disk>(
     disk: &D,
     lsn: u64,
@@ -80,10 +80,11 @@ pub fn write<D: Disk>(
     if disk.names().map_err(failed("its folder cannot be listed"))?.iter().any(|name| name == UNFINISHED) {
         disk.delete(UNFINISHED).map_err(failed("it cannot be deleted"))?;
     }
-    let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be made"))?;
+    let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be created"))?;
     file.write_at(0, &head_of(MAGIC, lsn)).map_err(failed("it cannot be written"))?;
     let (length, number) = (SEGMENT_HEAD as u64, 1);
-    let mut filling = Filling { file, length, number, bytes: Vec::new(), ends: Vec::new(), out: Vec::new() };
+    let mut filling =
+        CheckpointWriter { file, length, number, bytes: Vec::new(), ends: Vec::new(), out: Vec::new() };
     let filled = records(&mut |record| filling.push(record)).and_then(|()| {
         filling.send()?;
         filling.push(END)?;
@@ -98,31 +99,30 @@ pub fn write<D: Disk>(
     Ok(filling.length)
 }
 
-/// Batches that are read ahead of the records that are worked off.
+/// Batches read ahead of the records being processed.
 const AHEAD: usize = 4;
 
-/// A batch, checked, and where it begins.
-struct Piece {
+/// A verified batch, and its offset.
+struct VerifiedBatch {
     at: u64,
     bytes: Vec<u8>,
-    /// Nothing comes after it.
+    /// No batch follows.
     is_last: bool,
 }
 
-/// What is wrong with a checkpoint, and where.
-enum Fault {
+/// A fault in a checkpoint, and where.
+enum ReadFault {
     Io(io::Error),
     Damaged(u64, &'static str),
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Io(error)
+impl From<io::Error> for ReadFault {
+    fn from(error: io::Error) -> ReadFault {
+        ReadFault::Io(error)
     }
 }
 
-/// Appends as many bytes as there are, up to a limit; memory is asked for as
-/// they come, whatever a damaged file says.
+/// Appends up to `limit` bytes. Memory grows as bytes arrive, whatever a damaged file states.
 fn fill(file: &mut dyn Read, bytes: &mut Vec<u8>, limit: usize) -> io::Result<usize> {
     if limit <= 2 * BATCH_BYTES {
         bytes.reserve(limit);
@@ -130,25 +130,24 @@ fn fill(file: &mut dyn Read, bytes: &mut Vec<u8>, limit: usize) -> io::Result<us
     file.take(limit as u64).read_to_end(bytes)
 }
 
-/// Reads a file batch by batch, checks each, and gives it away. `spent` are
-/// buffers that nobody needs any more.
+/// Reads a file batch by batch, verifies each and sends it. `spent` returns buffers for reuse.
 fn read_batches(
     file: &mut dyn Read,
     lsn: u64,
     spent: &Receiver<Vec<u8>>,
-    give: &mut dyn FnMut(Piece) -> bool,
-) -> Result<(), Fault> {
+    give: &mut dyn FnMut(VerifiedBatch) -> bool,
+) -> Result<(), ReadFault> {
     let (mut bytes, mut at) = (Vec::new(), SEGMENT_HEAD as u64);
     fill(file, &mut bytes, SEGMENT_HEAD)?;
     if bytes != head_of(MAGIC, lsn) {
-        return Err(Fault::Damaged(0, "its beginning is not whole"));
+        return Err(ReadFault::Damaged(0, "its header is incomplete"));
     }
     bytes.clear();
     fill(file, &mut bytes, BATCH_HEAD)?;
     let mut next = 1;
     while !bytes.is_empty() {
-        let damaged = Err(Fault::Damaged(at, "no whole batch begins there"));
-        let Some(length) = Batch::length_told(&bytes) else { return damaged };
+        let damaged = Err(ReadFault::Damaged(at, "no complete batch starts there"));
+        let Some(length) = Batch::stated_length(&bytes) else { return damaged };
         fill(file, &mut bytes, length - BATCH_HEAD)?;
         let Some(batch) = Batch::read(&bytes).filter(|batch| batch.first == next) else { return damaged };
         next += u64::from(batch.count);
@@ -156,7 +155,7 @@ fn read_batches(
         following.clear();
         fill(file, &mut following, BATCH_HEAD)?;
         let length = length as u64;
-        if !give(Piece { at, bytes, is_last: following.is_empty() }) {
+        if !give(VerifiedBatch { at, bytes, is_last: following.is_empty() }) {
             return Ok(());
         }
         (bytes, at) = (following, at + length);
@@ -164,8 +163,7 @@ fn read_batches(
     Ok(())
 }
 
-/// Reads the records of a checkpoint. A thread of its own reads and checks
-/// what comes, some batches ahead of the records that are worked off.
+/// Reads the records of a checkpoint. Another thread reads and verifies some batches ahead.
 pub fn read<D: Disk>(
     disk: &D,
     lsn: u64,
@@ -184,26 +182,26 @@ pub fn read<D: Disk>(
         };
         let reader = thread::Builder::new().name("yesquel-reader".to_owned()).spawn_scoped(scope, reading);
         let reader = reader.map_err(failed())?;
-        let (mut ended, mut end) = (false, SEGMENT_HEAD as u64);
-        for Piece { at, bytes, is_last } in pieces {
-            // It was read there, and is whole.
+        let (mut shutdown_marker, mut end) = (false, SEGMENT_HEAD as u64);
+        for VerifiedBatch { at, bytes, is_last } in pieces {
+            // The other thread has verified it.
             let batch =
-                Batch::of_checked(&bytes).ok_or_else(|| damaged(at, "no whole batch begins there"))?;
+                Batch::from_verified(&bytes).ok_or_else(|| damaged(at, "no complete batch starts there"))?;
             for record in batch.records() {
-                ended = is_last && batch.count == 1 && record == END;
-                if !ended {
+                shutdown_marker = is_last && batch.count == 1 && record == END;
+                if !shutdown_marker {
                     each(record)?;
                 }
             }
             end = at + batch.length() as u64;
-            // It may have gone, with all it wanted.
+            // The other thread may have ended, with nothing left to read.
             let _ = give_back.send(bytes);
         }
         match reader.join() {
-            Ok(Ok(())) if ended => Ok(()),
+            Ok(Ok(())) if shutdown_marker => Ok(()),
             Ok(Ok(())) => Err(damaged(end, "its end is missing")),
-            Ok(Err(Fault::Damaged(offset, what))) => Err(damaged(offset, what)),
-            Ok(Err(Fault::Io(error))) => Err(failed()(error)),
+            Ok(Err(ReadFault::Damaged(offset, what))) => Err(damaged(offset, what)),
+            Ok(Err(ReadFault::Io(error))) => Err(failed()(error)),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })

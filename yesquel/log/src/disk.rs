@@ -1,4 +1,4 @@
-//! What the log asks of a disk, so that a test can be one.
+//! The disk as the log uses it, so that tests can replace it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,37 +9,35 @@ use std::{
 
 /// A folder of files.
 pub trait Disk {
-    /// A file that is open for writing.
+    /// A file open for writing.
     type File: DiskFile;
 
-    /// The folder's name, for messages.
+    /// The folder's path, for messages.
     fn path(&self) -> &Path;
 
-    /// The names of all files.
+    /// Lists the names of all files.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// All of a file.
+    /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// All of a file, bit by bit. One that is larger than memory likes is read
-    /// so.
+    /// Reads a file as a stream, for files larger than memory should hold.
     fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
         Ok(Box::new(io::Cursor::new(self.read(name)?)))
     }
 
-    /// The length of a file.
+    /// Length of a file.
     fn size(&self, name: &str) -> io::Result<u64> {
         Ok(self.read(name)?.len() as u64)
     }
 
-    /// Makes a file, which must not be there, and sees to it that its name is
-    /// durable.
+    /// Creates a file, which must not exist, and makes its name durable.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file to write to it, cut to a length first, durably.
+    /// Opens a file for writing after truncating it to a length, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
 
-    /// Gives a file another name, durably; a file that has it is replaced.
+    /// Renames a file durably, replacing an existing one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Deletes a file.
@@ -48,13 +46,13 @@ pub trait Disk {
 
 /// A file of a [`Disk`].
 pub trait DiskFile: Send {
-    /// Writes bytes from a place on, which is not behind the file's end.
+    /// Writes bytes at an offset, which is at most the file's length.
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts the file to a length, durably.
+    /// Truncates the file to a length, durably.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 
-    /// Sees to it that all that was written is durable.
+    /// Makes everything written durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -63,7 +61,7 @@ pub trait DiskFile: Send {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder that is there.
+    /// An existing folder.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder(path.into())
     }
@@ -133,7 +131,7 @@ impl DiskFile for File {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        // Its length is needed to read it, and fdatasync keeps that.
+        // Reading needs the length, which fdatasync keeps.
         self.sync_data()
     }
 }

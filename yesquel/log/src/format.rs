@@ -1,26 +1,26 @@
-//! Bytes of segments and batches.
+//! Format of segments and batches.
 
 use crc32fast::Hasher;
 
 pub(crate) const SEGMENT_MAGIC: &[u8; 8] = b"YQLSEG01";
 const BATCH_MAGIC: &[u8; 4] = b"YQLB";
 
-/// Of a segment, before its batches.
+/// Bytes of a segment before its batches.
 pub(crate) const SEGMENT_HEAD: usize = 24;
-/// Of a batch, before its records.
+/// Bytes of a batch before its records.
 pub(crate) const BATCH_HEAD: usize = 32;
 
-/// The name of a segment.
+/// Name of a segment.
 pub(crate) fn segment_name(first: u64) -> String {
     format!("log-{first:020}")
 }
 
-/// The first record of the segment of this name.
+/// First record of the segment with this name.
 pub(crate) fn first_of(name: &str) -> Option<u64> {
     name.strip_prefix("log-").and_then(number_of).filter(|first| *first > 0)
 }
 
-/// The number that twenty digits are. There is another one after it.
+/// The number of twenty digits; it has a successor.
 pub(crate) fn number_of(digits: &str) -> Option<u64> {
     let is_written_so = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
     if is_written_so { digits.parse().ok().filter(|number| *number < u64::MAX) } else { None }
@@ -36,7 +36,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// What a file of a kind begins with.
+/// The head of a file.
 pub(crate) fn head_of(magic: &[u8; 8], number: u64) -> [u8; SEGMENT_HEAD] {
     let mut head = [0; SEGMENT_HEAD];
     head[..8].copy_from_slice(magic);
@@ -46,30 +46,30 @@ pub(crate) fn head_of(magic: &[u8; 8], number: u64) -> [u8; SEGMENT_HEAD] {
     head
 }
 
-/// What a segment begins with.
+/// The head of a segment.
 pub(crate) fn segment_head(first: u64) -> [u8; SEGMENT_HEAD] {
     head_of(SEGMENT_MAGIC, first)
 }
 
-/// What is wrong with a segment's beginning, if anything.
+/// Checks the head of a segment. Returns what is wrong.
 pub(crate) fn check_head(bytes: &[u8], first: u64) -> Result<(), &'static str> {
     let head = bytes.get(..SEGMENT_HEAD).ok_or(NOT_WHOLE)?;
     if head == segment_head(first) {
         return Ok(());
     }
-    // Whole, and not ours.
+    // The head is complete but of another version.
     let other = crc(&[&head[..20]]).to_le_bytes() == head[20..] && head[..8] != *SEGMENT_MAGIC;
     Err(if other { OTHER_VERSION } else { NOT_WHOLE })
 }
 
-/// A segment's beginning is that of another version.
+/// Fault: the segment is of another version.
 pub(crate) const OTHER_VERSION: &str = "it is a log of another version of Yesquel";
-/// A segment begins before the one before it ends.
-pub(crate) const OVERLAPS: &str = "its first records are in the segment before it, too";
-/// It is none.
-pub(crate) const NOT_WHOLE: &str = "its beginning is not whole";
+/// Fault: the segment begins before the previous one ends.
+pub(crate) const OVERLAPS: &str = "it overlaps the previous segment";
+/// Fault: the head is incomplete.
+pub(crate) const NOT_WHOLE: &str = "its header is incomplete";
 
-/// Appends a batch of records, each of which `ends` where it says in `bytes`.
+/// Appends a batch of records; `ends` has the end of each in `bytes`.
 pub(crate) fn put_batch(out: &mut Vec<u8>, first: u64, synced: u64, bytes: &[u8], ends: &[usize]) {
     let start = out.len();
     out.extend_from_slice(BATCH_MAGIC);
@@ -89,7 +89,7 @@ pub(crate) fn put_batch(out: &mut Vec<u8>, first: u64, synced: u64, bytes: &[u8]
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A batch as it was read.
+/// A batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub(crate) first: u64,
@@ -99,27 +99,27 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The whole batch that bytes begin with.
+    /// Returns the complete batch at the start of some bytes.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Batch<'a>> {
         if !bytes.starts_with(BATCH_MAGIC) {
             return None;
         }
         let crc_told = u32::from_le_bytes(number(bytes, 4)?);
-        let whole = bytes.get(..Batch::length_told(bytes)?)?;
+        let whole = bytes.get(..Batch::stated_length(bytes)?)?;
         if crc(&[&whole[8..]]) != crc_told {
             return None;
         }
-        Batch::of_checked(whole)
+        Batch::from_verified(whole)
     }
 
-    /// How long it says that it is, its beginning included.
-    pub(crate) fn length_told(bytes: &[u8]) -> Option<usize> {
+    /// The length that a batch states, including its head.
+    pub(crate) fn stated_length(bytes: &[u8]) -> Option<usize> {
         let length = u32::from_le_bytes(number(bytes, 8)?) as usize;
         BATCH_HEAD.checked_add(length).filter(|_| bytes.len() >= BATCH_HEAD)
     }
 
-    /// The batch that bytes are which were read before.
-    pub(crate) fn of_checked(bytes: &'a [u8]) -> Option<Batch<'a>> {
+    /// The batch that some bytes are, which were verified before.
+    pub(crate) fn from_verified(bytes: &'a [u8]) -> Option<Batch<'a>> {
         Some(Batch {
             count: u32::from_le_bytes(number(bytes, 12)?),
             first: u64::from_le_bytes(number(bytes, 16)?),
@@ -133,7 +133,7 @@ impl<'a> Batch<'a> {
         BATCH_HEAD + self.records.len()
     }
 
-    /// The records.
+    /// Iterates over the records.
     pub(crate) fn records(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.records;
         (0..self.count).map_while(move |_| {
@@ -144,8 +144,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Whether a whole batch stands anywhere in some bytes that was written
-    /// when this record was on disk.
+    /// Whether some bytes contain a complete batch that was written when this record was durable.
     pub(crate) fn proves(bytes: &[u8], lsn: u64) -> bool {
         let mut at = 0;
         while let Some(found) = bytes[at..].windows(4).position(|window| window == BATCH_MAGIC) {

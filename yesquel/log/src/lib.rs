@@ -1,15 +1,15 @@
-//! The write-ahead log: records with numbers, in batches with checksums, in
-//! segments. `docs/yesquel/log.md` has the format and its laws.
+//! The write-ahead log: numbered records, in batches with checksums, in segments.
+//! `docs/yesquel/log.md` has the format and its laws.
 
 pub mod checkpoint;
 pub mod disk;
-mod ended;
 mod format;
 mod reader;
+mod shutdown_marker;
 mod writer;
 
-pub use reader::{Opened, Torn, check, open};
-pub use writer::Writer;
+pub use reader::{Opened, TornTail, check, open};
+pub use writer::SegmentWriter;
 
 use std::{io, path::PathBuf};
 use thiserror::Error;
@@ -17,60 +17,60 @@ use thiserror::Error;
 /// Why a log cannot be read or written.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// The system says so.
+    /// The operating system reports an error.
     #[error("{}: {what}: {error}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What came of it.
+        /// The error.
         error: io::Error,
     },
-    /// What was on disk once is not readable any more.
+    /// Durable data is no longer readable.
     #[error(
         "{}: damaged at byte {offset}: record {lsn} was written and is not readable ({what}). Restore the folder from a \
-         copy; what is before this byte is whole",
+         copy; everything before this byte is intact",
         path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// The first record that is missing.
+        /// The first missing record.
         lsn: u64,
-        /// What is wrong there.
+        /// The fault.
         what: &'static str,
     },
-    /// A file is of another version, or none of ours.
+    /// A file is of another version, or not part of this log.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The fault.
         what: &'static str,
     },
-    /// Files between others are missing.
+    /// Files in the middle are missing.
     #[error("{}: records {from} to {to} are in no file: a segment or a checkpoint is missing. Restore the folder from a copy", path.display())]
     Missing {
         /// The folder.
         path: PathBuf,
-        /// The first record.
+        /// The first missing record.
         from: u64,
-        /// The last.
+        /// The last missing record.
         to: u64,
     },
-    /// There is no log after a checkpoint.
+    /// The log after a checkpoint is missing.
     #[error(
-        "{}: there is a checkpoint of record {after}, and no log after it: a file log-... that begins with record {} or \
-         one before it is missing. Restore the folder from a copy",
+        "{}: there is a checkpoint of record {after} but no log after it: a file log-... that begins with record {} or \
+         an earlier one is missing. Restore the folder from a copy",
         path.display(), after + 1
     )]
     NoLog {
         /// The folder.
         path: PathBuf,
-        /// The last record of the checkpoint.
+        /// The last record that the checkpoint covers.
         after: u64,
     },
 }

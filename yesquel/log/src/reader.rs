@@ -1,78 +1,78 @@
-//! Reading a log again after a restart.
+//! Reading the log after a restart.
 
 use crate::{
-    LogError, Writer,
+    LogError, SegmentWriter,
     disk::Disk,
-    ended,
     format::{Batch, OTHER_VERSION, OVERLAPS, SEGMENT_HEAD, check_head, first_of, segment_name},
+    shutdown_marker,
 };
 use std::path::{Path, PathBuf};
 
 /// A log that was read.
 #[derive(Debug)]
 pub struct Opened<D: Disk> {
-    /// For what comes next.
-    pub writer: Writer<D>,
-    /// Its end, if that was not whole.
-    pub torn: Option<Torn>,
+    /// Appends further records.
+    pub writer: SegmentWriter<D>,
+    /// The torn tail, if there was one.
+    pub torn: Option<TornTail>,
 }
 
-/// What stood behind the last whole batch and was cut off.
+/// The bytes after the last complete batch, which were cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornTail {
     /// The file.
     pub path: PathBuf,
-    /// Where the last whole batch ends. One without any is deleted.
+    /// End of the last complete batch. A file without any is deleted.
     pub offset: u64,
-    /// Bytes that were cut off, but for the zeros that nothing was written over.
+    /// Bytes that were cut off, without preallocated zeros.
     pub bytes: u64,
 }
 
-/// How far a log goes.
-struct End {
-    /// The number of the next record.
+/// The end of a log.
+struct LogEnd {
+    /// Number of the next record.
     next: u64,
-    /// The last segment's first record, and where what is whole in it ends,
-    /// unless the next record begins another one.
+    /// First record of the last segment and the end of its complete batches, unless the next record
+    /// begins another segment.
     last: Option<(u64, u64)>,
-    /// The first record and the bytes of each segment.
+    /// First record and bytes of each segment.
     segments: Vec<(u64, u64)>,
-    torn: Option<Torn>,
+    torn: Option<TornTail>,
 }
 
-/// Reads all records after `after`, in order, and opens the log for more.
-/// Each record goes to `each` with its number.
+/// Reads all records after `after`, in order, and opens the log for more. Passes each record with
+/// its number to `each`.
 pub fn open<D: Disk>(
     disk: D,
     after: u64,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
 ) -> Result<Opened<D>, LogError> {
-    let End { next, last, segments, torn } = read(&disk, after, &mut each)?;
-    let writer = Writer::resume(disk, next, last, segments)?;
+    let LogEnd { next, last, segments, torn } = read(&disk, after, &mut each)?;
+    let writer = SegmentWriter::resume(disk, next, last, segments)?;
     Ok(Opened { writer, torn })
 }
 
-/// Looks whether all records after `after` can be read, and changes nothing.
-/// Returns the last one.
+/// Checks that all records after `after` are readable, without changing anything. Returns the last
+/// one.
 pub fn check<D: Disk>(disk: &D, after: u64) -> Result<u64, LogError> {
     Ok(read(disk, after, &mut |_, _| Ok(()))?.next - 1)
 }
 
-fn read<D: Disk>(disk: &D, after: u64, each: &mut Each<'_>) -> Result<End, LogError> {
+fn read<D: Disk>(disk: &D, after: u64, each: &mut Each<'_>) -> Result<LogEnd, LogError> {
     let names = disk.names().map_err(LogError::io(disk.path(), "its files cannot be listed"))?;
-    let ended = ended::read(disk, &names)?;
+    let shutdown_marker = shutdown_marker::read(disk, &names)?;
     let mut segments: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
     segments.sort_unstable();
-    // Those that hold nothing but what is in the checkpoint.
+    // Skips segments that the checkpoint covers.
     let needed = segments.partition_point(|first| *first <= after + 1).saturating_sub(1);
     let mut next = segments.get(needed).copied().unwrap_or(after + 1);
     let missing = |from: u64, to: u64| LogError::Missing { path: disk.path().into(), from, to };
     if next > after + 1 {
         return Err(missing(after + 1, next - 1));
     }
-    // Before there is a checkpoint, or a segment is deleted, the first batch of
-    // the segment that goes on from there is on disk.
-    let mut known = ended;
+    // Before a checkpoint exists, or a segment is deleted, the first batch of the next segment is
+    // durable.
+    let mut known = shutdown_marker;
     match segments.first() {
         None if after > 0 => return Err(LogError::NoLog { path: disk.path().into(), after }),
         Some(first) if after > 0 && needed == 0 => known = known.max(*first),
@@ -100,33 +100,34 @@ fn read<D: Disk>(disk: &D, after: u64, each: &mut Each<'_>) -> Result<End, LogEr
             let what = "the file ends there";
             return Err(LogError::Damaged { path, offset: end, lsn: next, what });
         }
-        // Zeros behind the records wait for more.
+        // Preallocated zeros follow the records.
         let tail = &bytes[end as usize..];
         let cut = tail.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
-        torn = Some(Torn { path, offset: end, bytes: cut }).filter(|_| cut > 0 || end <= SEGMENT_HEAD as u64);
+        torn = Some(TornTail { path, offset: end, bytes: cut })
+            .filter(|_| cut > 0 || end <= SEGMENT_HEAD as u64);
         last = Some((first, end));
     }
-    if segments.is_empty() && next <= ended {
-        return Err(missing(next, ended));
+    if segments.is_empty() && next <= shutdown_marker {
+        return Err(missing(next, shutdown_marker));
     }
-    // A checkpoint may be ahead of the log: what comes next is then not what
-    // the last segment would go on with.
+    // A checkpoint may be ahead of the log. The next record then does not continue the last
+    // segment.
     let last = last.filter(|_| next > after);
     let sized = |first: u64| {
         let name = segment_name(first);
         let size =
-            disk.size(&name).map_err(LogError::io(disk.path().join(&name), "it cannot be looked at"))?;
+            disk.size(&name).map_err(LogError::io(disk.path().join(&name), "its metadata cannot be read"))?;
         Ok((first, size))
     };
     let segments = segments.into_iter().map(sized).collect::<Result<_, LogError>>()?;
-    Ok(End { next: next.max(after + 1), last, segments, torn })
+    Ok(LogEnd { next: next.max(after + 1), last, segments, torn })
 }
 
-/// What is done with a record and its number.
+/// Receives each record with its number.
 type Each<'a> = dyn FnMut(u64, &[u8]) -> Result<(), LogError> + 'a;
 
-/// Reads a segment to its end, or to its tail, which has none of the records
-/// that are `known` to have been on disk. Returns where what is whole ends.
+/// Reads a segment to its end, or to its torn tail, which has no records `known` to have been
+/// durable. Returns the end of the complete batches.
 fn read_segment(
     path: &Path,
     bytes: &[u8],
@@ -141,7 +142,7 @@ fn read_segment(
         if what == OTHER_VERSION {
             return Err(LogError::Foreign { path: path.into(), what });
         }
-        // It may have been begun and not synced before the power went.
+        // The segment may have been begun but not synced before a power failure.
         if first > known && !Batch::proves(bytes, first) {
             return Ok(0);
         }
@@ -154,7 +155,7 @@ fn read_segment(
             if next > known && !Batch::proves(&bytes[at..], next) {
                 return Ok(at as u64);
             }
-            return damaged(at, next, "no whole batch begins there");
+            return damaged(at, next, "no complete batch starts there");
         };
         let mut count = 0;
         for record in batch.records() {
@@ -163,7 +164,7 @@ fn read_segment(
             count += 1;
         }
         if count != batch.count {
-            return damaged(at, next, "a batch has fewer records than it says");
+            return damaged(at, next, "a batch has fewer records than it states");
         }
         at += batch.length();
     }

@@ -1,41 +1,41 @@
-//! Writing a log.
+//! Writing the log.
 
 use crate::{
     LogError,
     disk::{Disk, DiskFile},
-    ended,
     format::{SEGMENT_HEAD, first_of, put_batch, segment_head, segment_name},
+    shutdown_marker,
 };
 use std::fmt;
 
-/// Bytes of a segment beyond which the next one begins, unless told otherwise.
+/// Default size of a segment in bytes; the next one begins beyond it.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// A log that is open for more records.
-pub struct Writer<D: Disk> {
+/// A log open for further records.
+pub struct SegmentWriter<D: Disk> {
     disk: D,
     file: Option<D::File>,
-    /// The segment's first record.
+    /// First record of the open segment.
     first: u64,
-    /// Bytes of it that are written.
+    /// Bytes written to it.
     length: u64,
-    /// The file's length: zeros follow what is written.
+    /// Length of its file, including preallocated zeros.
     room: u64,
-    /// The first record and the bytes of each segment but the one that is open.
+    /// First record and bytes of each closed segment.
     closed: Vec<(u64, u64)>,
     segment_bytes_max: u64,
-    /// Zeros that are written when the room is used up.
-    ahead: u64,
-    /// The number of the next record.
+    /// Zeros to write when the preallocated ones are used up.
+    preallocate: u64,
+    /// Number of the next record.
     next: u64,
-    /// All up to this one are durable.
+    /// Last durable record.
     synced: u64,
-    /// A write or a sync has failed: nobody knows what is on disk.
+    /// A write or sync has failed, so that the state of the disk is unknown.
     failed: bool,
     buffer: Vec<u8>,
 }
 
-impl<D: Disk> fmt::Debug for Writer<D> {
+impl<D: Disk> fmt::Debug for SegmentWriter<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer")
             .field("next", &self.next)
@@ -44,18 +44,18 @@ impl<D: Disk> fmt::Debug for Writer<D> {
     }
 }
 
-impl<D: Disk> Writer<D> {
-    /// Goes on with the last segment, whose whole part has this length; a new
-    /// one begins if there is none, or if not even its first batch is whole.
+impl<D: Disk> SegmentWriter<D> {
+    /// Continues the last segment, whose complete batches have this length; begins a new one if
+    /// there is none, or if it has no complete batch.
     pub(crate) fn resume(
         disk: D,
         next: u64,
         last: Option<(u64, u64)>,
         mut segments: Vec<(u64, u64)>,
-    ) -> Result<Writer<D>, LogError> {
-        // It is open, or deleted.
+    ) -> Result<SegmentWriter<D>, LogError> {
+        // It is reopened or deleted.
         segments.retain(|(first, _)| last.is_none_or(|(last, _)| last != *first));
-        let mut writer = Writer {
+        let mut writer = SegmentWriter {
             disk,
             file: None,
             first: next,
@@ -63,7 +63,7 @@ impl<D: Disk> Writer<D> {
             room: 0,
             closed: segments,
             segment_bytes_max: SEGMENT_BYTES_MAX,
-            ahead: 0,
+            preallocate: 0,
             next,
             synced: next - 1,
             failed: false,
@@ -75,7 +75,7 @@ impl<D: Disk> Writer<D> {
                 let opened = writer.disk.open_cut(&name, length);
                 let mut file =
                     opened.map_err(LogError::io(writer.disk.path().join(&name), "it cannot be opened"))?;
-                // What was read may not have been synced before.
+                // What was read may not have been durable.
                 file.sync().map_err(LogError::io(writer.disk.path().join(&name), "it cannot be synced"))?;
                 (writer.file, writer.first) = (Some(file), first);
                 (writer.length, writer.room) = (length, length);
@@ -90,17 +90,16 @@ impl<D: Disk> Writer<D> {
         Ok(writer)
     }
 
-    /// Segments end at this size from now on.
+    /// Sets the size of segments from now on.
     pub fn segment_bytes_max(&mut self, bytes: u64) {
         self.segment_bytes_max = bytes;
     }
 
-    /// So many zeros are written behind the records whenever there are none
-    /// left, for a sync of a file that has grown takes the file system longer
-    /// than one of bytes that were there. Each byte is written twice then: this
-    /// is for logs that are synced often.
-    pub fn ahead(&mut self, bytes: u64) {
-        self.ahead = bytes;
+    /// Preallocates so many zeros whenever none are left, since a file system takes longer to sync
+    /// a file that has grown than bytes that existed. Each byte is then written twice: this is for
+    /// logs that are synced often.
+    pub fn preallocate(&mut self, bytes: u64) {
+        self.preallocate = bytes;
     }
 
     /// Bytes of all its files.
@@ -109,19 +108,18 @@ impl<D: Disk> Writer<D> {
         closed + if self.file.is_some() { self.room } else { 0 }
     }
 
-    /// The number of the next record.
+    /// Number of the next record.
     pub fn next_lsn(&self) -> u64 {
         self.next
     }
 
-    /// All records up to this one are durable.
+    /// Last durable record.
     pub fn synced_lsn(&self) -> u64 {
         self.synced
     }
 
-    /// Writes records that came together: `bytes`, in which each ends where
-    /// `ends` says. They are durable after [`sync`](Self::sync), the first ones
-    /// of a segment at once.
+    /// Writes records as one batch; `ends` has the end of each in `bytes`. They are durable after
+    /// [`sync`](Self::sync), the first ones of a segment at once.
     ///
     /// After an error nothing more can be written.
     pub fn append(&mut self, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
@@ -136,15 +134,15 @@ impl<D: Disk> Writer<D> {
         put_batch(&mut self.buffer, self.next, self.synced, bytes, ends);
         let length = self.length + self.buffer.len() as u64;
         if length > self.room {
-            self.room = length + self.ahead.min(self.segment_bytes_max.saturating_sub(length));
+            self.room = length + self.preallocate.min(self.segment_bytes_max.saturating_sub(length));
             self.buffer.resize((self.room - self.length) as usize, 0);
         }
         let Some(file) = &mut self.file else { return self.check() };
         if let Err(error) = file.write_at(self.length, &self.buffer) {
             return Err(self.fail("it cannot be written", error));
         }
-        // Whoever finds a segment without it may then be sure that it was lost,
-        // wherever the one before is not needed any more.
+        // A segment without it has then certainly lost it, wherever the previous segment is no
+        // longer needed.
         let is_first = self.length == SEGMENT_HEAD as u64;
         if is_first && let Err(error) = file.sync() {
             return Err(self.fail("it cannot be synced", error));
@@ -157,7 +155,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Waits until all that was written is durable.
+    /// Makes everything written durable.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.check()?;
         if self.synced + 1 == self.next {
@@ -173,8 +171,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Waits until all that was written is durable, and takes the zeros behind
-    /// it away.
+    /// Makes everything written durable and truncates the preallocated zeros.
     pub fn close(&mut self) -> Result<(), LogError> {
         self.sync()?;
         if let Some(file) = self.file.as_mut().filter(|_| self.room > self.length) {
@@ -185,23 +182,22 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Closes it for good, as far as this process goes: that all of it is there
-    /// is written down, so that it is missed if it ever is not.
+    /// Shuts down cleanly: records that the whole log is durable, so that a later loss is noticed.
     pub fn end(&mut self) -> Result<(), LogError> {
         self.close()?;
-        if self.synced == 0 { Ok(()) } else { ended::write(&self.disk, self.synced) }
+        if self.synced == 0 { Ok(()) } else { shutdown_marker::write(&self.disk, self.synced) }
     }
 
-    /// Deletes the segments that hold nothing but records up to `lsn`.
-    pub fn forget_up_to(&mut self, lsn: u64) -> Result<(), LogError> {
-        // What was not written may be all that there is in the last one.
+    /// Deletes the segments that have only records up to `lsn`.
+    pub fn delete_up_to(&mut self, lsn: u64) -> Result<(), LogError> {
+        // The last segment may hold only records that were not written.
         self.check()?;
         let names =
             self.disk.names().map_err(LogError::io(self.disk.path(), "its files cannot be listed"))?;
         let mut segments: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
         segments.sort_unstable();
         for pair in segments.windows(2) {
-            // The next one begins where this one ends.
+            // The next segment begins where this one ends.
             if pair[1] <= lsn + 1 {
                 let name = segment_name(pair[0]);
                 let deleted = self.disk.delete(&name);
@@ -213,7 +209,7 @@ impl<D: Disk> Writer<D> {
     }
 
     fn begin_segment(&mut self) -> Result<(), LogError> {
-        // A segment that another follows is whole.
+        // A segment with a successor is complete.
         self.close()?;
         if self.file.take().is_some() {
             self.closed.push((self.first, self.room));
@@ -232,7 +228,7 @@ impl<D: Disk> Writer<D> {
             }
             Err(error) => {
                 self.first = self.next;
-                Err(self.fail("it cannot be made", error))
+                Err(self.fail("it cannot be created", error))
             }
         }
     }
@@ -242,7 +238,9 @@ impl<D: Disk> Writer<D> {
             return Ok(());
         }
         let error = std::io::Error::other("an earlier write has failed");
-        Err(LogError::io(self.disk.path().join(segment_name(self.first)), "it takes no more")(error))
+        Err(LogError::io(self.disk.path().join(segment_name(self.first)), "it accepts no more records")(
+            error,
+        ))
     }
 
     fn fail(&mut self, what: &'static str, error: std::io::Error) -> LogError {

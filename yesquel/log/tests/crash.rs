@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use yesquel_log::{
-    LogError, Opened, Torn, Writer, checkpoint,
+    LogError, Opened, SegmentWriter, TornTail, checkpoint,
     disk::{Disk, Folder},
     open,
 };
@@ -27,7 +27,7 @@ fn reopened(
     after: u64,
     written: &[Vec<u8>],
     synced: u64,
-) -> Result<Writer<SimulatedDisk>, LogError> {
+) -> Result<SegmentWriter<SimulatedDisk>, LogError> {
     let mut expected = after + 1;
     let Opened { writer, .. } = open(disk.clone(), after, |lsn, record| {
         assert_eq!(lsn, expected);
@@ -51,7 +51,7 @@ fn crashes(seed: u64) {
         written.truncate(writer.next_lsn() as usize - 1);
         synced = synced.max(writer.synced_lsn());
         writer.segment_bytes_max(200 + random.next(3000));
-        writer.ahead(random.next(2) * random.next(2000));
+        writer.preallocate(random.next(2) * random.next(2000));
         for _ in 0..random.next(40) {
             match random.next(20) {
                 0..12 => {
@@ -84,7 +84,7 @@ fn crashes(seed: u64) {
                 _ => {
                     // A checkpoint, of what is durable.
                     after = after.max(writer.synced_lsn());
-                    writer.forget_up_to(after).unwrap();
+                    writer.delete_up_to(after).unwrap();
                 }
             }
             synced = synced.max(writer.synced_lsn());
@@ -193,7 +193,7 @@ fn a_folder_of_the_file_system_keeps_records() {
     }
     writer.sync().unwrap();
     assert_eq!((writer.next_lsn(), writer.synced_lsn()), (201, 200));
-    writer.forget_up_to(100).unwrap();
+    writer.delete_up_to(100).unwrap();
     drop(writer);
     let mut count = 0;
     let opened = open(disk(), 100, |_, _| {
@@ -263,7 +263,7 @@ fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
 }
 
 /// What a damaged log says, and how far it was read.
-fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<Torn>, LogError>, u64) {
+fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<TornTail>, LogError>, u64) {
     let mut last = after;
     let opened = open(disk.clone(), after, |lsn, _| {
         last = lsn;
@@ -273,7 +273,7 @@ fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<Torn>, LogError>,
 }
 
 /// A log of batches of one record of 24 bytes, each synced: 60 bytes a batch.
-fn synced_log(disk: &SimulatedDisk, records: u64) -> Writer<SimulatedDisk> {
+fn synced_log(disk: &SimulatedDisk, records: u64) -> SegmentWriter<SimulatedDisk> {
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     for _ in 0..records {
         writer.append(&[7; 24], &[24]).unwrap();
@@ -342,7 +342,7 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
     // Not synced by whoever writes it.
     writer.append(&[7; 24], &[24]).unwrap();
     assert_eq!(writer.synced_lsn(), 6);
-    writer.forget_up_to(5).unwrap();
+    writer.delete_up_to(5).unwrap();
     drop(writer);
     disk.crash(&mut Random::new(1));
     assert!(matches!(outcome(&disk, 5), (Ok(None), 6)));
@@ -357,8 +357,8 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
     }
     disk.take(name).unwrap();
     let error = outcome(&disk, 5).0.unwrap_err().to_string();
-    assert!(error.contains("a checkpoint of record 5, and no log after it"), "{error}");
-    assert!(error.contains("begins with record 6 or one before it"), "{error}");
+    assert!(error.contains("a checkpoint of record 5 but no log after it"), "{error}");
+    assert!(error.contains("begins with record 6 or an earlier one"), "{error}");
 }
 
 /// A segment that was begun when the power went, while the one before is there.
@@ -370,7 +370,7 @@ fn a_segment_of_which_nothing_is_there_is_told_and_begun_again() {
     for after in [0, 5] {
         disk.tamper(name, |_| {});
         let (said, last) = outcome(&disk, after);
-        let torn = Torn { path: Path::new("simulated").join(name), offset: 0, bytes: 0 };
+        let torn = TornTail { path: Path::new("simulated").join(name), offset: 0, bytes: 0 };
         assert_eq!((said.unwrap(), last), (Some(torn), 5));
         assert_eq!(disk.names().unwrap(), [FIRST]);
     }

@@ -1,12 +1,12 @@
-//! The engine, its log and its time, for callers on any thread.
+//! Engine, log and clock of a server, for callers on any thread.
 
 use crate::{
     DataFolder, FolderError, ReplySink, Time,
     log_writer::LogWriter,
-    options::{CoreError, Options},
+    options::{CoreError, LogOptions},
     recovery::{Recovered, recover},
     socket_counters::SocketCounters,
-    state::{SharedState, State},
+    state::{CoreState, SharedState},
 };
 use std::{
     fmt,
@@ -19,27 +19,27 @@ use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Timestamp};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::Status};
 
-/// What [`Core::wait_for_work`] brings.
+/// Work that [`Core::wait_for_work`] returns.
 #[derive(Debug, Default)]
-pub struct Work {
-    /// Nodes that have grown too large.
+pub struct CoreWork {
+    /// Nodes that are too large.
     pub full: Vec<NodeId>,
-    /// Nodes that are asked for too often, and where to split them.
+    /// Nodes under high load, and where to split them.
     pub hot: Vec<(NodeId, Key)>,
-    /// Leaves in which nothing is left.
+    /// Empty leaves.
     pub empty: Vec<NodeId>,
-    /// Other servers to ask for their votes.
+    /// Votes to request from other servers.
     pub vote_queries: Vec<VoteQuery>,
 }
 
-/// Milliseconds between an engine's ticks.
+/// Milliseconds between two ticks of the engine.
 const TICK_MS: u64 = 50;
 
-/// The heart of a server. Dropping it ends its log in order.
+/// Core of a server. Dropping it closes the log cleanly.
 pub struct Core {
     pub(crate) shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has it, see [`fork`].
+    /// Fork generation of the process that owns the core, see [`fork`].
     generation: u32,
 }
 
@@ -50,17 +50,17 @@ impl fmt::Debug for Core {
 }
 
 impl Core {
-    /// In memory only: what it knows ends with it.
+    /// Creates a core in memory.
     pub fn in_memory(settings: Settings, time: impl Time + 'static, reply_sink: impl ReplySink) -> Core {
         let shared = SharedState::new(Engine::new(settings), Box::new(time), Box::new(reply_sink), None);
         Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
     }
 
-    /// On a data folder, whose checkpoint and log are read first.
+    /// Opens a core on a data folder and recovers its checkpoint and log.
     pub fn open(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         mut time: impl Time + 'static,
         reply_sink: impl ReplySink,
     ) -> Result<Core, CoreError> {
@@ -70,7 +70,7 @@ impl Core {
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
-            // Nobody can be served before, so there is nothing to be woken for.
+            // No request can arrive yet, so that nothing needs to interrupt this.
             thread::sleep(Duration::from_millis(wait_ms));
         }
         let synced = writer.synced_lsn();
@@ -101,28 +101,28 @@ impl Core {
         Ok(Core { shared, thread: Some(thread), generation: fork::generation() })
     }
 
-    /// The core to oneself, for several requests at once.
-    pub fn session(&self) -> Session<'_> {
+    /// Locks the core for several requests.
+    pub fn session(&self) -> CoreSession<'_> {
         let mut state = self.shared.lock();
-        let now = state.look_at_clock();
+        let now = state.read_clock();
         if now.uptime_ms >= state.ticked_at_ms + TICK_MS {
             let state = &mut *state;
             state.tick(now);
             self.shared.settle(state, None);
         }
-        Session { shared: &self.shared, state, now }
+        CoreSession { shared: &self.shared, state, now }
     }
 
-    /// Takes a request. Its reply is delivered now, or later.
+    /// Handles a request. The reply is delivered now or later.
     pub fn handle(&self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
         let handled = self.session().handle(caller, request);
         self.shared.released();
         handled
     }
 
-    /// Takes a request. Whether its reply could be given at once, and then
-    /// stands in `reply`, which is empty before; else it is delivered later, for
-    /// which `later` gets ready.
+    /// Handles a request. Returns whether the reply was available at once, and then stands in
+    /// `reply`, which must be empty before. Otherwise `later` is called first and the reply is
+    /// delivered later.
     pub fn call(
         &self,
         caller: Caller,
@@ -151,12 +151,11 @@ impl Core {
         Ok(settled.own)
     }
 
-    /// Time goes on, also when nobody asks for anything: to be called every
-    /// 50 ms or so.
+    /// Advances time without a request. Call it about every 50 ms.
     pub fn tick(&self) {
         let mut locked = self.shared.lock();
         let state = &mut *locked;
-        let now = state.look_at_clock();
+        let now = state.read_clock();
         state.tick(now);
         let settled = self.shared.settle(state, None);
         drop(locked);
@@ -165,9 +164,8 @@ impl Core {
         }
     }
 
-    /// Waits until there is something to be done that an engine cannot do
-    /// itself, but no longer than that.
-    pub fn wait_for_work(&self, timeout: Duration) -> Work {
+    /// Waits, for `timeout` at most, until there is work that the engine cannot do itself.
+    pub fn wait_for_work(&self, timeout: Duration) -> CoreWork {
         let end = Instant::now() + timeout;
         let mut state = self.shared.lock();
         while !state.engine.has_work() && state.vote_queries.is_empty() && !state.is_woken {
@@ -181,35 +179,39 @@ impl Core {
         state.is_woken = false;
         let vote_queries = std::mem::take(&mut state.vote_queries);
         let engine = &mut state.engine;
-        Work { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty(), vote_queries }
+        CoreWork {
+            full: engine.take_full(),
+            hot: engine.take_hot(),
+            empty: engine.take_empty(),
+            vote_queries,
+        }
     }
 
-    /// Wakes whoever waits for work.
+    /// Wakes the thread that waits for work.
     pub fn wake_work(&self) {
         self.shared.lock().is_woken = true;
         self.shared.work.wake();
     }
 
-    /// Does something with the engine itself, other than changing it.
+    /// Accesses the engine without changing it.
     pub fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
         act(&mut self.shared.lock().engine)
     }
 
-    /// Whose counts of connections are told with the rest.
+    /// Registers the counters of the sockets, which the status includes.
     pub(crate) fn count_sockets(&self, counters: Arc<SocketCounters>) {
-        // There is one thread of sockets.
+        // There is one socket thread.
         let _ = self.shared.sockets.set(counters);
     }
 
-    /// What the server tells of itself.
+    /// Returns the status of the server.
     pub fn status(&self) -> Status {
         let mut session = self.session();
         let now = session.now;
         self.shared.status(&mut session.state, now)
     }
 
-    /// Records of the log that are on disk, and why there will be no more of
-    /// them, if so.
+    /// Returns the number of log records on disk, and the disk's error, if it has failed.
     pub fn synced(&self) -> (u64, Option<String>) {
         let state = self.shared.lock();
         (state.synced, state.failed.clone())
@@ -219,7 +221,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // It is another process's, and so is its thread.
+            // The core belongs to the parent process, and so does its thread.
             std::mem::forget(self.thread.take());
             return;
         }
@@ -232,22 +234,22 @@ impl Drop for Core {
         self.shared.written.wake();
         self.shared.ended.wake();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that anybody could hear now.
+            // Nothing could receive a panic's message now.
             let _ = thread.join();
         }
     }
 }
 
-/// A core that is one's own until this is dropped.
+/// Exclusive access to a core until this is dropped.
 #[derive(Debug)]
-pub struct Session<'a> {
+pub struct CoreSession<'a> {
     shared: &'a SharedState,
-    state: RwLockWriteGuard<'a, State>,
+    state: RwLockWriteGuard<'a, CoreState>,
     now: Now,
 }
 
-impl Session<'_> {
-    /// Takes a request. Its reply is delivered now, or later.
+impl CoreSession<'_> {
+    /// Handles a request. The reply is delivered now or later.
     pub fn handle(&mut self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
         let state = &mut *self.state;
         if Request::inspects(request) {
@@ -260,18 +262,18 @@ impl Session<'_> {
         handled
     }
 
-    /// A client says of itself what its server must know.
+    /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         self.state.engine.hold(connection, heartbeat.oldest, heartbeat.more);
         self.state.engine.known(self.now, client, heartbeat.known);
     }
 
-    /// A connection has ended.
+    /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
         self.state.engine.disconnected(connection);
     }
 
-    /// What the server's clock says.
+    /// Returns the time of the server's clock.
     pub fn clock(&mut self) -> Timestamp {
         self.state.engine.clock(self.now)
     }

@@ -1,4 +1,4 @@
-//! A data folder, which one server at a time has, and always the same one.
+//! Data folder, which belongs to one server, and is locked by one process at a time.
 
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -11,34 +11,34 @@ use thiserror::Error;
 use yesquel_fork::CloseOnFork;
 use yesquel_model::ServerId;
 
-/// Why a data folder cannot be had.
+/// Reason for which a data folder cannot be used.
 #[derive(Debug, Error)]
 pub enum FolderError {
-    /// The system says so.
+    /// The system reported an error.
     #[error("{}: {error}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// Another process has it.
+    /// Another process has locked the folder.
     #[error("{}: in use by {holder}: stop that, or name another folder", path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
-        /// Who says it has it.
+        /// The process, as the lock file names it.
         holder: String,
     },
-    /// It holds other things.
+    /// The folder holds foreign files.
     #[error("{}: has files that are not Yesquel's, such as '{file}': name another folder", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// One of them.
+        /// Name of one of the files.
         file: String,
     },
-    /// It is another server's.
+    /// The folder belongs to another server.
     #[error(
         "{}: is the folder of server {}, and this is server {}: its databases would not be found. Start it with \
          --server {}, or name another folder",
@@ -47,20 +47,20 @@ pub enum FolderError {
     OtherServer {
         /// The folder.
         path: PathBuf,
-        /// Whose it is.
+        /// The server it belongs to.
         owner: ServerId,
-        /// Who asks for it.
+        /// The server that is starting.
         asked: ServerId,
     },
-    /// A newer version has made it.
+    /// A newer version has written the folder.
     #[error("{}: the folder has format {format}, and this version of Yesquel knows {FORMAT}", path.display())]
     OtherFormat {
-        /// The file that says so.
+        /// The file that states the format.
         path: PathBuf,
-        /// Which.
+        /// The format.
         format: u32,
     },
-    /// The file that says whose it is says nothing that is understood.
+    /// The file that names the owner is damaged.
     #[error(
         "{}: damaged: it does not say whose the folder is. Delete it: the next start finds the server's number in \
          what is stored, and makes it again",
@@ -72,22 +72,22 @@ pub enum FolderError {
     },
 }
 
-/// A data folder that is ours until this is dropped.
+/// Data folder, locked until this is dropped.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    /// A child has no part in the lock.
+    /// A forked child does not share the lock.
     _fork: CloseOnFork,
-    /// Locked as long as it is open.
+    /// Holds the lock.
     _lock: File,
 }
 
 const LOCK: &str = "lock";
-/// Says whose the folder is, and in which format.
+/// File that states the format of the folder and its server.
 const OWNER: &str = "server";
-/// What that file is called until it is whole.
+/// Name of that file while it is written.
 const OWNER_UNFINISHED: &str = "server-unfinished";
-/// Of the folder as a whole: which files there are, and what they are for.
+/// Format of the folder as a whole: its files and their meaning.
 const FORMAT: u32 = 1;
 
 fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
@@ -95,10 +95,10 @@ fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
     move |error| FolderError::Io { path, error }
 }
 
-/// What the owner's file says.
+/// Content of the owner file.
 struct Owner {
     format: u32,
-    /// Missing in a format that this version does not know.
+    /// None in a format that this version does not know.
     server: Option<ServerId>,
 }
 
@@ -112,7 +112,7 @@ impl Owner {
 }
 
 impl DataFolder {
-    /// Takes a folder, which is made if it is not there.
+    /// Locks a folder; creates it if it does not exist.
     pub fn take(path: impl Into<PathBuf>) -> Result<DataFolder, FolderError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(failed(&path))?;
@@ -131,7 +131,7 @@ impl DataFolder {
         let mut lock = opened.map_err(failed(&file))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
-            // What it says of itself is a help, and no more.
+            // The text only makes the error message better.
             let _ = lock.read_to_string(&mut holder);
             let holder = holder.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process");
             return Err(FolderError::InUse { path, holder: holder.to_owned() });
@@ -144,13 +144,13 @@ impl DataFolder {
         Ok(DataFolder { path, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is. One that is new says nothing yet, and one that was made
-    /// before folders did neither.
+    /// Returns the server of the folder: `None` for a new folder, and for one of a version without
+    /// owner files.
     pub(crate) fn owner(&self) -> Result<Option<ServerId>, FolderError> {
         let path = self.path.join(OWNER);
         let bytes = match fs::read(&path) {
@@ -164,7 +164,7 @@ impl DataFolder {
         }
     }
 
-    /// Sees to it that nobody but this server has it.
+    /// Checks that the folder belongs to this server.
     pub(crate) fn check(&self, owner: ServerId, asked: ServerId) -> Result<(), FolderError> {
         if owner == asked {
             return Ok(());
@@ -172,8 +172,8 @@ impl DataFolder {
         Err(FolderError::OtherServer { path: self.path.clone(), owner, asked })
     }
 
-    /// Writes down whose it is. The file is there whole or not at all.
-    pub(crate) fn belongs_to(&self, server: ServerId) -> Result<(), FolderError> {
+    /// Writes the owner file atomically.
+    pub(crate) fn write_owner(&self, server: ServerId) -> Result<(), FolderError> {
         let path = self.path.join(OWNER_UNFINISHED);
         let written = File::create(&path).and_then(|mut file| {
             write!(file, "format {FORMAT}\nserver {}\n", server.0)?;

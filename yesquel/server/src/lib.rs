@@ -1,9 +1,8 @@
-//! A storage server around an engine: its time, its log, its recovery.
+//! Storage server around an engine: clock, log and recovery.
 //!
-//! [`Core`] is what servers on sockets and embedded ones share: it takes
-//! requests from any thread, steps the engine under a lock that reads share,
-//! has a thread of its own write the log, and lets no reply out before what it depends on is
-//! durable (`docs/yesquel/log.md`).
+//! [`Core`] is the part that embedded and socket servers share. It takes requests from any thread
+//! and steps the engine under a lock that reads share. A thread of its own writes the log, and no
+//! reply leaves before the records that it depends on are durable (`docs/yesquel/log.md`).
 
 mod core;
 mod folder;
@@ -18,10 +17,10 @@ mod state_lock;
 mod time;
 mod wake_flag;
 
-pub use crate::core::{Core, Session, Work};
+pub use crate::core::{Core, CoreSession, CoreWork};
 pub use folder::{DataFolder, FolderError};
-pub use options::{CoreError, Durability, Options};
+pub use options::{CoreError, Durability, LogOptions};
 pub use reply_sink::ReplySink;
 pub use socket_counters::SocketCounters;
-pub use sockets::{Listener, REQUESTS_MAX, SocketOptions, SocketReplies, Sockets};
+pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};

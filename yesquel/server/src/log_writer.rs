@@ -1,8 +1,7 @@
-//! The thread that writes the log, lets out the replies that waited for it, and
-//! makes checkpoints.
+//! Thread that writes the log, releases the replies that wait for it, and makes checkpoints.
 
 use crate::{
-    options::{Durability, Options},
+    options::{Durability, LogOptions},
     state::{PendingRecords, SharedState},
 };
 use std::{
@@ -13,23 +12,23 @@ use std::{
     thread,
     time::Duration,
 };
-use yesquel_log::{LogError, Writer, checkpoint, disk::Folder};
+use yesquel_log::{LogError, SegmentWriter, checkpoint, disk::Folder};
 
-/// The thread that writes the log.
+/// Thread that writes the log.
 pub(crate) struct LogWriter {
     pub(crate) shared: Arc<SharedState>,
-    pub(crate) writer: Writer<Folder>,
+    pub(crate) writer: SegmentWriter<Folder>,
     pub(crate) disk: Folder,
-    pub(crate) options: Options,
+    pub(crate) options: LogOptions,
     /// Bytes of log since the last checkpoint.
     pub(crate) bytes_since_checkpoint: u64,
-    /// Bytes of the last checkpoint, if there is one.
+    /// Bytes of the last checkpoint; 0 if there is none.
     pub(crate) last_checkpoint_bytes: u64,
-    /// Where it is said how the one went that is being written.
+    /// Receives the result of the checkpoint that is being written.
     pub(crate) checkpoint: Option<Receiver<WrittenCheckpoint>>,
 }
 
-/// The last record of a checkpoint and its bytes, or why there is none.
+/// Last record of a checkpoint, and its bytes.
 type WrittenCheckpoint = Result<(u64, u64), LogError>;
 
 impl LogWriter {
@@ -45,14 +44,14 @@ impl LogWriter {
             });
             if let Err(error) = written {
                 tracing::error!(%error, "the disk has failed: reads go on, and nothing is written until the server is started anew");
-                // Without syncs what was written counts.
+                // Without syncs, written records count as durable.
                 let reached = match self.options.durability {
                     Durability::None => before,
                     _ => self.writer.synced_lsn(),
                 };
                 self.shared.fail(error.to_string(), reached, &pending_records);
                 self.shared.released();
-                // The folder is somebody else's then.
+                // Finish before the folder is unlocked.
                 let _ = self.checkpoint.take().map(|said| said.recv());
                 return;
             }
@@ -80,7 +79,7 @@ impl LogWriter {
         }
     }
 
-    /// Waits for records, or for a checkpoint's end; whether these are the last.
+    /// Waits for records or the end of a checkpoint. Returns whether these are the last records.
     fn wait(&self, pending_records: &mut PendingRecords) -> bool {
         pending_records.log.clear();
         pending_records.ends.clear();
@@ -90,33 +89,32 @@ impl LogWriter {
         state.ending
     }
 
-    /// Lets records gather for so long, or until the end.
+    /// Lets records accumulate for `interval`, or until the server stops.
     fn pause(&self, interval: Duration) {
-        // What it brings is looked at by the next wait.
+        // The next `wait` examines why it was woken.
         self.shared.ended.wait_for(interval);
     }
 
-    /// Bytes of log after which a checkpoint is made: it has all that there is, and
-    /// of much that should not be written anew for each bit that is added. So
-    /// checkpoints are at most twice what the log is, and what a restart reads of the
-    /// log at most half of what it reads anyway.
+    /// Bytes of log after which a checkpoint is due. A checkpoint contains all data, so that the
+    /// interval grows with its size: checkpoints write at most twice as much as the log, and a
+    /// restart reads at most half as much log as checkpoint.
     fn checkpoint_after(&self) -> u64 {
         self.options.checkpoint_bytes.max(self.last_checkpoint_bytes / 2)
     }
 
-    /// Has a checkpoint written while the log goes on.
+    /// Starts to write a checkpoint while the log continues.
     fn begin_checkpoint(&mut self) {
         self.bytes_since_checkpoint = 0;
-        // Under the lock a look at each node, and no more.
+        // Under the lock the engine only collects references to its nodes.
         let mut state = self.shared.lock().engine.checkpoint();
         let (disk, lsn) = (self.disk.clone(), state.lsn());
         let (say, said) = mpsc::channel();
         let shared = Arc::clone(&self.shared);
         let write = move || {
             let written = checkpoint::write(&disk, lsn, |take| state.write(take)).map(|bytes| (lsn, bytes));
-            // What only it had is let go of before anybody hears of it.
+            // Free the copies before the result is sent.
             drop(state);
-            // Somebody hears it: he is waited for at the end.
+            // The receiver exists until the thread ends.
             let _ = say.send(written);
             shared.written.wake();
         };
@@ -126,19 +124,19 @@ impl LogWriter {
         }
     }
 
-    /// Lets go of the log that a checkpoint stands for.
+    /// Deletes the log that a checkpoint replaces.
     fn end_checkpoint(&mut self, written: Option<WrittenCheckpoint>) {
         self.checkpoint = None;
         let Some(written) = written else { return };
         if let Ok((lsn, bytes)) = written {
             self.last_checkpoint_bytes = bytes;
-            self.shared.tell_checkpoint(lsn, bytes);
+            self.shared.note_checkpoint(lsn, bytes);
         }
-        // What is in it may be ahead of the log, which must hold what follows.
+        // The checkpoint may be ahead of the log, which must contain what follows it.
         let forgotten =
-            written.and_then(|(lsn, _)| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
+            written.and_then(|(lsn, _)| self.writer.delete_up_to(lsn.min(self.writer.synced_lsn())));
         self.shared.release(self.writer.synced_lsn(), self.writer.bytes());
-        // The log is whole without it; the next one may go better.
+        // The log is complete without the checkpoint; a later one may succeed.
         if let Err(error) = forgotten {
             tracing::error!(%error, "no checkpoint could be made");
         }

@@ -1,4 +1,4 @@
-//! How a server keeps what it knows, and why it cannot start.
+//! Durability options of a server, and reasons for which it cannot start.
 
 use crate::FolderError;
 use std::{fmt, path::PathBuf};
@@ -6,15 +6,15 @@ use thiserror::Error;
 use yesquel_log::LogError;
 use yesquel_wire::Malformed;
 
-/// When what was written is on disk.
+/// When a committed write is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Before anybody hears of it.
+    /// Before its reply is sent.
     #[default]
     Sync,
-    /// Within so many milliseconds: so much may be lost.
+    /// Within this many milliseconds: a crash loses up to that much.
     Interval(u64),
-    /// When the system likes.
+    /// When the operating system writes it.
     None,
 }
 
@@ -28,32 +28,32 @@ impl fmt::Display for Durability {
     }
 }
 
-/// How a server keeps what it knows.
+/// Options of a server's log.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// When what was written is on disk.
+pub struct LogOptions {
+    /// When a committed write is on disk.
     pub durability: Durability,
-    /// Bytes of log after which a checkpoint is made, but not before the log is half
-    /// as large as the last one.
+    /// Bytes of log after which a checkpoint is made, but not before the log is half as large as
+    /// the last checkpoint.
     pub checkpoint_bytes: u64,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
-        Options { durability: Durability::Sync, checkpoint_bytes: 64 << 20 }
+        LogOptions { durability: Durability::Sync, checkpoint_bytes: 64 << 20 }
     }
 }
 
-/// Why a server cannot start, or takes no more.
+/// Reason for which a server cannot start or has stopped accepting writes.
 #[derive(Debug, Error)]
 pub enum CoreError {
-    /// The data folder.
+    /// The data folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The log or a checkpoint.
+    /// The log or a checkpoint failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A checkpoint is damaged that is not needed.
+    /// A damaged checkpoint, which is not needed.
     #[error(
         "{}: damaged at byte {offset} ({what}). {} what was in it: move it out of the folder, and start again; the \
          start takes longer, and nothing is lost",
@@ -66,21 +66,21 @@ pub enum CoreError {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Position of the damage.
         offset: u64,
-        /// What is wrong there.
+        /// Kind of the damage.
         what: &'static str,
-        /// The checkpoint before it; none: the log goes back to its beginning.
+        /// The previous checkpoint; `None`: the log is complete.
         older: Option<PathBuf>,
     },
-    /// A record is whole and says nothing that this version knows.
+    /// A log record is intact, but this version does not know it.
     #[error("{}: record {lsn} of the log is not understood ({malformed}): was it written by a newer version?", folder.display())]
     Record {
         /// The data folder.
         folder: PathBuf,
-        /// Which.
+        /// Number of the record.
         lsn: u64,
-        /// What is wrong.
+        /// What is unknown.
         malformed: Malformed,
     },
 }

@@ -1,41 +1,41 @@
-//! What a server knows again when it starts: its folder's checkpoint and log.
+//! Recovery of a server from the checkpoint and log of its folder.
 
 use crate::{
     DataFolder,
-    options::{CoreError, Durability, Options},
+    options::{CoreError, Durability, LogOptions},
     state::{DiskUsage, LastCheckpoint},
 };
 use std::{fs, ops::RangeInclusive, time::SystemTime};
 use yesquel_engine::{Engine, Record, Settings};
 use yesquel_log::{
-    LogError, Torn, Writer, check, checkpoint,
+    LogError, SegmentWriter, TornTail, check, checkpoint,
     disk::{Disk as _, Folder},
     open,
 };
 use yesquel_model::ServerId;
 
-/// Bytes of a segment of the log, where checkpoints come often and where they
-/// do not: what is before a checkpoint is let go of by whole segments.
+/// Range of log segment sizes, in bytes, for frequent and rare checkpoints: log before a checkpoint
+/// is deleted in whole segments.
 const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// Zeros written ahead in a log that is synced before each reply: enough that
-/// few syncs wait for a file that grows, few enough that such a one is not felt.
-const AHEAD_BYTES: u64 = 512 << 10;
+/// Bytes preallocated as zeros in a log that is synced before each reply: enough that few syncs
+/// wait for the file to grow, few enough that growing it takes no noticeable time.
+const PREALLOCATED_BYTES: u64 = 512 << 10;
 
-/// What was read, and what goes on with it.
+/// Recovered engine, and the log positioned at its end.
 pub(crate) struct Recovered {
     pub(crate) engine: Engine,
-    pub(crate) writer: Writer<Folder>,
+    pub(crate) writer: SegmentWriter<Folder>,
     pub(crate) disk: Folder,
     /// Bytes of log since the checkpoint.
     pub(crate) bytes_since_checkpoint: u64,
     pub(crate) disk_usage: DiskUsage,
 }
 
-/// Reads a folder, which must be this server's.
+/// Recovers a folder, which must belong to this server.
 pub(crate) fn recover(
     folder: &DataFolder,
     settings: Settings,
-    options: &Options,
+    options: &LogOptions,
 ) -> Result<Recovered, CoreError> {
     let owner = folder.owner()?;
     if let Some(owner) = owner {
@@ -56,7 +56,7 @@ pub(crate) fn recover(
             Ok(())
         });
         let older = checkpoints.iter().rev().nth(1).copied();
-        read.map_err(|error| look_for_another_way(&disk, error, older))?;
+        read.map_err(|error| damaged_checkpoint(&disk, error, older))?;
         engine.restored(lsn);
     }
     let mut bytes_since_checkpoint = 0;
@@ -65,7 +65,7 @@ pub(crate) fn recover(
         replay(&mut engine, lsn, record);
         Ok(())
     })?;
-    if let Some(Torn { path, offset, bytes }) = &opened.torn {
+    if let Some(TornTail { path, offset, bytes }) = &opened.torn {
         tracing::warn!(
             file = %path.display(),
             offset,
@@ -77,15 +77,15 @@ pub(crate) fn recover(
     let (least, most) = SEGMENT_BYTES.into_inner();
     opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
     if options.durability == Durability::Sync {
-        opened.writer.ahead(AHEAD_BYTES);
+        opened.writer.preallocate(PREALLOCATED_BYTES);
     }
     if let Some((lsn, malformed)) = faulty {
         return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
     }
     if owner.is_none() {
-        folder.check(found_owner(&engine, settings.server), settings.server)?;
-        // Before anything of this server is in it.
-        folder.belongs_to(settings.server)?;
+        folder.check(infer_owner(&engine, settings.server), settings.server)?;
+        // Before the folder holds data of this server.
+        folder.write_owner(settings.server)?;
     }
     engine.replayed();
     let checkpoint = last.and_then(|lsn| last_checkpoint(folder, lsn));
@@ -93,18 +93,17 @@ pub(crate) fn recover(
     Ok(Recovered { engine, writer: opened.writer, disk, bytes_since_checkpoint, disk_usage })
 }
 
-/// What the file system says of a checkpoint. Where it says nothing, nothing is
-/// told: it was read.
+/// Returns size and time of a checkpoint, if the file system reports them. This is for the status
+/// only.
 fn last_checkpoint(folder: &DataFolder, lsn: u64) -> Option<LastCheckpoint> {
     let file = fs::metadata(folder.path().join(checkpoint::name(lsn))).ok()?;
     let at = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(LastCheckpoint { lsn, bytes: file.len(), at_ms: at.as_millis() as u64 })
 }
 
-/// Looks whether there is all that was in a damaged checkpoint without it: a
-/// server that fell before it had deleted the one before leaves that. It is for
-/// people to decide what becomes of a folder that is damaged.
-fn look_for_another_way(disk: &Folder, error: LogError, older: Option<u64>) -> CoreError {
+/// Finds out whether everything in a damaged checkpoint also exists outside it, as after a crash
+/// before the previous checkpoint was deleted. The user decides about a damaged folder.
+fn damaged_checkpoint(disk: &Folder, error: LogError, older: Option<u64>) -> CoreError {
     let LogError::Damaged { path, offset, lsn, what } = error else { return error.into() };
     let is_older_whole = older.is_none_or(|older| checkpoint::read(disk, older, |_| Ok(())).is_ok());
     if is_older_whole && check(disk, older.unwrap_or(0)).is_ok_and(|last| last >= lsn) {
@@ -114,10 +113,10 @@ fn look_for_another_way(disk: &Folder, error: LogError, older: Option<u64>) -> C
     LogError::Damaged { path, offset, lsn, what }.into()
 }
 
-/// Whose a folder is that does not say it: whoever has the most nodes in it,
-/// for a start with a wrong number has left no more than an empty tree of names
-/// behind. Where that decides nothing it may be the one who asks.
-fn found_owner(engine: &Engine, asked: ServerId) -> ServerId {
+/// Infers the owner of a folder that does not state it: the server with the most nodes, for a start
+/// with a wrong number leaves only an empty catalog. On a tie it is the starting server if it is
+/// among them.
+fn infer_owner(engine: &Engine, asked: ServerId) -> ServerId {
     let nodes = engine.nodes_by_server();
     let most = nodes.iter().max_by_key(|(server, count)| (**count, **server == asked));
     most.map_or(asked, |(server, _)| *server)

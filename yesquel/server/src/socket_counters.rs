@@ -1,20 +1,20 @@
-//! Counts of the connections by sockets.
+//! Counters of socket connections.
 
 use std::sync::atomic::AtomicU64;
 
-/// What the sockets have seen, for whoever watches.
+/// Counters of a socket server, for its status.
 #[derive(Debug, Default)]
 pub struct SocketCounters {
-    /// Connections that are open.
+    /// Open connections.
     pub open: AtomicU64,
-    /// Connections that were taken.
+    /// Accepted connections.
     pub accepted: AtomicU64,
-    /// Connections that were not served, or were closed for what they did.
+    /// Connections that were refused, or closed for an error of their client.
     pub refused: AtomicU64,
-    /// Times that one was read no further, for it had not taken its replies.
+    /// Number of times a connection was paused because its client did not read its replies.
     pub paused: AtomicU64,
-    /// The most bytes of replies that ever waited for one.
+    /// Largest number of reply bytes that were ever queued for one connection.
     pub queued_most: AtomicU64,
-    /// Bytes of messages that have come in part.
+    /// Bytes of incomplete messages.
     pub unfinished: AtomicU64,
 }

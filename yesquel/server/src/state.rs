@@ -1,5 +1,5 @@
-//! The state that the threads of a server share: the engine, the replies that wait for the disk, and
-//! the records for the log's thread.
+//! State that the threads of a server share: engine, replies that wait for the disk, and records
+//! for the log thread.
 
 use crate::{ReplySink, Time, options::Durability, socket_counters::SocketCounters, wake_flag::WakeFlag};
 use std::{
@@ -17,33 +17,33 @@ use yesquel_wire::{
     status::{CheckpointStatus, ConnectionStatus, LogStatus, Status},
 };
 
-/// A reply that waits for the disk.
+/// Reply that waits for the disk.
 struct HeldReply {
     needs_lsn: u64,
     caller: Caller,
     reply: Box<[u8]>,
 }
 
-/// Bytes of a reply that waits for the disk above which whoever takes it is
-/// told: most say no more than that something was committed.
-const HELD_BYTES_TOLD: usize = 1 << 10;
+/// Size in bytes above which a reply that waits for the disk is reported to the sink. Most replies
+/// only say that something committed.
+const REPORTED_REPLY_BYTES: usize = 1 << 10;
 
-/// What the log's thread takes.
+/// Records for the log thread.
 #[derive(Default)]
 pub(crate) struct PendingRecords {
     pub(crate) log: Vec<u8>,
-    /// Where each record ends.
+    /// End offset of each record.
     pub(crate) ends: Vec<usize>,
 }
 
 impl PendingRecords {
-    /// From when on somebody may read the first of it.
+    /// Timestamp of the first record, from which on readers may see its writes.
     fn first(&self) -> Option<Timestamp> {
         Record::first_seen(&self.log, &self.ends)
     }
 }
 
-/// What is on disk, for those who ask how the server does.
+/// Disk usage, for the status.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DiskUsage {
     /// Bytes of the log's files.
@@ -55,39 +55,39 @@ pub(crate) struct DiskUsage {
 pub(crate) struct LastCheckpoint {
     pub(crate) lsn: u64,
     pub(crate) bytes: u64,
-    /// When it was finished, in milliseconds since 1970.
+    /// Time when it was finished, in milliseconds since 1970.
     pub(crate) at_ms: u64,
 }
 
-pub(crate) struct State {
+pub(crate) struct CoreState {
     pub(crate) engine: Engine,
     pub(crate) effects: Effects,
     pub(crate) time: Box<dyn Time>,
-    /// What it was when it was asked last.
+    /// Time of the last step.
     pub(crate) now: Now,
     pub(crate) pending_records: PendingRecords,
-    /// By the record that they need, almost.
+    /// Roughly in the order of the records that they need.
     held: VecDeque<HeldReply>,
     pub(crate) synced: u64,
     disk_usage: DiskUsage,
     pub(crate) vote_queries: Vec<VoteQuery>,
-    /// Whoever waits for work is to look up.
+    /// Set to wake the thread that waits for work.
     pub(crate) is_woken: bool,
     pub(crate) ticked_at_ms: u64,
     pub(crate) ending: bool,
-    /// Why nothing more is durable.
+    /// Error after which nothing becomes durable any more.
     pub(crate) failed: Option<String>,
 }
 
 pub(crate) struct SharedState {
     /// Reads that change nothing share it.
-    pub(crate) state: RwLock<State>,
-    /// There is something for the log's thread.
+    pub(crate) state: RwLock<CoreState>,
+    /// There are records for the log thread.
     pub(crate) written: WakeFlag,
-    /// There will be nothing more. Apart from `written`, which would wake a
-    /// thread that lets records gather at each of them.
+    /// There will be no more records. Separate from `written`, which would wake a thread that lets
+    /// records accumulate.
     pub(crate) ended: WakeFlag,
-    /// There is something for whoever does what engines cannot.
+    /// There is work that the engine cannot do itself.
     pub(crate) work: WakeFlag,
     pub(crate) reply_sink: Box<dyn ReplySink>,
     /// None: there is no disk.
@@ -95,7 +95,7 @@ pub(crate) struct SharedState {
     pub(crate) sockets: OnceLock<Arc<SocketCounters>>,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for CoreState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
     }
@@ -107,8 +107,8 @@ impl fmt::Debug for SharedState {
     }
 }
 
-impl State {
-    pub(crate) fn look_at_clock(&mut self) -> Now {
+impl CoreState {
+    pub(crate) fn read_clock(&mut self) -> Now {
         self.now = self.time.now();
         self.now
     }
@@ -119,16 +119,16 @@ impl State {
     }
 }
 
-/// What became of the replies of a step.
+/// Where the replies of a step went.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Settled {
-    /// The caller's own was put where he wanted it.
+pub(crate) struct ReplyOutcome {
+    /// The caller's own reply is in its buffer.
     pub(crate) own: bool,
-    /// Others were delivered.
+    /// Replies to other callers were delivered.
     pub(crate) others: bool,
 }
 
-/// What is said for a reply that nobody may see any more.
+/// Returns the reply that replaces those whose effects cannot become durable.
 fn refused() -> Vec<u8> {
     let mut bytes = Vec::new();
     Reply::Refused { operation: None, refusal: Refusal::DiskLost }.write(&mut bytes);
@@ -142,7 +142,7 @@ impl SharedState {
         reply_sink: Box<dyn ReplySink>,
         log: Option<(u64, Durability, DiskUsage)>,
     ) -> SharedState {
-        let state = State {
+        let state = CoreState {
             engine,
             effects: Effects::default(),
             time,
@@ -168,16 +168,19 @@ impl SharedState {
         }
     }
 
-    /// Sends what a step has brought on its way, but for the reply to `own`,
-    /// which is put there.
-    pub(crate) fn settle(&self, state: &mut State, mut own: Option<(Caller, &mut Vec<u8>)>) -> Settled {
-        let State { engine, effects, pending_records, held, synced, vote_queries, failed, .. } = state;
-        let mut settled = Settled::default();
+    /// Passes on the effects of a step. The reply to `own` is put into its buffer.
+    pub(crate) fn settle(
+        &self,
+        state: &mut CoreState,
+        mut own: Option<(Caller, &mut Vec<u8>)>,
+    ) -> ReplyOutcome {
+        let CoreState { engine, effects, pending_records, held, synced, vote_queries, failed, .. } = state;
+        let mut settled = ReplyOutcome::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
             if waits && failed.is_none() {
-                if bytes.len() > HELD_BYTES_TOLD {
+                if bytes.len() > REPORTED_REPLY_BYTES {
                     self.reply_sink.reply_held(reply.caller, bytes.len());
                 }
                 held.push_back(HeldReply {
@@ -187,7 +190,7 @@ impl SharedState {
                 });
                 continue;
             }
-            // After a failure of the disk nobody hears of what is not on it.
+            // After a disk failure no reply may reveal what is not durable.
             let refused = if waits { Some(refused()) } else { None };
             let bytes = refused.as_deref().unwrap_or(bytes);
             match &mut own {
@@ -218,8 +221,13 @@ impl SharedState {
         settled
     }
 
-    /// The reply to one who asks what the server tells of itself.
-    pub(crate) fn inspect(&self, state: &mut State, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
+    /// Returns the reply to a status request.
+    pub(crate) fn inspect(
+        &self,
+        state: &mut CoreState,
+        now: Now,
+        request: &[u8],
+    ) -> Result<Vec<u8>, Malformed> {
         let report = match Request::decode(request)? {
             Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&state.engine.nodes_of(tree, None)),
             Request::InspectAfter { node } => {
@@ -228,12 +236,12 @@ impl SharedState {
             _ => serde_json::to_vec(&self.status(state, now)),
         };
         let mut reply = Vec::new();
-        // Plain numbers and texts: there is nothing in it that JSON has not.
+        // Numbers and strings always convert to JSON.
         Reply::Report(&report.unwrap_or_default()).write(&mut reply);
         Ok(reply)
     }
 
-    pub(crate) fn status(&self, state: &mut State, now: Now) -> Status {
+    pub(crate) fn status(&self, state: &mut CoreState, now: Now) -> Status {
         let count = |of: fn(&SocketCounters) -> &AtomicU64| {
             self.sockets.get().map_or(0, |counters| of(counters).load(Relaxed))
         };
@@ -265,20 +273,19 @@ impl SharedState {
         }
     }
 
-    /// A checkpoint is on disk.
-    pub(crate) fn tell_checkpoint(&self, lsn: u64, bytes: u64) {
+    /// Notes that a checkpoint is on disk.
+    pub(crate) fn note_checkpoint(&self, lsn: u64, bytes: u64) {
         let mut state = self.lock();
-        let at_ms = state.look_at_clock().wall_ms;
+        let at_ms = state.read_clock().wall_ms;
         state.disk_usage.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
     }
 
-    /// Lets out the replies whose records are on disk now, in a log of so many
-    /// bytes.
+    /// Releases the replies whose records are on disk; `log_bytes` is the size of the log.
     pub(crate) fn release(&self, synced: u64, log_bytes: u64) {
         let mut state = self.lock();
         let state = &mut *state;
         (state.synced, state.disk_usage.log_bytes) = (synced, log_bytes);
-        // Those that need more stay, in their order.
+        // Replies that need later records stay, in order.
         for _ in 0..state.held.len() {
             let Some(held) = state.held.pop_front() else { break };
             if held.needs_lsn <= synced {
@@ -291,17 +298,17 @@ impl SharedState {
     }
 
     fn reply_released(&self, held: &HeldReply) {
-        if held.reply.len() > HELD_BYTES_TOLD {
+        if held.reply.len() > REPORTED_REPLY_BYTES {
             self.reply_sink.reply_released(held.caller, held.reply.len());
         }
     }
 
-    /// Those were all replies for now.
+    /// Ends the batch of released replies.
     pub(crate) fn released(&self) {
         self.reply_sink.flush();
     }
 
-    /// Nothing more will be durable.
+    /// Records that nothing becomes durable any more.
     pub(crate) fn fail(&self, error: String, reached: u64, lost: &PendingRecords) {
         let mut state = self.lock();
         let state = &mut *state;

@@ -1,21 +1,20 @@
-//! Who has the engine: one who changes it, or several who only read.
+//! Lock of the engine's state: exclusive for changes, shared for reads.
 
 use crate::{
     options::Durability,
-    state::{SharedState, State},
+    state::{CoreState, SharedState},
 };
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// Looks at a lock that another thread has before it is waited for: a few
-/// microseconds.
-const LOOKS: usize = 200;
+/// Attempts at a held lock before the thread sleeps: a few microseconds.
+const SPIN_ATTEMPTS: usize = 200;
 
 impl SharedState {
-    /// For one who changes something.
-    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, State> {
-        // Mostly a read has it, for less time than falling asleep takes: one
-        // who sleeps makes each who lets go of it wake somebody, and all slow.
-        for _ in 0..LOOKS {
+    /// Locks the state for a change.
+    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, CoreState> {
+        // The holder is mostly a read, which takes less time than falling asleep. A sleeping waiter
+        // would cost every release a system call to wake it.
+        for _ in 0..SPIN_ATTEMPTS {
             match self.state.try_write() {
                 Ok(state) => return state,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
@@ -25,10 +24,9 @@ impl SharedState {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For one who changes nothing, unless somebody keeps it for himself for
-    /// long.
-    fn share(&self) -> Option<RwLockReadGuard<'_, State>> {
-        for _ in 0..LOOKS {
+    /// Locks the state for reading. `None` if an exclusive holder keeps it for long.
+    fn share(&self) -> Option<RwLockReadGuard<'_, CoreState>> {
+        for _ in 0..SPIN_ATTEMPTS {
             match self.state.try_read() {
                 Ok(state) => return Some(state),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
@@ -38,11 +36,11 @@ impl SharedState {
         None
     }
 
-    /// The answer to a read that changes nothing and waits for nothing, at the
-    /// end of `reply`; whether it was one.
+    /// Appends the answer to `reply` if the request is a read that changes nothing and need not
+    /// wait. Returns whether it is.
     pub(crate) fn peek(&self, request: &[u8], reply: &mut Vec<u8>) -> bool {
         let Some(state) = self.share() else { return false };
-        // What time brings is done with the lock to oneself.
+        // Work that is due by time needs the exclusive lock.
         if state.time.is_over(state.now) {
             return false;
         }
@@ -65,27 +63,27 @@ mod tests {
     use yesquel_engine::{Caller, Settings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
-        Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request, WriteOperation,
-        Writer,
+        Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request,
+        WriteOperation,
     };
 
-    struct Nobody;
+    struct NoReplies;
 
-    impl ReplySink for Nobody {
+    impl ReplySink for NoReplies {
         fn deliver(&self, _: Caller, _: &[u8]) {}
     }
 
     fn call(core: &Core, request: &Request<'_>) -> Vec<u8> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         let caller = Caller { connection: 1, request: 1 };
         assert!(core.call(caller, &bytes, &mut reply, || ()).unwrap());
         reply
     }
 
     #[test]
-    fn who_looks_something_up_waits_for_nobody_who_does_too() {
-        let core = Core::in_memory(Settings::default(), ManualTime::default(), Nobody);
+    fn lookups_do_not_wait_for_each_other() {
+        let core = Core::in_memory(Settings::default(), ManualTime::default(), NoReplies);
         let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };
@@ -104,9 +102,9 @@ mod tests {
         );
         assert!(matches!(Reply::decode(&committed), Ok(Reply::Committed(_))));
         let mut questions = Vec::new();
-        Question::Lookup { node, key: b"k" }.write(&mut Writer(&mut questions));
+        Question::Lookup { node, key: b"k" }.write(&mut ByteWriter(&mut questions));
         let questions = yesquel_wire::Questions::decode(&questions).unwrap();
-        // Somebody else is at it all the time.
+        // Another reader holds the lock all the time.
         let other = core.shared.share().unwrap();
         let reply = call(&core, &Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
         assert!(matches!(Reply::lookup(&reply), Some((_, Answer::Value(b"v")))));

@@ -1,4 +1,4 @@
-//! Where the time comes from.
+//! Clocks of a server.
 
 use std::{
     sync::{
@@ -9,12 +9,12 @@ use std::{
 };
 use yesquel_engine::Now;
 
-/// A source of the time.
+/// Clock of a server.
 pub trait Time: Send + Sync {
-    /// What it is.
+    /// Returns the time.
     fn now(&mut self) -> Now;
 
-    /// Whether another millisecond has begun since it was `then`.
+    /// Returns whether the millisecond of `then` is over.
     fn is_over(&self, _then: Now) -> bool {
         true
     }
@@ -24,7 +24,7 @@ pub trait Time: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub struct WallTime {
     start: Instant,
-    /// What was said last.
+    /// The last result.
     last: Option<Now>,
 }
 
@@ -37,8 +37,8 @@ impl Default for WallTime {
 impl Time for WallTime {
     fn now(&mut self) -> Now {
         let uptime_ms = self.start.elapsed().as_millis() as u64;
-        // One of the clocks is enough to know that the other has not moved by
-        // a millisecond: every request asks.
+        // Skip the second clock while the first shows the same millisecond: every request reads the
+        // time.
         if let Some(last) = self.last.filter(|last| last.uptime_ms == uptime_ms) {
             return last;
         }
@@ -53,16 +53,15 @@ impl Time for WallTime {
     }
 }
 
-/// A clock that goes on when it is told to, for tests that do not want to wait.
-/// Clones are the same one.
+/// Clock that tests advance by hand. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct ManualTime(Arc<AtomicU64>);
 
 impl ManualTime {
-    /// What it says of the years before it began, in milliseconds.
+    /// Its wall time at the start, in milliseconds.
     const BEGAN_MS: u64 = 1_700_000_000_000;
 
-    /// So many milliseconds pass.
+    /// Advances the clock.
     pub fn pass(&self, ms: u64) {
         self.0.fetch_add(ms, SeqCst);
     }

@@ -1,12 +1,12 @@
-//! Waking a thread that waits for something.
+//! Flag that wakes a waiting thread.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Rung when there is something to look at. It goes on until somebody hears it:
-/// what it tells of may be looked at before it is waited for, and after.
+/// Flag that one thread sets and another waits for. It stays set until a wait consumes it, so that
+/// no wake-up is lost.
 #[derive(Debug, Default)]
 pub(crate) struct WakeFlag {
     is_set: Mutex<bool>,
@@ -18,7 +18,7 @@ impl WakeFlag {
         self.is_set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever waits, or the next who does.
+    /// Sets the flag and wakes the waiting thread.
     pub(crate) fn wake(&self) {
         let mut is_set = self.lock();
         if !*is_set {
@@ -27,13 +27,13 @@ impl WakeFlag {
         }
     }
 
-    /// Waits until it rings.
+    /// Waits for the flag and clears it.
     pub(crate) fn wait(&self) {
         let waited = self.woken.wait_while(self.lock(), |is_set| !*is_set);
         *waited.unwrap_or_else(PoisonError::into_inner) = false;
     }
 
-    /// The same, but no longer than until then; whether it rang.
+    /// Like [`wait`](Self::wait), until `end` at most. Returns whether the flag was set.
     pub(crate) fn wait_until(&self, end: Instant) -> bool {
         let left = end.saturating_duration_since(Instant::now());
         let waited = self.woken.wait_timeout_while(self.lock(), left, |is_set| !*is_set);
@@ -41,7 +41,7 @@ impl WakeFlag {
         std::mem::replace(&mut *is_set, false)
     }
 
-    /// The same, but no longer than that.
+    /// Like [`wait`](Self::wait), for `time` at most. Returns whether the flag was set.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         self.wait_until(Instant::now() + time)
     }
@@ -53,7 +53,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_ring_is_heard_once_before_or_after() {
+    fn a_wake_is_seen_once_before_or_after() {
         let wake_flag = WakeFlag::default();
         wake_flag.wake();
         wake_flag.wake();

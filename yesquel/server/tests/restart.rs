@@ -14,10 +14,10 @@ use std::{
 };
 use yesquel_engine::{Caller, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, Options, ReplySink, WallTime};
+use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, LogOptions, ReplySink, WallTime};
 use yesquel_wire::{
-    Answer, Decision, Expect, NewNode, NodeKind, Operation, Operations, Outcome, Question, Questions, Reply,
-    Request, WriteOperation, Writer,
+    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Outcome, Question,
+    Questions, Reply, Request, WriteOperation,
 };
 
 struct Replies(Sender<Vec<u8>>);
@@ -43,11 +43,11 @@ fn root() -> NodeId {
 }
 
 impl Server {
-    fn open(path: &Path, options: Options) -> Result<Server, CoreError> {
+    fn open(path: &Path, options: LogOptions) -> Result<Server, CoreError> {
         Server::open_as(0, path, options)
     }
 
-    fn open_as(number: u16, path: &Path, options: Options) -> Result<Server, CoreError> {
+    fn open_as(number: u16, path: &Path, options: LogOptions) -> Result<Server, CoreError> {
         let (sender, replies) = channel();
         let folder = DataFolder::take(path)?;
         let settings = Settings { server: ServerId(number), ..Settings::default() };
@@ -58,7 +58,7 @@ impl Server {
     fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
         self.number += 1;
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.core.handle(Caller { connection: 1, request: self.number }, &bytes).unwrap();
         self.replies.recv().unwrap()
     }
@@ -100,7 +100,7 @@ impl Server {
 
     fn get(&mut self, number: u64) -> Option<Vec<u8>> {
         let (mut bytes, key) = (Vec::new(), number.to_be_bytes());
-        Question::Lookup { node: root(), key: &key }.write(&mut Writer(&mut bytes));
+        Question::Lookup { node: root(), key: &key }.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         let reply = self.ask(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
         let Reply::Answers { answers, .. } = Reply::decode(&reply).unwrap() else { panic!() };
@@ -116,7 +116,7 @@ impl Server {
 #[test]
 fn an_end_does_not_wait_for_the_interval() {
     let place = tempfile::tempdir().unwrap();
-    let options = Options { durability: Durability::Interval(3_600_000), ..Options::default() };
+    let options = LogOptions { durability: Durability::Interval(3_600_000), ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
     server.create();
     server.put(1, b"before");
@@ -130,7 +130,7 @@ fn an_end_does_not_wait_for_the_interval() {
 fn clean_restarts_do_not_move_the_clock_ahead() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
-        let options = Options { checkpoint_bytes, durability: Durability::None };
+        let options = LogOptions { checkpoint_bytes, durability: Durability::None };
         let mut server = Server::open(place.path(), options).unwrap();
         server.create();
         let mut last = Timestamp::ZERO;
@@ -156,7 +156,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
         (Durability::None, 2_000),
     ] {
         let place = tempfile::tempdir().unwrap();
-        let options = Options { durability, checkpoint_bytes };
+        let options = LogOptions { durability, checkpoint_bytes };
         let mut server = Server::open(place.path(), options).unwrap();
         server.create();
         let (mut expected, mut last) = (BTreeMap::new(), Timestamp::ZERO);
@@ -195,7 +195,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
 #[test]
 fn checkpoints_that_come_often_keep_the_log_short() {
     let place = tempfile::tempdir().unwrap();
-    let options = Options { checkpoint_bytes: 64 << 10, ..Options::default() };
+    let options = LogOptions { checkpoint_bytes: 64 << 10, ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
     server.create();
     let value = vec![7; 16 << 10];
@@ -216,7 +216,7 @@ fn checkpoints_that_come_often_keep_the_log_short() {
 fn leaves_in_which_nothing_is_left_are_found_after_a_restart() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
-        let options = Options { checkpoint_bytes, ..Options::default() };
+        let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
         let mut server = Server::open(place.path(), options).unwrap();
         server.create();
         let leaf = NodeId { local: LocalId(1 << 20), ..root() };
@@ -232,12 +232,12 @@ fn leaves_in_which_nothing_is_left_are_found_after_a_restart() {
 #[test]
 fn a_folder_has_one_server_at_a_time() {
     let place = tempfile::tempdir().unwrap();
-    let first = Server::open(place.path(), Options::default()).unwrap();
-    let error = Server::open(place.path(), Options::default()).err().unwrap();
+    let first = Server::open(place.path(), LogOptions::default()).unwrap();
+    let error = Server::open(place.path(), LogOptions::default()).err().unwrap();
     let holder = format!("in use by process {}", std::process::id());
     assert!(error.to_string().contains(&holder), "{error}");
     drop(first);
-    drop(Server::open(place.path(), Options::default()).unwrap());
+    drop(Server::open(place.path(), LogOptions::default()).unwrap());
     fs::write(place.path().join("letters.txt"), "dear").unwrap();
     let error = DataFolder::take(place.path()).unwrap_err();
     assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
@@ -247,7 +247,7 @@ fn a_folder_has_one_server_at_a_time() {
 #[test]
 fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
     let place = tempfile::tempdir().unwrap();
-    let mut server = Server::open(place.path(), Options::default()).unwrap();
+    let mut server = Server::open(place.path(), LogOptions::default()).unwrap();
     server.create();
     for number in 0..20 {
         server.put(number, b"value");
@@ -258,7 +258,7 @@ fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&log, &bytes).unwrap();
-    let error = Server::open(place.path(), Options::default()).err().unwrap().to_string();
+    let error = Server::open(place.path(), LogOptions::default()).err().unwrap().to_string();
     assert!(error.contains("log-00000000000000000001: damaged at byte"), "{error}");
     assert!(error.contains("Restore the folder from a copy"), "{error}");
     assert_eq!(fs::read(&log).unwrap(), bytes);
@@ -267,14 +267,14 @@ fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
 #[test]
 fn a_folder_is_one_servers_and_says_whose() {
     let place = tempfile::tempdir().unwrap();
-    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
     let owner = place.path().join("server");
     assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 3\n");
-    let refused = || Server::open(place.path(), Options::default()).err().unwrap().to_string();
+    let refused = || Server::open(place.path(), LogOptions::default()).err().unwrap().to_string();
     let error = refused();
     assert!(error.contains("is the folder of server 3, and this is server 0"), "{error}");
     assert!(error.contains("--server 3"), "{error}");
-    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
     // Of another version, or of nobody.
     for (says, expected) in [
         ("format 2\nfolder of many\n", "the folder has format 2, and this version of Yesquel knows 1"),
@@ -294,7 +294,7 @@ fn a_folder_is_one_servers_and_says_whose() {
 fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
-        let options = Options { checkpoint_bytes, ..Options::default() };
+        let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
         let mut server = Server::open(place.path(), options).unwrap();
         server.create();
         server.put(1, b"value");
@@ -327,7 +327,7 @@ fn file_of(place: &Path, kind: &str) -> PathBuf {
 fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     let place = tempfile::tempdir().unwrap();
     // So little that all of the log is in one segment.
-    let options = Options { checkpoint_bytes: 2_000, ..Options::default() };
+    let options = LogOptions { checkpoint_bytes: 2_000, ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
     server.create();
     for number in 0..50 {
@@ -368,7 +368,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     assert_eq!(fs::read(&newest).unwrap(), bytes, "it was changed");
     for checkpoint in [newest, older] {
         fs::remove_file(checkpoint).unwrap();
-        let options = Options { checkpoint_bytes: u64::MAX, ..options };
+        let options = LogOptions { checkpoint_bytes: u64::MAX, ..options };
         let mut server = Server::open(place.path(), options).unwrap();
         for number in 0..100 {
             assert_eq!(server.get(number).unwrap(), if number < 50 { &b"before"[..] } else { b"after" });
@@ -380,7 +380,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
 fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
     let place = tempfile::tempdir().unwrap();
     let bytes = |kind: &str| fs::metadata(file_of(place.path(), kind)).unwrap().len();
-    let large = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
+    let large = LogOptions { checkpoint_bytes: u64::MAX, ..LogOptions::default() };
     let mut server = Server::open(place.path(), large).unwrap();
     server.create();
     server.put(1, b"value");
@@ -389,7 +389,7 @@ fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
     assert!(log.bytes > 100_000 && log.bytes == bytes("log-"), "{log:?}");
     assert_eq!(log.checkpoint, None);
     drop(server);
-    let mut server = Server::open(place.path(), Options { checkpoint_bytes: 1, ..large }).unwrap();
+    let mut server = Server::open(place.path(), LogOptions { checkpoint_bytes: 1, ..large }).unwrap();
     server.put(2, b"value");
     // The first is made whatever is written, for none stood before it. It may be finished after the reply to what began it.
     let first = loop {

@@ -4,14 +4,14 @@ mod network;
 mod server;
 
 pub use network::{LocalTransport, Network};
-pub use server::{LogFact, Work, next_work};
+pub use server::{BackgroundWork, LogFact, next_work};
 
 use crate::{
-    fault::{Fault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
-    schedule::Schedule,
+    fault::{InjectedFault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
+    schedule::EventQueue,
 };
-use network::{Body, Call, Link};
-use server::Server;
+use network::{MessageBody, PendingRequest, SimulatedConnection};
+use server::SimulatedServer;
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -35,7 +35,7 @@ type OnRequest = Box<dyn FnMut(usize, ServerId, &Request<'_>)>;
 /// Milliseconds since 1970 at the start of a run.
 const START_MS: u64 = 1_000_000;
 /// Interval of the clients' heartbeats.
-const NEWS_US: u64 = 200_000;
+const HEARTBEAT_EVERY_US: u64 = 200_000;
 /// The peer that sets up a run and reads at its end; no fault meets it.
 pub(crate) const OBSERVER: usize = PEERS;
 
@@ -46,9 +46,9 @@ fn peer_of_server(server: usize) -> usize {
     PROCESSES + server
 }
 
-pub(crate) enum Event {
+pub(crate) enum SimulationEvent {
     /// A message of a connection arrives at the server.
-    Message { link: usize, index: u64, body: Body },
+    Message { link: usize, index: u64, body: MessageBody },
     /// A reply arrives at its caller.
     Reply { link: usize, index: u64, call: u64, bytes: Vec<u8> },
     /// A call fails.
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     /// A server learns that a connection has ended.
     Disconnected { link: usize },
     /// Clients send heartbeats.
-    ClientHeartbeat,
+    Heartbeats,
     /// Log records go to a server's disk.
     Write { server: usize, epoch: u64 },
     /// What was written becomes durable.
@@ -68,7 +68,7 @@ pub(crate) enum Event {
     /// A server starts.
     Start { server: usize },
     /// A fault begins.
-    Fault(Fault),
+    Fault(InjectedFault),
     /// A connection breaks.
     Cut { link: usize, cut: Cut },
     /// A task's pause ends.
@@ -77,7 +77,7 @@ pub(crate) enum Event {
 
 /// How often each event happened in a run.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
+pub struct EventCounts {
     /// Processes that died.
     pub deaths: u64,
     /// Server restarts.
@@ -94,22 +94,24 @@ pub struct Counts {
     pub cuts: u64,
 }
 
-impl Counts {
+impl EventCounts {
     /// All counts.
     pub fn all(&self) -> [u64; 7] {
-        let Counts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } = *self;
+        let EventCounts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } =
+            *self;
         [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts]
     }
 
     /// Adds the counts of another run.
-    pub fn add(&mut self, other: &Counts) {
-        let Counts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } = self;
+    pub fn add(&mut self, other: &EventCounts) {
+        let EventCounts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } =
+            self;
         let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
 
-/// How a connection breaks, as in [`Fault::Cut`].
+/// How a connection breaks, as in [`InjectedFault::Cut`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     requests: u64,
@@ -119,7 +121,7 @@ pub(crate) struct Cut {
 
 /// A client process over all its lives.
 #[derive(Default)]
-pub(crate) struct Process {
+pub(crate) struct ClientProcess {
     pub(crate) lives: u64,
     /// Calls of this life.
     calls: u64,
@@ -140,7 +142,7 @@ struct Partition {
 
 /// The distribution of delays.
 #[derive(Debug, Clone, Copy)]
-struct Latency {
+struct DelayDistribution {
     seed: u64,
     late_in: u64,
     late_us: u64,
@@ -148,14 +150,14 @@ struct Latency {
 
 /// Servers, processes, network and time of one run.
 pub struct Cluster {
-    schedule: Schedule<Event>,
-    latency: Option<Latency>,
-    pub(crate) servers: Vec<Server>,
-    pub(crate) processes: Vec<Process>,
-    links: Vec<Link>,
+    schedule: EventQueue<SimulationEvent>,
+    latency: Option<DelayDistribution>,
+    pub(crate) servers: Vec<SimulatedServer>,
+    pub(crate) processes: Vec<ClientProcess>,
+    links: Vec<SimulatedConnection>,
     /// The open connection between a peer and a server.
     open: BTreeMap<(usize, usize), usize>,
-    calls: BTreeMap<u64, Call>,
+    calls: BTreeMap<u64, PendingRequest>,
     last_call: u64,
     partitions: Vec<Partition>,
     /// The task that is being polled.
@@ -167,16 +169,16 @@ pub struct Cluster {
     pub(crate) changed: Vec<usize>,
     /// Nothing goes wrong any more.
     is_healed: bool,
-    pub(crate) counts: Counts,
+    pub(crate) counts: EventCounts,
 }
 
 impl Cluster {
-    pub(crate) fn new(faults: &[Fault]) -> Cluster {
+    pub(crate) fn new(faults: &[InjectedFault]) -> Cluster {
         let mut cluster = Cluster {
-            schedule: Schedule::default(),
+            schedule: EventQueue::default(),
             latency: None,
-            servers: (0..SERVERS).map(Server::new).collect(),
-            processes: (0..=PEERS).map(|_| Process::default()).collect(),
+            servers: (0..SERVERS).map(SimulatedServer::new).collect(),
+            processes: (0..=PEERS).map(|_| ClientProcess::default()).collect(),
             links: Vec::new(),
             open: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -187,45 +189,49 @@ impl Cluster {
             dying: Vec::new(),
             changed: Vec::new(),
             is_healed: false,
-            counts: Counts::default(),
+            counts: EventCounts::default(),
         };
         for fault in faults {
             match *fault {
-                Fault::Latency { seed, late_in, late_us } => {
-                    cluster.latency = Some(Latency { seed, late_in, late_us });
+                InjectedFault::Latency { seed, late_in, late_us } => {
+                    cluster.latency = Some(DelayDistribution { seed, late_in, late_us });
                 }
-                Fault::LogSizes { checkpoint_bytes, segment_bytes } => {
+                InjectedFault::LogSizes { checkpoint_bytes, segment_bytes } => {
                     for server in &mut cluster.servers {
                         (server.checkpoint_bytes, server.segment_bytes) = (checkpoint_bytes, segment_bytes);
                     }
                 }
-                Fault::CutCall { process, call, after_us, requests, late_us, replies } => {
+                InjectedFault::CutCall { process, call, after_us, requests, late_us, replies } => {
                     let cut = Cut { requests, late_us, replies };
                     cluster.processes[process].cuts.push((call, after_us, cut));
                 }
-                Fault::Die { process, call, sent } => cluster.processes[process].deaths.push((call, sent)),
+                InjectedFault::Die { process, call, sent } => {
+                    cluster.processes[process].deaths.push((call, sent))
+                }
                 _ => {}
             }
         }
-        cluster.after(NEWS_US, Event::ClientHeartbeat);
+        cluster.after(HEARTBEAT_EVERY_US, SimulationEvent::Heartbeats);
         cluster
     }
 
     /// Starts the timed faults.
-    pub(crate) fn begin_faults(&mut self, faults: &[Fault]) {
+    pub(crate) fn begin_faults(&mut self, faults: &[InjectedFault]) {
         for fault in faults {
             match fault {
-                Fault::Cut { at_us, .. }
-                | Fault::Partition { at_us, .. }
-                | Fault::Crash { at_us, .. }
-                | Fault::PowerLoss { at_us, .. }
-                | Fault::SyncFailure { at_us, .. }
-                | Fault::DiskFull { at_us, .. }
-                | Fault::Clock { at_us, .. } => self.after(*at_us, Event::Fault(fault.clone())),
-                Fault::Latency { .. }
-                | Fault::LogSizes { .. }
-                | Fault::Die { .. }
-                | Fault::CutCall { .. } => {}
+                InjectedFault::Cut { at_us, .. }
+                | InjectedFault::Partition { at_us, .. }
+                | InjectedFault::Crash { at_us, .. }
+                | InjectedFault::PowerLoss { at_us, .. }
+                | InjectedFault::SyncFailure { at_us, .. }
+                | InjectedFault::DiskFull { at_us, .. }
+                | InjectedFault::Clock { at_us, .. } => {
+                    self.after(*at_us, SimulationEvent::Fault(fault.clone()))
+                }
+                InjectedFault::Latency { .. }
+                | InjectedFault::LogSizes { .. }
+                | InjectedFault::Die { .. }
+                | InjectedFault::CutCall { .. } => {}
             }
         }
     }
@@ -242,7 +248,7 @@ impl Cluster {
 
     /// The time by a server's own clock.
     pub fn clock(&self, server: usize) -> Now {
-        let Server { ahead_ms, started_us, .. } = &self.servers[server];
+        let SimulatedServer { ahead_ms, started_us, .. } = &self.servers[server];
         Now {
             wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),
             uptime_ms: (self.now_us() - started_us) / 1_000,
@@ -264,19 +270,19 @@ impl Cluster {
         self.servers[server].epoch
     }
 
-    pub(crate) fn after(&mut self, us: u64, event: Event) {
+    pub(crate) fn after(&mut self, us: u64, event: SimulationEvent) {
         self.schedule.after(us, event);
     }
 
     /// Removes the next event and advances the time to it.
-    pub(crate) fn next(&mut self) -> Option<Event> {
+    pub(crate) fn next(&mut self) -> Option<SimulationEvent> {
         self.schedule.next()
     }
 
     /// How long an action takes. It depends on nothing but the action, so that leaving out a fault
     /// changes little else.
     fn takes(&self, action: [u64; 4]) -> u64 {
-        let Some(Latency { seed, late_in, late_us }) = self.latency else { return 200 };
+        let Some(DelayDistribution { seed, late_in, late_us }) = self.latency else { return 200 };
         let mixed = action.iter().fold(seed, |mixed, part| {
             (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
                 .rotate_left(23)
@@ -290,43 +296,43 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn handle_event(&mut self, event: Event) {
+    pub(crate) fn handle_event(&mut self, event: SimulationEvent) {
         match event {
-            Event::Message { link, index, body } => self.arrive(link, index, body),
-            Event::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
-            Event::Lost { call } => self.complete(call, Err(())),
-            Event::Disconnected { link } => self.disconnected(link),
-            Event::ClientHeartbeat => {
-                self.send_news();
-                self.after(NEWS_US, Event::ClientHeartbeat);
+            SimulationEvent::Message { link, index, body } => self.arrive(link, index, body),
+            SimulationEvent::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
+            SimulationEvent::Lost { call } => self.complete(call, Err(())),
+            SimulationEvent::Disconnected { link } => self.disconnected(link),
+            SimulationEvent::Heartbeats => {
+                self.send_heartbeats();
+                self.after(HEARTBEAT_EVERY_US, SimulationEvent::Heartbeats);
             }
-            Event::Write { server, epoch } => self.write(server, epoch),
-            Event::Sync { server, epoch } => self.sync(server, epoch),
-            Event::Checkpoint { server, epoch } => self.write_checkpoint(server, epoch),
-            Event::Tick { server, epoch } => self.tick(server, epoch),
-            Event::Start { server } => self.start(server),
-            Event::Fault(fault) => self.fault(&fault),
-            Event::Cut { link, cut: Cut { requests, late_us, replies } } => {
+            SimulationEvent::Write { server, epoch } => self.write(server, epoch),
+            SimulationEvent::Sync { server, epoch } => self.sync(server, epoch),
+            SimulationEvent::Checkpoint { server, epoch } => self.write_checkpoint(server, epoch),
+            SimulationEvent::Tick { server, epoch } => self.tick(server, epoch),
+            SimulationEvent::Start { server } => self.start(server),
+            SimulationEvent::Fault(fault) => self.fault(&fault),
+            SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } } => {
                 if self.is_open(link) {
                     self.hold_back(link, late_us);
                     self.cut(link, requests, replies);
                 }
             }
-            Event::Wake(waker) => waker.wake(),
+            SimulationEvent::Wake(waker) => waker.wake(),
         }
     }
 
-    fn fault(&mut self, fault: &Fault) {
+    fn fault(&mut self, fault: &InjectedFault) {
         if self.is_healed {
             return;
         }
         match *fault {
-            Fault::Cut { peer, server, requests, late_us, replies, .. } => {
+            InjectedFault::Cut { peer, server, requests, late_us, replies, .. } => {
                 if let Some(link) = self.open.get(&(peer, server)).copied() {
-                    self.handle_event(Event::Cut { link, cut: Cut { requests, late_us, replies } });
+                    self.handle_event(SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } });
                 }
             }
-            Fault::Partition { us, server, peers, breaks, .. } => {
+            InjectedFault::Partition { us, server, peers, breaks, .. } => {
                 let until_us = self.now_us() + us;
                 self.partitions.push(Partition { server, peers, until_us, breaks });
                 if breaks {
@@ -336,31 +342,34 @@ impl Cluster {
                     self.cut_all(|peer, of| peer == own && is_meant(peer_of_server(of)), 2, 2);
                 }
             }
-            Fault::Crash { server, power, down_us, ahead_ms, .. } => {
+            InjectedFault::Crash { server, power, down_us, ahead_ms, .. } => {
                 if let Some(ahead_ms) = ahead_ms {
                     self.servers[server].ahead_ms = ahead_ms;
                 }
                 self.stop(server, power, down_us);
             }
-            Fault::PowerLoss { server, operations, seed, down_us, .. } => {
+            InjectedFault::PowerLoss { server, operations, seed, down_us, .. } => {
                 let of = &mut self.servers[server];
                 of.outage = (seed, down_us);
                 of.disk.lose_power_after(operations, seed);
             }
-            Fault::SyncFailure { server, power, until_us, at_us } => {
+            InjectedFault::SyncFailure { server, power, until_us, at_us } => {
                 self.servers[server].disk.fail_syncs(true);
                 let (at_us, down_us) = (until_us - at_us, 1_000);
-                let crash = Fault::Crash { at_us, server, power, down_us, ahead_ms: None };
-                self.after(at_us, Event::Fault(crash));
+                let crash = InjectedFault::Crash { at_us, server, power, down_us, ahead_ms: None };
+                self.after(at_us, SimulationEvent::Fault(crash));
             }
-            Fault::DiskFull { server, free, until_us, at_us } => {
+            InjectedFault::DiskFull { server, free, until_us, at_us } => {
                 self.servers[server].disk.limit_space(free);
                 let (at_us, down_us) = (until_us - at_us, 1_000);
-                let crash = Fault::Crash { at_us, server, power: None, down_us, ahead_ms: None };
-                self.after(at_us, Event::Fault(crash));
+                let crash = InjectedFault::Crash { at_us, server, power: None, down_us, ahead_ms: None };
+                self.after(at_us, SimulationEvent::Fault(crash));
             }
-            Fault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
-            Fault::Latency { .. } | Fault::LogSizes { .. } | Fault::Die { .. } | Fault::CutCall { .. } => {}
+            InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Latency { .. }
+            | InjectedFault::LogSizes { .. }
+            | InjectedFault::Die { .. }
+            | InjectedFault::CutCall { .. } => {}
         }
     }
 
@@ -397,7 +406,7 @@ pub async fn pause(cluster: &SharedCluster, us: u64) {
             return Poll::Ready(());
         }
         let left = until_us - cluster.now_us();
-        cluster.after(left, Event::Wake(context.waker().clone()));
+        cluster.after(left, SimulationEvent::Wake(context.waker().clone()));
         Poll::Pending
     })
     .await;

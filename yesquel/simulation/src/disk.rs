@@ -15,7 +15,7 @@ use yesquel_seeds::Random;
 const SECTOR: usize = 64;
 
 #[derive(Debug, Default)]
-struct Content {
+struct FileContent {
     all: Vec<u8>,
     /// Content at the last sync.
     durable: Vec<u8>,
@@ -23,7 +23,7 @@ struct Content {
     unsynced: Vec<Range<usize>>,
 }
 
-impl Content {
+impl FileContent {
     fn sync(&mut self) {
         self.durable.clone_from(&self.all);
         self.unsynced.clear();
@@ -31,8 +31,8 @@ impl Content {
 }
 
 #[derive(Debug)]
-struct Inner {
-    files: BTreeMap<String, Content>,
+struct DiskState {
+    files: BTreeMap<String, FileContent>,
     /// Free space in bytes.
     free: usize,
     sync_fails: bool,
@@ -45,7 +45,7 @@ struct Inner {
 
 /// A server's folder. Clones share it.
 #[derive(Debug, Clone)]
-pub struct SimulatedDisk(Arc<Mutex<Inner>>);
+pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
 
 /// An open file of a [`SimulatedDisk`].
 #[derive(Debug)]
@@ -62,7 +62,7 @@ fn not_found() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Inner {
+impl DiskState {
     /// Counts an operation. Returns whether the power goes in it.
     fn operation(&mut self) -> io::Result<bool> {
         if self.power_is_lost {
@@ -82,7 +82,7 @@ impl Inner {
     }
 
     /// Performs an atomic change; if the power goes in it, it may or may not happen.
-    fn change(&mut self, act: impl FnOnce(&mut BTreeMap<String, Content>)) -> io::Result<()> {
+    fn change(&mut self, act: impl FnOnce(&mut BTreeMap<String, FileContent>)) -> io::Result<()> {
         let power_goes = self.operation()?;
         if !power_goes || self.random.next(2) == 0 {
             act(&mut self.files);
@@ -102,11 +102,12 @@ impl SimulatedDisk {
     pub fn new() -> SimulatedDisk {
         let (files, random) = (BTreeMap::new(), Random::new(0));
         let free = usize::MAX;
-        let inner = Inner { files, free, sync_fails: false, power_left: None, power_is_lost: false, random };
+        let inner =
+            DiskState { files, free, sync_fails: false, power_left: None, power_is_lost: false, random };
         SimulatedDisk(Arc::new(Mutex::new(inner)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +148,7 @@ impl SimulatedDisk {
     /// Drops what a power failure loses: each unsynced sector is written, keeps its old content, or
     /// holds garbage, and a file may have grown less or not at all.
     pub fn crash(&self, random: &mut Random) {
-        for Content { all, durable, unsynced } in self.lock().files.values_mut() {
+        for FileContent { all, durable, unsynced } in self.lock().files.values_mut() {
             let grown = all.len().saturating_sub(durable.len());
             durable.resize(durable.len() + random.next(grown as u64 + 1) as usize, 0);
             for written in unsynced.drain(..) {
@@ -209,7 +210,7 @@ impl Disk for SimulatedDisk {
 
     fn create(&self, name: &str) -> io::Result<SimulatedFile> {
         self.lock().change(|files| {
-            let old = files.insert(name.to_owned(), Content::default());
+            let old = files.insert(name.to_owned(), FileContent::default());
             assert!(old.is_none(), "{name} exists");
         })?;
         Ok(SimulatedFile { disk: self.clone(), name: name.to_owned() })
@@ -242,7 +243,7 @@ impl DiskFile for SimulatedFile {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut inner = self.disk.lock();
         let power_goes = inner.operation()?;
-        let Inner { files, free, random, .. } = &mut *inner;
+        let DiskState { files, free, random, .. } = &mut *inner;
         let file = files.get_mut(&self.name).ok_or_else(not_found)?;
         let from = at as usize;
         assert!(from <= file.all.len(), "the write leaves a gap in {}", self.name);

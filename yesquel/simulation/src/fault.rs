@@ -23,7 +23,7 @@ pub fn process_of(task: usize) -> usize {
 
 /// One condition or fault of a run.
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Messages take varying times; one in `late_in` takes up to `late_us` (0: none).
     Latency {
         /// Seed of the times.
@@ -154,12 +154,12 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl InjectedFault {
     /// Whether it can make a transaction fail.
     pub fn is_adverse(&self) -> bool {
         match self {
-            Fault::LogSizes { .. } => false,
-            Fault::Latency { late_in, .. } => *late_in > 0,
+            InjectedFault::LogSizes { .. } => false,
+            InjectedFault::Latency { late_in, .. } => *late_in > 0,
             _ => true,
         }
     }
@@ -167,17 +167,17 @@ impl Fault {
 
 /// Draws the conditions and faults of a run. Some runs have none, so that a test sees that nothing
 /// fails without a reason.
-pub fn draw_faults(random: &mut Random) -> Vec<Fault> {
+pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
     let mut faults = Vec::new();
     let is_calm = random.next(5) == 0;
     if random.next(8) > 0 {
         let late_in = if is_calm { 0 } else { [0, 10, 30, 100][random.next(4) as usize] };
         let late_us = [5_000, 50_000, 400_000][random.next(3) as usize];
-        faults.push(Fault::Latency { seed: random.next(1 << 30), late_in, late_us });
+        faults.push(InjectedFault::Latency { seed: random.next(1 << 30), late_in, late_us });
     }
     if random.next(4) > 0 {
         let checkpoint_bytes = 1_000 + random.next(20_000);
-        faults.push(Fault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
+        faults.push(InjectedFault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
     }
     if !is_calm {
         let mut kinds = Kinds(random.next(1 << 8));
@@ -207,56 +207,80 @@ fn any_process(random: &mut Random) -> usize {
     random.next(PROCESSES as u64) as usize
 }
 
-fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
     for _ in 0..kinds.count(random, 4) {
         let (process, call) = (any_process(random), random.next(500));
-        faults.push(Fault::Die { process, call, sent: random.next(2) == 0 });
+        faults.push(InjectedFault::Die { process, call, sent: random.next(2) == 0 });
     }
 }
 
-fn network_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+fn network_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
     for _ in 0..kinds.count(random, 12) {
         let (at_us, peer) = (random.next(FAULTS_US), random.next(PEERS as u64) as usize);
         let (requests, replies) = (random.next(5), random.next(5));
         let late_us = if random.next(2) == 0 { 0 } else { random.next(100_000) };
-        faults.push(Fault::Cut { at_us, peer, server: any_server(random), requests, late_us, replies });
+        faults.push(InjectedFault::Cut {
+            at_us,
+            peer,
+            server: any_server(random),
+            requests,
+            late_us,
+            replies,
+        });
     }
     for _ in 0..kinds.count(random, 20) {
         let (process, call) = (any_process(random), random.next(500));
         let after_us = if random.next(2) == 0 { 0 } else { random.next(5_000) };
         let (requests, late_us, replies) = (random.next(5), random.next(100_000), random.next(5));
-        faults.push(Fault::CutCall { process, call, after_us, requests, late_us, replies });
+        faults.push(InjectedFault::CutCall { process, call, after_us, requests, late_us, replies });
     }
     for _ in 0..kinds.count(random, 3) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(1_500_000));
         let all = 1 << PEERS;
         let peers = if random.next(2) == 0 { all - 1 } else { random.next(all) };
         let breaks = random.next(2) == 0;
-        faults.push(Fault::Partition { at_us, us, server: any_server(random), peers: peers as u32, breaks });
+        faults.push(InjectedFault::Partition {
+            at_us,
+            us,
+            server: any_server(random),
+            peers: peers as u32,
+            breaks,
+        });
     }
 }
 
-fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
     let power = |random: &mut Random| (random.next(3) > 0).then(|| random.next(1 << 20));
     for _ in 0..kinds.count(random, 4) {
         let (at_us, slow) = (random.next(FAULTS_US), random.next(3) == 0);
         let down_us = random.next(if slow { 700_000 } else { 20_000 });
         let ahead_ms = (random.next(2) == 0).then(|| 300 - random.next(600) as i64);
         let (server, power) = (any_server(random), power(random));
-        faults.push(Fault::Crash { at_us, server, power, down_us, ahead_ms });
+        faults.push(InjectedFault::Crash { at_us, server, power, down_us, ahead_ms });
     }
     for _ in 0..kinds.count(random, 5) {
         let (at_us, down_us) = (random.next(FAULTS_US), random.next(700_000));
         let (operations, seed) = (random.next(60), random.next(1 << 20));
-        faults.push(Fault::PowerLoss { at_us, server: any_server(random), operations, seed, down_us });
+        faults.push(InjectedFault::PowerLoss {
+            at_us,
+            server: any_server(random),
+            operations,
+            seed,
+            down_us,
+        });
     }
     for _ in 0..kinds.count(random, 2) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(900_000));
         let (server, power, until_us) = (any_server(random), power(random), at_us + us);
         if random.next(2) == 0 {
-            faults.push(Fault::SyncFailure { at_us, server, power, until_us });
+            faults.push(InjectedFault::SyncFailure { at_us, server, power, until_us });
         } else {
-            faults.push(Fault::DiskFull { at_us, server, free: random.next(3_000) as usize, until_us });
+            faults.push(InjectedFault::DiskFull {
+                at_us,
+                server,
+                free: random.next(3_000) as usize,
+                until_us,
+            });
         }
     }
     for _ in 0..kinds.count(random, 3) {
@@ -264,6 +288,6 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>
         // A server whose clock is far behind refuses the timestamps of the others.
         let behind_ms = if random.next(4) == 0 { 5_000 } else { 500 };
         let ahead_ms = 300 - random.next(behind_ms) as i64;
-        faults.push(Fault::Clock { at_us, server: any_server(random), ahead_ms });
+        faults.push(InjectedFault::Clock { at_us, server: any_server(random), ahead_ms });
     }
 }

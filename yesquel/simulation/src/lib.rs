@@ -3,7 +3,7 @@
 //!
 //! Servers are the real engine with the real log and checkpoints on a [simulated disk](disk).
 //! Clients are whatever futures a test runs over [`Network`], polled by the simulation. A test
-//! implements [`Application`] and calls [`run`], which plays [`Fault`]s against it, heals the
+//! implements [`Application`] and calls [`run`], which plays [`InjectedFault`]s against it, heals the
 //! cluster, and asks the application to verify what it saw. `docs/yesquel/testing.md` lists what is
 //! simulated and which laws hold.
 //!
@@ -17,8 +17,10 @@ mod run;
 mod schedule;
 mod tasks;
 
-pub use cluster::{Cluster, Counts, LocalTransport, LogFact, Network, SharedCluster, Work, next_work, pause};
-pub use fault::{Fault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
+pub use cluster::{
+    BackgroundWork, Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause,
+};
+pub use fault::{InjectedFault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
 pub use outcomes::outcomes;
 pub use run::{Application, run};
-pub use tasks::Job;
+pub use tasks::TaskFuture;

@@ -1,33 +1,33 @@
 //! One run: faults strike while clients work, then the cluster is healed and verified, twice.
 
 use crate::{
-    cluster::{Cluster, Counts, LocalTransport, Network, OBSERVER, SharedCluster, pause},
-    fault::{Fault, PROCESSES, SERVERS, TASKS_PER_PROCESS},
-    tasks::{Executor, Job, Starts},
+    cluster::{Cluster, EventCounts, LocalTransport, Network, OBSERVER, SharedCluster, pause},
+    fault::{InjectedFault, PROCESSES, SERVERS, TASKS_PER_PROCESS},
+    tasks::{SimulationExecutor, Starts, TaskFuture},
 };
 use std::{cell::RefCell, rc::Rc};
 
 /// Time in which the clients must end once the cluster is healed.
-const PATIENCE_US: u64 = 60_000_000;
+const SHUTDOWN_LIMIT_US: u64 = 60_000_000;
 /// Time after which no transaction waits and all garbage is collected.
 const QUIET_US: u64 = 5_000_000;
 
 /// The clients of a run, and what they verify.
 pub trait Application {
     /// Prepares the data, before any fault. Its transport is never disturbed.
-    fn set_up(&self, network: Network) -> Job;
+    fn set_up(&self, network: Network) -> TaskFuture;
 
     /// The tasks of a process that starts, as the client of this number. It may have died before, in
     /// the middle of any call.
-    fn process(&self, process: usize, network: Network, client: u64) -> [Job; TASKS_PER_PROCESS];
+    fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS];
 
     /// Background work of a server that starts: it ends when the server stops.
-    fn background(&self, _server: usize, _transport: LocalTransport, _client: u64) -> Option<Job> {
+    fn background(&self, _server: usize, _transport: LocalTransport, _client: u64) -> Option<TaskFuture> {
         None
     }
 
     /// Reads everything, after all faults have ended, as the client of this number.
-    fn observe(&self, network: Network, client: u64) -> Job;
+    fn observe(&self, network: Network, client: u64) -> TaskFuture;
 
     /// Verifies what the clients and the observer saw; `when` says at which point of the run.
     ///
@@ -37,35 +37,35 @@ pub trait Application {
     fn verify(&self, cluster: &mut Cluster, when: &str);
 }
 
-struct Clients<A>(Rc<A>);
+struct ClientTasks<A>(Rc<A>);
 
-impl<A: Application> Starts for Clients<A> {
-    fn process(&self, cluster: &SharedCluster, process: usize) -> [Job; TASKS_PER_PROCESS] {
+impl<A: Application> Starts for ClientTasks<A> {
+    fn process(&self, cluster: &SharedCluster, process: usize) -> [TaskFuture; TASKS_PER_PROCESS] {
         let life = cluster.borrow().processes[process].lives;
         let network = Network { cluster: Rc::clone(cluster), peer: process };
         self.0.process(process, network, 1 + process as u64 + 100 * (life - 1))
     }
 
-    fn background(&self, cluster: &SharedCluster, server: usize) -> Option<Job> {
+    fn background(&self, cluster: &SharedCluster, server: usize) -> Option<TaskFuture> {
         let client = 10_000 + server as u64 + 100 * cluster.borrow().epoch(server);
         let transport = LocalTransport { cluster: Rc::clone(cluster), server };
         self.0.background(server, transport, client)
     }
 }
 
-struct Run<A> {
+struct SimulationRun<A> {
     application: Rc<A>,
-    executor: Executor<Clients<A>>,
+    executor: SimulationExecutor<ClientTasks<A>>,
 }
 
-impl<A: Application> Run<A> {
+impl<A: Application> SimulationRun<A> {
     fn network(&self) -> Network {
         Network { cluster: Rc::clone(&self.executor.cluster), peer: OBSERVER }
     }
 
     fn wait(&mut self, us: u64) {
         let cluster = Rc::clone(&self.executor.cluster);
-        self.executor.observe(Box::pin(async move { pause(&cluster, us).await }), us + PATIENCE_US);
+        self.executor.observe(Box::pin(async move { pause(&cluster, us).await }), us + SHUTDOWN_LIMIT_US);
     }
 
     /// Waits until no server's logical clock is ahead of physical time: each restart begins some
@@ -81,7 +81,7 @@ impl<A: Application> Run<A> {
     fn check(&mut self, client: u64, when: &str) {
         // Readers must resolve the undecided transactions that they meet; only what nobody reads is
         // recovered explicitly.
-        self.executor.observe(self.application.observe(self.network(), client), PATIENCE_US);
+        self.executor.observe(self.application.observe(self.network(), client), SHUTDOWN_LIMIT_US);
         for _ in 0..4 {
             self.executor.each_server(Cluster::recover_all);
             self.wait(500_000);
@@ -104,24 +104,27 @@ impl<A: Application> Run<A> {
 /// # Panics
 ///
 /// If a law does not hold, or if a client waits for ever.
-pub fn run<A: Application>(faults: &[Fault], start: impl FnOnce(&SharedCluster) -> Rc<A>) -> Counts {
+pub fn run<A: Application>(
+    faults: &[InjectedFault],
+    start: impl FnOnce(&SharedCluster) -> Rc<A>,
+) -> EventCounts {
     let cluster = Rc::new(RefCell::new(Cluster::new(faults)));
     let application = start(&cluster);
-    let executor = Executor::new(Rc::clone(&cluster), Clients(Rc::clone(&application)));
-    let mut run = Run { application, executor };
+    let executor = SimulationExecutor::new(Rc::clone(&cluster), ClientTasks(Rc::clone(&application)));
+    let mut run = SimulationRun { application, executor };
     run.executor.each_server(Cluster::start);
-    run.executor.observe(run.application.set_up(run.network()), PATIENCE_US);
+    run.executor.observe(run.application.set_up(run.network()), SHUTDOWN_LIMIT_US);
     // Until each clock has passed the set-up's commits.
     run.wait(300_000);
     cluster.borrow_mut().begin_faults(faults);
     run.executor.start_processes();
     // Until the clients are done, or make no progress any more.
-    let until_us = run.executor.now_us() + PATIENCE_US;
+    let until_us = run.executor.now_us() + SHUTDOWN_LIMIT_US;
     run.executor
         .run_until(until_us * 2, |executor| executor.clients_are_done() || executor.now_us() > until_us);
     cluster.borrow_mut().heal();
-    let until_us = run.executor.now_us() + PATIENCE_US;
-    run.executor.run_until(until_us, Executor::clients_are_done);
+    let until_us = run.executor.now_us() + SHUTDOWN_LIMIT_US;
+    run.executor.run_until(until_us, SimulationExecutor::clients_are_done);
     cluster.borrow_mut().cut_all(|peer, _| peer < PROCESSES, 4, 4);
     run.wait_for_clocks();
     run.check(2_000_000, "at the end");

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 /// Events by time and, at one time, in the order in which they were added.
-pub(crate) struct Schedule<E> {
+pub(crate) struct EventQueue<E> {
     now_us: u64,
     events: BTreeMap<(u64, u64), E>,
     added: u64,
 }
 
-impl<E> Default for Schedule<E> {
+impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        Schedule { now_us: 0, events: BTreeMap::new(), added: 0 }
+        EventQueue { now_us: 0, events: BTreeMap::new(), added: 0 }
     }
 }
 
-impl<E> Schedule<E> {
+impl<E> EventQueue<E> {
     /// Microseconds since the start of the run.
     pub(crate) fn now_us(&self) -> u64 {
         self.now_us

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// A task of the simulation.
-pub type Job = Pin<Box<dyn Future<Output = ()>>>;
+pub type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Polls without waiting in between after which a background task counts as running in circles.
 const POLLS_MAX: usize = 100_000;
@@ -28,14 +28,14 @@ impl Wake for Woken {
     }
 }
 
-struct Task {
-    job: Job,
+struct SimulatedTask {
+    job: TaskFuture,
     woken: Arc<Woken>,
 }
 
-impl Task {
-    fn new(job: Job) -> Task {
-        Task { job, woken: Arc::new(Woken(AtomicBool::new(true))) }
+impl SimulatedTask {
+    fn new(job: TaskFuture) -> SimulatedTask {
+        SimulatedTask { job, woken: Arc::new(Woken(AtomicBool::new(true))) }
     }
 }
 
@@ -47,20 +47,20 @@ const OBSERVING: usize = BACKGROUND + SERVERS;
 /// What starts when a process or a server does.
 pub(crate) trait Starts {
     /// The tasks of a process in a new life.
-    fn process(&self, cluster: &SharedCluster, process: usize) -> [Job; TASKS_PER_PROCESS];
+    fn process(&self, cluster: &SharedCluster, process: usize) -> [TaskFuture; TASKS_PER_PROCESS];
     /// The background task of a server, if the test has one.
-    fn background(&self, cluster: &SharedCluster, server: usize) -> Option<Job>;
+    fn background(&self, cluster: &SharedCluster, server: usize) -> Option<TaskFuture>;
 }
 
-pub(crate) struct Executor<S> {
+pub(crate) struct SimulationExecutor<S> {
     pub(crate) cluster: SharedCluster,
     starts: S,
-    tasks: Vec<Option<Task>>,
+    tasks: Vec<Option<SimulatedTask>>,
 }
 
-impl<S: Starts> Executor<S> {
-    pub(crate) fn new(cluster: SharedCluster, starts: S) -> Executor<S> {
-        Executor { cluster, starts, tasks: (0..=OBSERVING).map(|_| None).collect() }
+impl<S: Starts> SimulationExecutor<S> {
+    pub(crate) fn new(cluster: SharedCluster, starts: S) -> SimulationExecutor<S> {
+        SimulationExecutor { cluster, starts, tasks: (0..=OBSERVING).map(|_| None).collect() }
     }
 
     /// Polls all woken tasks until none is left.
@@ -69,7 +69,7 @@ impl<S: Starts> Executor<S> {
         loop {
             let mut is_quiet = true;
             for number in 0..self.tasks.len() {
-                let Some(Task { job, woken }) = &mut self.tasks[number] else { continue };
+                let Some(SimulatedTask { job, woken }) = &mut self.tasks[number] else { continue };
                 if !woken.0.swap(false, SeqCst) {
                     continue;
                 }
@@ -104,7 +104,7 @@ impl<S: Starts> Executor<S> {
             self.tasks[BACKGROUND + server] = None;
             if self.cluster.borrow_mut().engine(server).is_some() {
                 let job = self.starts.background(&self.cluster, server);
-                self.tasks[BACKGROUND + server] = job.map(Task::new);
+                self.tasks[BACKGROUND + server] = job.map(SimulatedTask::new);
             }
         }
     }
@@ -121,12 +121,12 @@ impl<S: Starts> Executor<S> {
             cluster.cut_all(|peer, _| peer == process, life % 5, 0);
         }
         for (at, job) in self.starts.process(&self.cluster, process).into_iter().enumerate() {
-            self.tasks[first + at] = Some(Task::new(job));
+            self.tasks[first + at] = Some(SimulatedTask::new(job));
         }
     }
 
     /// Lets events happen until a condition holds.
-    pub(crate) fn run_until(&mut self, until_us: u64, is_done: impl Fn(&Executor<S>) -> bool) {
+    pub(crate) fn run_until(&mut self, until_us: u64, is_done: impl Fn(&SimulationExecutor<S>) -> bool) {
         loop {
             self.replace_dead();
             self.poll();
@@ -151,8 +151,8 @@ impl<S: Starts> Executor<S> {
     }
 
     /// Runs the observer's task to its end.
-    pub(crate) fn observe(&mut self, job: Job, within_us: u64) {
-        self.tasks[OBSERVING] = Some(Task::new(job));
+    pub(crate) fn observe(&mut self, job: TaskFuture, within_us: u64) {
+        self.tasks[OBSERVING] = Some(SimulatedTask::new(job));
         let until_us = self.now_us() + within_us;
         self.run_until(until_us, |executor| executor.tasks[OBSERVING].is_none());
     }

@@ -11,7 +11,7 @@
 ** is called by the functions yq_...().
 */
 
-typedef struct YqSide YqSide;       /* A database, as one connection has it */
+typedef struct YqDatabase YqDatabase;       /* A database, as one connection has it */
 typedef struct YqScan YqScan;       /* A cursor over a tree */
 
 /* What a cursor stands on. It stays until the cursor is moved. */
@@ -62,7 +62,7 @@ typedef struct YqForm {
 #define OPFLAG_YQGUARD 0x80
 
 struct YqBtree {
-  YqSide *pSide;
+  YqDatabase *pDatabase;
   BtCursor *pCursor;                /* Those that are open, by pNext */
   char *zName;                      /* The address, as a sqlite3_filename */
 };
@@ -91,28 +91,28 @@ extern void yqTestAddress(sqlite3_vfs*, int flags, const char **pzName, const ch
 extern int yq_address(const char *zName, char **pzAddress);
 extern int yq_compare_sought(const u8 *a, u32 n, void *p, int nField);
 extern int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes);
-extern int yq_open(const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, sqlite3 *db,
-                   YqSide **ppSide);
-extern void yq_close(YqSide*);
-extern int yq_is_readonly(const YqSide*);
-extern int yq_begin(YqSide*, u32 *piCookie);
-extern int yq_commit(YqSide*);
-extern void yq_end(YqSide*, int goesOn);
-extern void yq_let_go(YqSide*);
-extern int yq_known_cookie(const YqSide*, u32 *piCookie);
-extern void yq_rollback(YqSide*);
-extern int yq_open_savepoints(YqSide*, int n);
-extern int yq_savepoint(YqSide*, int isRollback, int iSavepoint);
-extern int yq_create(YqSide*, u32 *piRoot);
-extern int yq_clear(YqSide*, u32 iRoot, i64 *pnChange);
-extern int yq_drop(YqSide*, u32 iRoot);
-extern int yq_meta(YqSide*, int idx, u32 *pValue);
-extern int yq_prove(YqSide*);
-extern int yq_set_meta(YqSide*, int idx, u32 value);
-extern int yq_check(YqSide*, u32 iRoot, i64 *pnEntry);
-extern int yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo, YqScan **ppScan);
+extern int yq_open(const char *zName, const char *zAddress, int flags, YqDatabase **apOther, int nOther, sqlite3 *db,
+                   YqDatabase **ppDatabase);
+extern void yq_close(YqDatabase*);
+extern int yq_is_readonly(const YqDatabase*);
+extern int yq_begin(YqDatabase*, u32 *piCookie);
+extern int yq_commit(YqDatabase*);
+extern void yq_end(YqDatabase*, int goesOn);
+extern void yq_end_kept_transaction(YqDatabase*);
+extern int yq_known_cookie(const YqDatabase*, u32 *piCookie);
+extern void yq_rollback(YqDatabase*);
+extern int yq_open_savepoints(YqDatabase*, int n);
+extern int yq_savepoint(YqDatabase*, int isRollback, int iSavepoint);
+extern int yq_create(YqDatabase*, u32 *piRoot);
+extern int yq_clear(YqDatabase*, u32 iRoot, i64 *pnChange);
+extern int yq_drop(YqDatabase*, u32 iRoot);
+extern int yq_meta(YqDatabase*, int idx, u32 *pValue);
+extern int yq_prove(YqDatabase*);
+extern int yq_set_meta(YqDatabase*, int idx, u32 value);
+extern int yq_check(YqDatabase*, u32 iRoot, i64 *pnEntry);
+extern int yq_cursor(YqDatabase*, u32 iRoot, const YqForm*, void *pKeyInfo, YqScan **ppScan);
 extern void yq_close_cursor(YqScan*);
-extern void yq_follow(YqScan*, YqSide*, u32 iRoot);
+extern void yq_follow(YqScan*, YqDatabase*, u32 iRoot);
 extern int yq_first(YqScan*, YqPlace*);
 extern int yq_last(YqScan*, YqPlace*);
 extern int yq_next(YqScan*, YqPlace*);
@@ -126,7 +126,7 @@ extern int yq_put_entry(YqScan*, const u8*, u32 n);
 extern int yq_delete(YqScan*);
 extern int yq_count(YqScan*, i64 *pn);
 extern int yq_new_row(YqScan*, i64 iAbove, i64 *piRow);
-extern int yq_new_sequence(YqScan*, YqSide*, u32 iSeqRoot, int hasRow, i64 iRow, i64 iAbove, const char *zName,
+extern int yq_new_sequence(YqScan*, YqDatabase*, u32 iSeqRoot, int hasRow, i64 iRow, i64 iAbove, const char *zName,
                            i64 *piRow);
 extern void yq_expect_sequence(YqScan*, u32 iRoot);
 extern int yq_put_sequence(YqScan*, i64 iRow, const u8*, u32 n);
@@ -134,9 +134,9 @@ extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
-extern int yq_lease(YqSide*);
-extern void yq_keep(YqSide*, i64 nByte);
-extern int yq_size(YqSide*, i64 *pnByte);
+extern int yq_lease(YqDatabase*);
+extern void yq_keep(YqDatabase*, i64 nByte);
+extern int yq_size(YqDatabase*, i64 *pnByte);
 extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
@@ -155,12 +155,12 @@ static int yqShown(const char *z){
   return (int)(zSecret ? zSecret-z : (i64)strlen(z));
 }
 
-static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
+static YqDatabase *yqDatabase(Btree *p){ return p->pYq->pDatabase; }
 
 /* Whether whoever waits for a server, or for others, is to give up: another
 ** thread has interrupted the connection. The progress handler is not asked, for
 ** it counts instructions, of which none are run while one waits. */
-int yq_gives_up(sqlite3 *db){
+int yq_is_cancelled(sqlite3 *db){
   return AtomicLoad(&db->u1.isInterrupted)!=0;
 }
 
@@ -168,17 +168,17 @@ int yq_gives_up(sqlite3 *db){
 ** if not. */
 static int yqWaits(sqlite3 *db, int *pRc){
   if( *pRc!=SQLITE_BUSY || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
-  if( yq_gives_up(db)==0 ) return 1;
+  if( yq_is_cancelled(db)==0 ) return 1;
   *pRc = SQLITE_INTERRUPT;
   return 0;
 }
 
 /* The trees of a database of a connection, whose mutex is held; null if it is on
 ** none. */
-YqSide *yq_side_of(sqlite3 *db, const char *zName){
+YqDatabase *yq_database_of(sqlite3 *db, const char *zName){
   int i = sqlite3FindDbName(db, zName);
   Btree *p = i>=0 ? db->aDb[i].pBt : 0;
-  return p && p->pYq ? yqSide(p) : 0;
+  return p && p->pYq ? yqDatabase(p) : 0;
 }
 
 /*
@@ -221,8 +221,8 @@ static int yqBtreeOpen(
   int flags,
   int vfsFlags
 ){
-  YqSide *pSide = 0;
-  YqSide *apOther[SQLITE_MAX_ATTACHED+2];
+  YqDatabase *pDatabase = 0;
+  YqDatabase *apOther[SQLITE_MAX_ATTACHED+2];
   int i, nOther = 0;
   int rc;
   struct YqBtree *pYq;
@@ -244,9 +244,9 @@ static int yqBtreeOpen(
   if( rc ) return rc;
   for(i=0; i<db->nDb && nOther<ArraySize(apOther); i++){
     Btree *pOther = db->aDb[i].pBt;
-    if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pSide;
+    if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pDatabase;
   }
-  rc = yq_open(zFilename, zAddress, vfsFlags, apOther, nOther, db, &pSide);
+  rc = yq_open(zFilename, zAddress, vfsFlags, apOther, nOther, db, &pDatabase);
   if( rc ){
     sqlite3_free(zAddress);
     return rc;
@@ -266,12 +266,12 @@ static int yqBtreeOpen(
     rc = nativeBtreeOpen(pVfs, 0, db, &p, flags|BTREE_MEMORY, vfsFlags);
   }
   if( rc ){
-    yq_close(pSide);
+    yq_close(pDatabase);
     if( pYq ) sqlite3_free_filename(pYq->zName);
     sqlite3_free(pYq);
     return rc;
   }
-  pYq->pSide = pSide;
+  pYq->pDatabase = pDatabase;
   p->pYq = pYq;
   *ppBtree = p;
   return SQLITE_OK;
@@ -285,7 +285,7 @@ static int yqBtreeClose(Btree *p){
   struct YqBtree *pYq = p->pYq;
   while( pYq->pCursor ) yqBtreeCloseCursor(pYq->pCursor);
   yqBtreeRollback(p, SQLITE_OK, 0);
-  yq_close(pYq->pSide);
+  yq_close(pYq->pDatabase);
   sqlite3_free_filename(pYq->zName);
   yqDropRow(p);
   sqlite3_free(pYq);
@@ -294,7 +294,7 @@ static int yqBtreeClose(Btree *p){
 }
 
 static const char *yqBtreeGetFilename(Btree *p){ return p->pYq->zName; }
-static int yqBtreeIsReadonly(Btree *p){ return yq_is_readonly(yqSide(p)); }
+static int yqBtreeIsReadonly(Btree *p){ return yq_is_readonly(yqDatabase(p)); }
 
 /* Root pages are numbers of trees, and any number may be one. */
 static Pgno yqMaxRoot(Btree *p){ return p->pYq ? 0x7fffffff : sqlite3BtreeLastPage(p); }
@@ -312,7 +312,7 @@ static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
 }
 /* A page is what SQLite has told that it is; there are none. */
 static int yqBtreeSetCacheSize(Btree *p, int mxPage){
-  yq_keep(yqSide(p), mxPage<0 ? -(i64)mxPage*1024 : (i64)mxPage*p->pBt->pageSize);
+  yq_keep(yqDatabase(p), mxPage<0 ? -(i64)mxPage*1024 : (i64)mxPage*p->pBt->pageSize);
   return nativeBtreeSetCacheSize(p, mxPage);  /* PRAGMA cache_spill tells it */
 }
 static int yqBtreeCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
@@ -405,7 +405,7 @@ static int yqBtreeCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKey
     }
   }
   pYq = sqlite3MallocZero(sizeof(*pYq));
-  i = pYq ? yq_cursor(yqSide(p), iTable, &form, pKeyInfo, &pYq->pScan) : SQLITE_NOMEM_BKPT;
+  i = pYq ? yq_cursor(yqDatabase(p), iTable, &form, pKeyInfo, &pYq->pScan) : SQLITE_NOMEM_BKPT;
   sqlite3_free(aHeap);
   if( i ){
     sqlite3_free(pYq);
@@ -700,7 +700,7 @@ SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
     if( (aOp[j].opcode==OP_OpenRead || aOp[j].opcode==OP_OpenWrite)
      && aOp[j].p1==iTable && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
     ){
-      yq_follow(pCur->pYq->pScan, yqSide(pCur->pBtree), (u32)aOp[j].p2);
+      yq_follow(pCur->pYq->pScan, yqDatabase(pCur->pBtree), (u32)aOp[j].p2);
       return;
     }
   }
@@ -768,12 +768,12 @@ SQLITE_PRIVATE int yqNewSequence(sqlite3 *db, BtCursor *pCur, const Mem *aMem, i
   if( pSchema==0 || pSchema->pSeqTab==0 ) return SQLITE_CORRUPT_BKPT;
   iRoot = pSchema->pSeqTab->tnum;
   pCur->eState = CURSOR_INVALID;
-  rc = yq_new_sequence(pCur->pYq->pScan, yqSide(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i, 0, pv);
+  rc = yq_new_sequence(pCur->pYq->pScan, yqDatabase(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i, 0, pv);
   if( rc!=SQLITE_NOTFOUND ) return rc;
   for(p=sqliteHashFirst(&pSchema->tblHash); p; p=sqliteHashNext(p)){
     const Table *pTab = (const Table*)sqliteHashData(p);
     if( pTab->tnum==pCur->pgnoRoot ){
-      return yq_new_sequence(pCur->pYq->pScan, yqSide(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i,
+      return yq_new_sequence(pCur->pYq->pScan, yqDatabase(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i,
                              pTab->zName, pv);
     }
   }
@@ -919,7 +919,7 @@ static int yqBtreePutData(BtCursor *pCsr, u32 offset, u32 amt, void *z){
 
 static int yqBtreeCreateTable(Btree *p, Pgno *piTable, int flags){
   UNUSED_PARAMETER(flags);
-  return yq_create(yqSide(p), piTable);
+  return yq_create(yqDatabase(p), piTable);
 }
 
 static int yqBtreeClearTable(Btree *p, int iTable, i64 *pnChange){
@@ -930,7 +930,7 @@ static int yqBtreeClearTable(Btree *p, int iTable, i64 *pnChange){
   rc = yqSaveAll(p, (Pgno)iTable, 0);
   if( rc ) return rc;
   yqEndBlobs(p, (Pgno)iTable, 0, 1);
-  rc = yq_clear(yqSide(p), (u32)iTable, pnChange ? &n : 0);
+  rc = yq_clear(yqDatabase(p), (u32)iTable, pnChange ? &n : 0);
   if( pnChange ) *pnChange += n;
   return rc;
 }
@@ -941,23 +941,23 @@ static int yqBtreeClearTableOfCursor(BtCursor *pCur){
 
 static int yqBtreeDropTable(Btree *p, int iTable, int *piMoved){
   *piMoved = 0;
-  return yq_drop(yqSide(p), (u32)iTable);
+  return yq_drop(yqDatabase(p), (u32)iTable);
 }
 
 /* Who cannot be told that it is not known gets 0. */
 static void yqBtreeGetMeta(Btree *p, int idx, u32 *pMeta){
   *pMeta = 0;
-  (void)yq_meta(yqSide(p), idx, pMeta);
+  (void)yq_meta(yqDatabase(p), idx, pMeta);
 }
 
 /* As OP_ReadCookie gets one. */
 SQLITE_PRIVATE int yqReadMeta(Btree *p, int idx, u32 *pMeta){
-  if( p->pYq ) return yq_meta(yqSide(p), idx, pMeta);
+  if( p->pYq ) return yq_meta(yqDatabase(p), idx, pMeta);
   nativeBtreeGetMeta(p, idx, pMeta);
   return SQLITE_OK;
 }
 
-static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(yqSide(p), idx, iMeta); }
+static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(yqDatabase(p), idx, iMeta); }
 
 /*
 ** ---- Transactions
@@ -966,22 +966,22 @@ static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(y
 static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   u32 iCookie = 0;
   int rc;
-  if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
-  rc = yq_begin(yqSide(p), &iCookie);
+  if( wrflag && yq_is_readonly(yqDatabase(p)) ) return SQLITE_READONLY;
+  rc = yq_begin(yqDatabase(p), &iCookie);
   /* Who does not look at the cookie is not prepared for another one, and neither
   ** is who copies a database over this one. */
   if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ){
-    rc = yq_prove(yqSide(p));
-    if( rc==SQLITE_OK ) rc = yq_begin(yqSide(p), &iCookie);
+    rc = yq_prove(yqDatabase(p));
+    if( rc==SQLITE_OK ) rc = yq_begin(yqDatabase(p), &iCookie);
   }
   if( rc ){
-    if( p->inTrans==TRANS_NONE ) yq_end(yqSide(p), 0);
+    if( p->inTrans==TRANS_NONE ) yq_end(yqDatabase(p), 0);
     return rc;
   }
   if( wrflag ){
     p->inTrans = TRANS_WRITE;
     /* Savepoints that were opened before anything was written. */
-    rc = yq_open_savepoints(yqSide(p), p->db->nSavepoint);
+    rc = yq_open_savepoints(yqDatabase(p), p->db->nSavepoint);
   }else if( p->inTrans==TRANS_NONE ){
     p->inTrans = TRANS_READ;
   }
@@ -1016,19 +1016,19 @@ SQLITE_PRIVATE int yqBeginTrans(
 ){
   int rc;
   if( p->pYq==0 ) return nativeBtreeBeginTrans(p, wrflag, pSchemaVersion);
-  if( isImmediate && wrflag && p->inTrans!=TRANS_WRITE && !yq_is_readonly(yqSide(p)) ){
+  if( isImmediate && wrflag && p->inTrans!=TRANS_WRITE && !yq_is_readonly(yqDatabase(p)) ){
     rc = yqSaveAll(p, 0, 0);
     if( rc ) return rc;
     p->db->busyHandler.nBusy = 0;
     do{
-      rc = yq_lease(yqSide(p));
+      rc = yq_lease(yqDatabase(p));
     }while( yqWaits(p->db, &rc) );
     if( rc ) return rc;
   }
   rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
   if( rc==SQLITE_OK && pOp->p5 && yqReadsNothing(v, pOp->p1) ){
     /* No request would say that the cookie is another one by now. */
-    rc = yq_prove(yqSide(p));
+    rc = yq_prove(yqDatabase(p));
     if( rc==SQLITE_OK ) rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
   }
   return rc;
@@ -1041,7 +1041,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   p->db->busyHandler.nBusy = 0;
   do{
-    rc = yq_commit(yqSide(p));
+    rc = yq_commit(yqDatabase(p));
   }while( yqWaits(p->db, &rc) );
   return rc;
 }
@@ -1092,7 +1092,7 @@ static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
     p->nBusy = db->busyHandler.nBusy;
     if( !again ) return 0;
   }
-  if( p->nRun>YQ_RUNS ? yq_gives_up(db) : AtomicLoad(&db->u1.isInterrupted) ){
+  if( p->nRun>YQ_RUNS ? yq_is_cancelled(db) : AtomicLoad(&db->u1.isInterrupted) ){
     *pRc = v->rc = SQLITE_INTERRUPT;
     sqlite3VdbeError(v, "%s", sqlite3ErrStr(SQLITE_INTERRUPT));
     sqlite3VdbeTransferError(v);
@@ -1111,7 +1111,7 @@ static void yqForgetSchemas(sqlite3 *db){
   for(i=0; i<db->nDb; i++){
     Btree *p = db->aDb[i].pBt;
     u32 iCookie = 0;
-    if( p && p->pYq && yq_known_cookie(yqSide(p), &iCookie)==SQLITE_OK
+    if( p && p->pYq && yq_known_cookie(yqDatabase(p), &iCookie)==SQLITE_OK
      && db->aDb[i].pSchema->schema_cookie!=(int)iCookie
     ){
       sqlite3ResetOneSchema(db, i);
@@ -1125,7 +1125,7 @@ static void yqLetGo(sqlite3 *db){
   int i;
   for(i=0; i<db->nDb; i++){
     Btree *p = db->aDb[i].pBt;
-    if( p && p->pYq ) yq_let_go(yqSide(p));
+    if( p && p->pYq ) yq_end_kept_transaction(yqDatabase(p));
   }
 }
 
@@ -1135,11 +1135,11 @@ static int yqBtreeCommitPhaseTwo(Btree *p, int bCleanup){
   if( p->db->nVdbeRead>1 ){
     /* Others of this connection read on. */
     p->inTrans = TRANS_READ;
-    yq_end(yqSide(p), 1);
+    yq_end(yqDatabase(p), 1);
     return yqSaveAll(p, 0, 0);
   }
   p->inTrans = TRANS_NONE;
-  yq_end(yqSide(p), 0);
+  yq_end(yqDatabase(p), 0);
   return SQLITE_OK;
 }
 
@@ -1175,24 +1175,24 @@ static int yqBtreeRollback(Btree *p, int tripCode, int writeOnly){
     int rc2 = yqBtreeTripAllCursors(p, tripCode, writeOnly);
     if( rc2 ) rc = rc2;
   }
-  if( p->inTrans==TRANS_WRITE ) yq_rollback(yqSide(p));
+  if( p->inTrans==TRANS_WRITE ) yq_rollback(yqDatabase(p));
   if( p->inTrans!=TRANS_NONE ){
     int goesOn = p->db->nVdbeRead>1;
     p->inTrans = goesOn ? TRANS_READ : TRANS_NONE;
-    yq_end(yqSide(p), goesOn);
+    yq_end(yqDatabase(p), goesOn);
   }
   return rc;
 }
 
 static int yqBtreeBeginStmt(Btree *p, int iStatement){
-  return yq_open_savepoints(yqSide(p), iStatement);
+  return yq_open_savepoints(yqDatabase(p), iStatement);
 }
 
 static int yqBtreeSavepoint(Btree *p, int op, int iSavepoint){
   int rc = SQLITE_OK;
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   if( op==SAVEPOINT_ROLLBACK ) rc = yqSaveAll(p, 0, 0);
-  if( rc==SQLITE_OK ) rc = yq_savepoint(yqSide(p), op==SAVEPOINT_ROLLBACK, iSavepoint);
+  if( rc==SQLITE_OK ) rc = yq_savepoint(yqDatabase(p), op==SAVEPOINT_ROLLBACK, iSavepoint);
   return rc;
 }
 
@@ -1218,7 +1218,7 @@ static int yqBtreeIntegrityCheck(
     i64 n = 0;
     int rc;
     if( aRoot[i]==0 ) continue;
-    rc = yq_check(yqSide(p), aRoot[i], &n);
+    rc = yq_check(yqDatabase(p), aRoot[i], &n);
     sqlite3MemSetArrayInt64(aCnt, i, n);
     if( rc && (rc & 0xff)!=SQLITE_CORRUPT ){
       /* Nothing is known of it: that is no fault of the database's. */

@@ -207,7 +207,7 @@ static void yqMeasure(YqCopy *p, int nPage){
   if( nPage<0 ) return;
   if( p->pFrom->pYq ){
     i64 nByte = 0;
-    yq_size(yqSide(p->pFrom), &nByte);
+    yq_size(yqDatabase(p->pFrom), &nByte);
     p->nPage = nByte/p->szPage + 1;
   }else{
     p->szPage = sqlite3BtreeGetPageSize(p->pFrom);

@@ -1,20 +1,18 @@
-//! What is opened: addresses of databases.
+//! Addresses of databases.
 //!
 //! ```text
-//! yesquel:                         in memory, and gone with the connection
-//! yesquel:?cache=shared            in memory, the same for all connections of the
-//!                                  process that name the same database, and gone
-//!                                  with the last of them
-//! yesquel:FOLDER                   in a folder, by this process
+//! yesquel:                         in memory, until the connection ends
+//! yesquel:?cache=shared            in memory, shared by all connections of the process
+//!                                  that name the same database, until the last ends
+//! yesquel:FOLDER                   in a folder, opened by this process
 //! yesquel://HOST:PORT/NAME         at a server
 //! yesquel:///PATH/OF/SOCKET/NAME   at a server on this machine
 //! ```
 //!
-//! Options follow as in any URI: `?timeout=2000&durability=none`, with `%26` for
-//! what stands for something else. Of servers they are also `tls`, `tls-ca`,
-//! `credential-file` and `credential`.
+//! Options follow as in any URI: `?timeout=2000&durability=none`, with `%26` for `&`. For servers
+//! there are also `tls`, `tls-ca`, `credential-file` and `credential`.
 
-use crate::secrets::{self, Encryption, Secrets, anchored, decoded};
+use crate::secrets::{self, Secrets, ServerEncryption, anchored, decoded};
 use std::{
     borrow::Cow,
     fmt,
@@ -26,26 +24,26 @@ use std::{
 use thiserror::Error;
 use yesquel::Durability;
 
-/// What all addresses begin with.
+/// Prefix of all addresses.
 const SCHEME: &str = "yesquel:";
 
-/// The database of a folder, or of memory, if no other is named.
+/// Default name of a database in a folder or in memory.
 const DEFAULT_NAME: &str = "main";
 
-/// An address makes no sense.
+/// Invalid address of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{address}' is no address of a database: {what}")]
-pub struct AddressError {
+pub struct DatabaseAddressError {
     address: String,
     what: String,
 }
 
-/// Where a database is.
+/// Location of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// In memory, of one connection.
+pub enum DatabaseLocation {
+    /// In memory, for one connection.
     Memory,
-    /// In memory, of all connections of the process that give this name.
+    /// In memory, shared by the connections of the process that use the same name.
     SharedMemory,
     /// In a folder.
     Folder(PathBuf),
@@ -53,67 +51,67 @@ pub enum Place {
     Server(yesquel::Address),
 }
 
-/// What an address allows.
+/// Access that an address allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// What it is opened for.
+pub enum AccessMode {
+    /// Whatever the caller opens it for.
     #[default]
     Any,
-    /// No database is made: `mode=rw`.
+    /// `mode=rw`: does not create a database.
     Existing,
-    /// Nothing is written: `mode=ro`.
+    /// `mode=ro`: read-only.
     ReadOnly,
 }
 
-/// A database, and how it is to be reached.
+/// Address of a database, with options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// Where.
-    pub place: Place,
-    /// Its name.
+pub struct DatabaseAddress {
+    /// Location.
+    pub location: DatabaseLocation,
+    /// Name.
     pub name: String,
-    /// How long a server may take.
+    /// Timeout of requests to a server.
     pub timeout: Option<Duration>,
-    /// What may be done with it, less than it was opened for: `mode` where SQLite
-    /// does not look for it, for the address is no URI of its own (`file:`).
-    pub mode: Mode,
-    /// When what was committed is on disk, in a folder.
+    /// Limit on the access that the caller asks for: `mode`, where SQLite does not parse it because
+    /// the address is not a `file:` URI.
+    pub mode: AccessMode,
+    /// When commits are on disk, for a folder.
     pub durability: Durability,
-    /// How many bytes a transaction gathers for tables and indexes that it makes
-    /// before it sends them ahead of its commit.
-    pub ahead: Option<usize>,
-    /// How a server is convinced, and trusted.
+    /// Bytes that a transaction buffers for tables and indexes that it creates before it sends them
+    /// ahead of its commit.
+    pub bulk_load_bytes: Option<usize>,
+    /// Encryption and credential for a server.
     pub secrets: Secrets,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for DatabaseAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Memory => f.write_str(SCHEME),
-            Place::SharedMemory => write!(f, "{SCHEME}?cache=shared&database={}", self.name),
-            Place::Folder(folder) => write!(f, "{SCHEME}{}", folder.display()),
-            Place::Server(yesquel::Address::Unix(path)) => {
+        match &self.location {
+            DatabaseLocation::Memory => f.write_str(SCHEME),
+            DatabaseLocation::SharedMemory => write!(f, "{SCHEME}?cache=shared&database={}", self.name),
+            DatabaseLocation::Folder(folder) => write!(f, "{SCHEME}{}", folder.display()),
+            DatabaseLocation::Server(yesquel::Address::Unix(path)) => {
                 write!(f, "{SCHEME}//{}/{}", path.display(), self.name)
             }
-            Place::Server(server) => write!(f, "{SCHEME}//{server}/{}", self.name),
+            DatabaseLocation::Server(server) => write!(f, "{SCHEME}//{server}/{}", self.name),
         }
     }
 }
 
-impl Address {
-    /// Understands an address with its options.
+impl DatabaseAddress {
+    /// Parses an address and its options.
     pub fn parse<'a>(
         address: &'a str,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Address, AddressError> {
-        let wrong = |what: String| AddressError { address: secrets::shown(address), what };
+    ) -> Result<DatabaseAddress, DatabaseAddressError> {
+        let wrong = |what: String| DatabaseAddressError { address: secrets::shown(address), what };
         let rest =
             address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut name = None;
-        let mut place = match rest.strip_prefix("//") {
-            None if rest.is_empty() => Place::Memory,
-            None => Place::Folder(rest.into()),
+        let mut location = match rest.strip_prefix("//") {
+            None if rest.is_empty() => DatabaseLocation::Memory,
+            None => DatabaseLocation::Folder(rest.into()),
             Some(at) => {
                 let (server, database) = at
                     .rsplit_once('/')
@@ -123,13 +121,13 @@ impl Address {
                     return Err(wrong("databases at several servers are not there yet".to_owned()));
                 }
                 name = Some(database.to_owned());
-                Place::Server(
+                DatabaseLocation::Server(
                     server.parse().map_err(|error: yesquel::AddressError| wrong(error.to_string()))?,
                 )
             }
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
-        let (mut ahead, mut mode) = (None, Mode::default());
+        let (mut bulk_load_bytes, mut mode) = (None, AccessMode::default());
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -140,10 +138,11 @@ impl Address {
                 "credential" => wrong(format!("{option}: {what}")),
                 _ => wrong(format!("{option}={value}: {what}")),
             };
-            if let Place::Server(server) = &place
+            if let DatabaseLocation::Server(server) = &location
                 && secrets.take(option, value).map_err(bad)?
             {
-                if matches!(server, yesquel::Address::Unix(_)) && secrets.encryption != Encryption::None {
+                if matches!(server, yesquel::Address::Unix(_)) && secrets.encryption != ServerEncryption::None
+                {
                     return Err(bad("what is said at a socket of this machine is not encrypted"));
                 }
                 continue;
@@ -162,21 +161,32 @@ impl Address {
                         _ => return Err(bad("it is 'sync', 'none', or a number of milliseconds")),
                     };
                 }
-                "ahead" => ahead = Some(value.parse().map_err(|_| bad("it is a number of bytes"))?),
-                "database" if !matches!(place, Place::Server(_)) => name = Some(value.to_owned()),
-                // Of a folder or a server there is one in a process anyway.
-                "cache" if value == "shared" && place == Place::Memory => place = Place::SharedMemory,
+                "ahead" => bulk_load_bytes = Some(value.parse().map_err(|_| bad("it is a number of bytes"))?),
+                "database" if !matches!(location, DatabaseLocation::Server(_)) => {
+                    name = Some(value.to_owned())
+                }
+                // Folders and servers are shared within a process anyway.
+                "cache" if value == "shared" && location == DatabaseLocation::Memory => {
+                    location = DatabaseLocation::SharedMemory
+                }
                 "mode" => {
                     mode = match value {
-                        "ro" => Mode::ReadOnly,
-                        "rw" => Mode::Existing,
-                        "rwc" => Mode::Any,
-                        "memory" if matches!(place, Place::Memory | Place::SharedMemory) => Mode::Any,
+                        "ro" => AccessMode::ReadOnly,
+                        "rw" => AccessMode::Existing,
+                        "rwc" => AccessMode::Any,
+                        "memory"
+                            if matches!(
+                                location,
+                                DatabaseLocation::Memory | DatabaseLocation::SharedMemory
+                            ) =>
+                        {
+                            AccessMode::Any
+                        }
                         "memory" => return Err(bad("only 'yesquel:' itself is in memory")),
                         _ => return Err(bad("it is 'ro', 'rw' or 'rwc'")),
                     };
                 }
-                // SQLite's own, of files.
+                // Options of SQLite that concern files.
                 "vfs" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
                 _ => {
@@ -187,23 +197,23 @@ impl Address {
             }
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        Ok(Address { place, name, timeout, mode, durability, ahead, secrets })
+        Ok(DatabaseAddress { location, name, timeout, mode, durability, bulk_load_bytes, secrets })
     }
 }
 
-/// A file that holds an address is smaller than this.
+/// Size below which a file may hold an address.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The address that a name is. For programs that insist on a path a small file
-/// stands for its database: its first line is the address. Folders in it are
-/// counted from the file's own.
+/// Returns the address that a name is or contains: for programs that insist on a path, a small file
+/// may stand for a database. Its first line is the address, and folders in it are relative to the
+/// file.
 pub(crate) fn of_name(name: &str) -> Option<String> {
     if name.starts_with(SCHEME) {
         return Some(name.to_owned());
     }
     let path = Path::new(name);
     let known = fs::metadata(path).ok()?;
-    // A database is never so small and has something in it.
+    // A SQLite database with content is never this small.
     if !known.is_file() || known.len() <= SCHEME.len() as u64 || known.len() >= FILE_BYTES_MAX {
         return None;
     }
@@ -242,32 +252,41 @@ mod tests {
 
     #[test]
     fn addresses_are_understood() {
-        let parse = |text| Address::parse(text, []).map(|address| (address.place, address.name));
+        let parse = |text| DatabaseAddress::parse(text, []).map(|address| (address.location, address.name));
         let named = |name: &str| name.to_owned();
-        assert_eq!(parse("yesquel:"), Ok((Place::Memory, named("main"))));
-        assert_eq!(parse("yesquel:?cache=private&database=b"), Ok((Place::Memory, named("b"))));
-        let shared = Address::parse("yesquel:", [("database", "b"), ("cache", "shared")]).unwrap();
-        assert_eq!((&shared.place, &*shared.name), (&Place::SharedMemory, "b"));
-        assert_eq!(Address::parse(&shared.to_string(), []), Ok(shared));
-        assert_eq!(parse("yesquel:shop?cache=shared"), Ok((Place::Folder("shop".into()), named("main"))));
-        assert_eq!(parse("yesquel:/var/shop"), Ok((Place::Folder("/var/shop".into()), named("main"))));
-        assert_eq!(parse("yesquel:shop?database=b"), Ok((Place::Folder("shop".into()), named("b"))));
+        assert_eq!(parse("yesquel:"), Ok((DatabaseLocation::Memory, named("main"))));
+        assert_eq!(parse("yesquel:?cache=private&database=b"), Ok((DatabaseLocation::Memory, named("b"))));
+        let shared = DatabaseAddress::parse("yesquel:", [("database", "b"), ("cache", "shared")]).unwrap();
+        assert_eq!((&shared.location, &*shared.name), (&DatabaseLocation::SharedMemory, "b"));
+        assert_eq!(DatabaseAddress::parse(&shared.to_string(), []), Ok(shared));
+        assert_eq!(
+            parse("yesquel:shop?cache=shared"),
+            Ok((DatabaseLocation::Folder("shop".into()), named("main")))
+        );
+        assert_eq!(
+            parse("yesquel:/var/shop"),
+            Ok((DatabaseLocation::Folder("/var/shop".into()), named("main")))
+        );
+        assert_eq!(
+            parse("yesquel:shop?database=b"),
+            Ok((DatabaseLocation::Folder("shop".into()), named("b")))
+        );
         let tcp = yesquel::Address::Tcp { host: "db".to_owned(), port: 7000 };
-        assert_eq!(parse("yesquel://db:7000/shop"), Ok((Place::Server(tcp), named("shop"))));
+        assert_eq!(parse("yesquel://db:7000/shop"), Ok((DatabaseLocation::Server(tcp), named("shop"))));
         let unix = yesquel::Address::Unix("/run/y.sock".into());
-        assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((Place::Server(unix), named("shop"))));
-        let secured = Address::parse("yesquel://db/shop?tls-ca=a%26b&credential-file=c", []).unwrap();
-        assert_eq!(secured.secrets.encryption, Encryption::SignedBy("a&b".into()));
+        assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((DatabaseLocation::Server(unix), named("shop"))));
+        let secured = DatabaseAddress::parse("yesquel://db/shop?tls-ca=a%26b&credential-file=c", []).unwrap();
+        assert_eq!(secured.secrets.encryption, ServerEncryption::SignedBy("a&b".into()));
         assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
-        let told = Address::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
+        let told = DatabaseAddress::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
         assert!(!told.contains("geheim"), "{told}");
         for (given, mode) in [
-            ("yesquel://db/shop?mode=ro", Mode::ReadOnly),
-            ("yesquel:shop?mode=rw", Mode::Existing),
-            ("yesquel:shop?mode=rwc", Mode::Any),
-            ("yesquel:?mode=memory&cache=shared", Mode::Any),
+            ("yesquel://db/shop?mode=ro", AccessMode::ReadOnly),
+            ("yesquel:shop?mode=rw", AccessMode::Existing),
+            ("yesquel:shop?mode=rwc", AccessMode::Any),
+            ("yesquel:?mode=memory&cache=shared", AccessMode::Any),
         ] {
-            assert_eq!(Address::parse(given, []).unwrap().mode, mode, "{given}");
+            assert_eq!(DatabaseAddress::parse(given, []).unwrap().mode, mode, "{given}");
         }
         for wrong in [
             "yesquel:a?mode=memory",

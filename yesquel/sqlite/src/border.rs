@@ -1,18 +1,18 @@
-//! The border to C: what `c/border.c` calls.
+//! Interface to C: the functions that `c/border.c` calls.
 //!
-//! SQLite holds the connection's mutex whenever it calls, so that what belongs
-//! to a connection is never used by two threads at a time.
+//! SQLite holds the connection's mutex during every call, so that no two threads use the state of a
+//! connection at the same time.
 
 #![allow(unsafe_code)]
 
 mod cursors;
 
 use crate::{
-    address::{self, Address, Mode},
-    code::Code,
-    side::Side,
-    told,
-    trees::Trees,
+    address::{self, AccessMode, DatabaseAddress},
+    attached_database::AttachedDatabase,
+    code::ResultCode,
+    last_error,
+    trees::DatabaseTrees,
 };
 use libsqlite3_sys::{
     SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, sqlite3, sqlite3_complete,
@@ -25,71 +25,74 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
 };
-use yesquel::Patience;
+use yesquel::CancelCheck;
 
 const OK: c_int = 0;
 
 unsafe extern "C" {
-    fn yq_gives_up(connection: *mut sqlite3) -> c_int;
-    fn yq_side_of(connection: *mut sqlite3, name: *const c_char) -> *const c_void;
+    fn yq_is_cancelled(connection: *mut sqlite3) -> c_int;
+    fn yq_database_of(connection: *mut sqlite3, name: *const c_char) -> *const c_void;
 }
 
-impl Trees {
-    /// Those of a connection's database of a name (`main`); none, if it is a
-    /// plain file or in SQLite's memory.
+impl DatabaseTrees {
+    /// Returns the trees of the connection's database of a name (`main`); `None` for a file or a
+    /// database in SQLite's memory.
     ///
     /// # Safety
     /// The connection is open.
-    pub unsafe fn of(connection: *mut sqlite3, name: &str) -> Option<Trees> {
+    pub unsafe fn of(connection: *mut sqlite3, name: &str) -> Option<DatabaseTrees> {
         let name = CString::new(name).ok()?;
         // SAFETY: as for this function.
         unsafe { trees_of(connection, &name) }
     }
 }
 
-/// What a connection has at trees as its database of a name.
+/// Returns the trees of the connection's database of a name.
 ///
 /// # Safety
 /// The connection is open.
-unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<Trees> {
-    // SAFETY: the connection is open, and nobody else uses what belongs to it
-    // while its mutex is held; what is taken out of it is a copy.
+unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<DatabaseTrees> {
+    // SAFETY: the connection is open, and its mutex keeps other threads from its state; the result
+    // is a copy.
     unsafe {
         let mutex = sqlite3_db_mutex(connection);
         sqlite3_mutex_enter(mutex);
-        let trees = yq_side_of(connection, name.as_ptr()).cast::<Side>().as_ref().map(Side::trees);
+        let trees = yq_database_of(connection, name.as_ptr())
+            .cast::<AttachedDatabase>()
+            .as_ref()
+            .map(AttachedDatabase::trees);
         sqlite3_mutex_leave(mutex);
         trees
     }
 }
 
-/// What a connection's application says while a server is waited for.
-fn patience_of(connection: *mut sqlite3) -> Patience {
-    fn is_over(connection: usize) -> bool {
-        // SAFETY: a session has it begin only while one of the connection's own
-        // functions runs, on its thread.
-        unsafe { yq_gives_up(connection as *mut sqlite3) != 0 }
+/// Returns the check by which the connection's application cancels a wait for a server.
+fn cancel_check_of(connection: *mut sqlite3) -> CancelCheck {
+    fn is_cancelled(connection: usize) -> bool {
+        // SAFETY: a session calls it only during one of the connection's own functions, on its
+        // thread.
+        unsafe { yq_is_cancelled(connection as *mut sqlite3) != 0 }
     }
-    Patience { is_over, of: connection as usize }
+    CancelCheck { is_cancelled, argument: connection as usize }
 }
 
-/// Whether a text has a statement's end, outside of strings and triggers.
+/// Returns whether a text ends with a complete statement, outside of strings and triggers.
 pub(crate) fn is_complete(sql: &CStr) -> bool {
-    // SAFETY: it is a string of C.
+    // SAFETY: it is a C string.
     unsafe { sqlite3_complete(sql.as_ptr()) != 0 }
 }
 
-/// Whether a word is one of SQL's own.
+/// Returns whether a word is a keyword of SQL.
 pub(crate) fn is_keyword(word: &str) -> bool {
     let Ok(length) = c_int::try_from(word.len()) else { return false };
-    // SAFETY: there are so many bytes.
+    // SAFETY: the word has this length.
     unsafe { sqlite3_keyword_check(word.as_ptr().cast(), length) != 0 }
 }
 
-/// All of them.
+/// Returns all keywords of SQL.
 pub(crate) fn keywords() -> Vec<String> {
     let mut all = Vec::new();
-    // SAFETY: each is a constant of SQLite's with so many bytes.
+    // SAFETY: each is a constant of SQLite with this length.
     unsafe {
         for number in 0..sqlite3_keyword_count() {
             let (mut word, mut length) = (std::ptr::null(), 0);
@@ -102,10 +105,10 @@ pub(crate) fn keywords() -> Vec<String> {
     all
 }
 
-/// A number as SQLite makes text of it.
+/// Formats a number as SQLite does.
 pub(crate) fn text_of_real(number: f64) -> String {
     let mut text = [0u8; 64];
-    // SAFETY: there is so much room, and it is ended by zero.
+    // SAFETY: the buffer has this length, and the text ends with zero.
     unsafe {
         sqlite3_snprintf(text.len() as c_int, text.as_mut_ptr().cast(), c"%!.17g".as_ptr(), number);
     }
@@ -113,35 +116,35 @@ pub(crate) fn text_of_real(number: f64) -> String {
 }
 
 pub(crate) fn is_linked() -> bool {
-    // SAFETY: it takes nothing and reads a constant.
+    // SAFETY: it takes no argument and reads a constant.
     unsafe { sqlite3_libversion_number() == libsqlite3_sys::SQLITE_VERSION_NUMBER }
 }
 
-/// What C is told of an outcome. A panic of ours must not go through C.
-fn answer(act: impl FnOnce() -> Result<c_int, Code>) -> c_int {
+/// Converts an outcome to SQLite's code. A panic must not unwind through C.
+fn answer(act: impl FnOnce() -> Result<c_int, ResultCode>) -> c_int {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(code)) => code,
-        Ok(Err(Code(code))) => code,
-        Err(_) => Code::INTERNAL.0,
+        Ok(Err(ResultCode(code))) => code,
+        Err(_) => ResultCode::INTERNAL.0,
     }
 }
 
 /// # Safety
-/// It is a string of C, or null.
+/// The argument is null or a C string.
 unsafe fn text<'a>(bytes: *const c_char) -> Option<&'a str> {
-    // SAFETY: as said.
+    // SAFETY: as documented.
     if bytes.is_null() { None } else { unsafe { CStr::from_ptr(bytes) }.to_str().ok() }
 }
 
 /// # Safety
-/// They are so many bytes, or none.
+/// The pointer refers to `length` bytes, or the length is 0.
 unsafe fn bytes<'a>(bytes: *const u8, length: u32) -> &'a [u8] {
-    // SAFETY: as said.
+    // SAFETY: as documented.
     if length == 0 { &[] } else { unsafe { slice::from_raw_parts(bytes, length as usize) } }
 }
 
-/// The address that a name is, or that stands in the file of that name; not
-/// found, if it is neither.
+/// Returns the address that a name is or that the file of this name contains; `NOTFOUND` if there
+/// is none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) -> c_int {
     answer(|| {
@@ -150,12 +153,12 @@ unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) 
         let Some(found) = found.and_then(|found| CString::new(found).ok()) else {
             return Ok(SQLITE_NOTFOUND);
         };
-        // SAFETY: it is a copy in SQLite's memory, for C to free.
+        // SAFETY: makes a copy in SQLite's memory, for C to free.
         let copy = unsafe { sqlite3_mprintf(c"%s".as_ptr(), found.as_ptr()) };
         if copy.is_null() {
             return Ok(SQLITE_NOMEM);
         }
-        // SAFETY: C gives room for it.
+        // SAFETY: C passes a valid pointer.
         unsafe { *address = copy };
         Ok(OK)
     })
@@ -166,14 +169,14 @@ unsafe extern "C" fn yq_open(
     name: *const c_char,
     address: *const c_char,
     flags: c_int,
-    others: *const *mut Side,
+    others: *const *mut AttachedDatabase,
     count: c_int,
     connection: *mut sqlite3,
-    opened: *mut *mut Side,
+    opened: *mut *mut AttachedDatabase,
 ) -> c_int {
     answer(|| {
-        // SAFETY: the name is one of SQLite's own, with its parameters behind it,
-        // and the others are of the same connection and open.
+        // SAFETY: the name is one of SQLite's own, followed by its parameters, and the others are
+        // open databases of the same connection.
         let (address, others) = unsafe {
             let mut options = Vec::new();
             for index in 0.. {
@@ -181,120 +184,124 @@ unsafe extern "C" fn yq_open(
                 let Some(option) = text(key) else { break };
                 options.push((option, text(sqlite3_uri_parameter(name, key)).unwrap_or_default()));
             }
-            let address = Address::parse(text(address).ok_or(Code::CANTOPEN)?, options);
+            let address = DatabaseAddress::parse(text(address).ok_or(ResultCode::CANTOPEN)?, options);
             let others = (0..count as usize).filter_map(|index| (*others.add(index)).as_ref());
-            (address, others.collect::<Vec<&Side>>())
+            (address, others.collect::<Vec<&AttachedDatabase>>())
         };
         let address = address.map_err(|error| {
-            told::say(Code::CANTOPEN, error);
-            told::because_of_address();
-            Code::CANTOPEN
+            last_error::set(ResultCode::CANTOPEN, error);
+            last_error::record_address_error();
+            ResultCode::CANTOPEN
         })?;
         let modes = (
-            flags & SQLITE_OPEN_READONLY != 0 || address.mode == Mode::ReadOnly,
-            flags & SQLITE_OPEN_CREATE != 0 && address.mode == Mode::Any,
+            flags & SQLITE_OPEN_READONLY != 0 || address.mode == AccessMode::ReadOnly,
+            flags & SQLITE_OPEN_CREATE != 0 && address.mode == AccessMode::Any,
         );
-        let patience = patience_of(connection);
-        let _waits = patience.begin();
-        let side = Side::open(&address, modes, &others, patience).map_err(|error| {
-            let code = Code::from(&error);
-            told::say(code, format!("{address}: {error}"));
-            told::because(&error);
+        let cancel_check = cancel_check_of(connection);
+        let _waits = cancel_check.begin();
+        let attached = AttachedDatabase::open(&address, modes, &others, cancel_check).map_err(|error| {
+            let code = ResultCode::from(&error);
+            last_error::set(code, format!("{address}: {error}"));
+            last_error::record_kind(&error);
             code
         })?;
-        // SAFETY: C gives room for it.
-        unsafe { *opened = Box::into_raw(Box::new(side)) };
+        // SAFETY: C passes a valid pointer.
+        unsafe { *opened = Box::into_raw(Box::new(attached)) };
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_close(side: *mut Side) {
+unsafe extern "C" fn yq_close(attached: *mut AttachedDatabase) {
     answer(|| {
-        // SAFETY: it is of yq_open, and is not used again.
-        drop(unsafe { Box::from_raw(side) });
+        // SAFETY: it comes from yq_open, and is not used again.
+        drop(unsafe { Box::from_raw(attached) });
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_is_readonly(side: &Side) -> c_int {
-    c_int::from(side.is_readonly)
+unsafe extern "C" fn yq_is_readonly(attached: &AttachedDatabase) -> c_int {
+    c_int::from(attached.is_readonly)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_begin(side: &mut Side, cookie: &mut u32) -> c_int {
-    told::forget();
+unsafe extern "C" fn yq_begin(attached: &mut AttachedDatabase, cookie: &mut u32) -> c_int {
+    last_error::forget();
     answer(|| {
-        *cookie = side.begin()?;
+        *cookie = attached.begin()?;
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_commit(side: &mut Side) -> c_int {
-    answer(|| side.commit().map(|()| OK))
+unsafe extern "C" fn yq_commit(attached: &mut AttachedDatabase) -> c_int {
+    answer(|| attached.commit().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
+unsafe extern "C" fn yq_end(attached: &mut AttachedDatabase, keeps_transaction: c_int) {
     answer(|| {
-        side.end(goes_on != 0);
+        attached.end(keeps_transaction != 0);
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_known_cookie(side: &Side, cookie: &mut u32) -> c_int {
+unsafe extern "C" fn yq_known_cookie(attached: &AttachedDatabase, cookie: &mut u32) -> c_int {
     answer(|| {
-        let known = side.known_cookie().ok_or(Code::DONE)?;
+        let known = attached.known_cookie().ok_or(ResultCode::DONE)?;
         *cookie = known;
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_let_go(side: &mut Side) {
+unsafe extern "C" fn yq_end_kept_transaction(attached: &mut AttachedDatabase) {
     answer(|| {
-        side.let_go();
+        attached.end_kept_transaction();
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_rollback(side: &mut Side) {
+unsafe extern "C" fn yq_rollback(attached: &mut AttachedDatabase) {
     answer(|| {
-        side.session.borrow_mut().rollback();
+        attached.session.borrow_mut().rollback();
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_open_savepoints(side: &mut Side, count: c_int) -> c_int {
-    answer(|| side.session.borrow_mut().open_savepoints(usize::try_from(count).unwrap_or(0)).map(|()| OK))
+unsafe extern "C" fn yq_open_savepoints(attached: &mut AttachedDatabase, count: c_int) -> c_int {
+    answer(|| attached.session.borrow_mut().open_savepoints(usize::try_from(count).unwrap_or(0)).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_savepoint(side: &mut Side, is_rollback: c_int, number: c_int) -> c_int {
+unsafe extern "C" fn yq_savepoint(
+    attached: &mut AttachedDatabase,
+    is_rollback: c_int,
+    number: c_int,
+) -> c_int {
     answer(|| {
         let number = usize::try_from(number).ok();
-        side.session.borrow_mut().savepoint(is_rollback != 0, number).map(|()| OK)
+        attached.session.borrow_mut().savepoint(is_rollback != 0, number).map(|()| OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_create(side: &mut Side, root: &mut u32) -> c_int {
+unsafe extern "C" fn yq_create(attached: &mut AttachedDatabase, root: &mut u32) -> c_int {
     answer(|| {
-        *root = side.create()?;
+        *root = attached.create()?;
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_clear(side: &mut Side, root: u32, changes: *mut i64) -> c_int {
+unsafe extern "C" fn yq_clear(attached: &mut AttachedDatabase, root: u32, changes: *mut i64) -> c_int {
     answer(|| {
-        let count = side.clear(root, !changes.is_null())?;
-        // SAFETY: null, or room for a number.
+        let count = attached.clear(root, !changes.is_null())?;
+        // SAFETY: null or a valid pointer.
         if let Some(changes) = unsafe { changes.as_mut() } {
             *changes = count;
         }
@@ -303,59 +310,59 @@ unsafe extern "C" fn yq_clear(side: &mut Side, root: u32, changes: *mut i64) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_drop(side: &mut Side, root: u32) -> c_int {
-    answer(|| side.drop_tree(root).map(|()| OK))
+unsafe extern "C" fn yq_drop(attached: &mut AttachedDatabase, root: u32) -> c_int {
+    answer(|| attached.drop_tree(root).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int, value: &mut u32) -> c_int {
+unsafe extern "C" fn yq_meta(attached: &mut AttachedDatabase, index: c_int, value: &mut u32) -> c_int {
     answer(|| {
-        *value = side.meta(usize::try_from(index).unwrap_or(usize::MAX))?;
+        *value = attached.meta(usize::try_from(index).unwrap_or(usize::MAX))?;
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_prove(side: &mut Side) -> c_int {
-    answer(|| side.prove().map(|()| OK))
+unsafe extern "C" fn yq_prove(attached: &mut AttachedDatabase) -> c_int {
+    answer(|| attached.prove().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_set_meta(side: &mut Side, index: c_int, value: u32) -> c_int {
-    answer(|| side.set_meta(usize::try_from(index).unwrap_or(usize::MAX), value).map(|()| OK))
+unsafe extern "C" fn yq_set_meta(attached: &mut AttachedDatabase, index: c_int, value: u32) -> c_int {
+    answer(|| attached.set_meta(usize::try_from(index).unwrap_or(usize::MAX), value).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_check(side: &mut Side, root: u32, count: &mut i64) -> c_int {
+unsafe extern "C" fn yq_check(attached: &mut AttachedDatabase, root: u32, count: &mut i64) -> c_int {
     answer(|| {
-        *count = side.check(root)?;
+        *count = attached.check(root)?;
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_size(side: &mut Side, size: &mut i64) -> c_int {
+unsafe extern "C" fn yq_size(attached: &mut AttachedDatabase, size: &mut i64) -> c_int {
     answer(|| {
-        *size = i64::try_from(side.size()).unwrap_or(i64::MAX);
+        *size = i64::try_from(attached.size()).unwrap_or(i64::MAX);
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_keep(side: &mut Side, bytes: i64) {
+unsafe extern "C" fn yq_keep(attached: &mut AttachedDatabase, bytes: i64) {
     answer(|| {
-        side.keep(usize::try_from(bytes).unwrap_or_default());
+        attached.keep(usize::try_from(bytes).unwrap_or_default());
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_lease(side: &mut Side) -> c_int {
-    answer(|| side.lease().map(|()| OK))
+unsafe extern "C" fn yq_lease(attached: &mut AttachedDatabase) -> c_int {
+    answer(|| attached.lease().map(|()| OK))
 }
 
-/// What was told last with a code, by this thread.
+/// Returns this thread's last message if it belongs to a code.
 #[unsafe(no_mangle)]
 extern "C" fn yq_message(code: c_int) -> *const c_char {
-    told::of(Code(code))
+    last_error::of(ResultCode(code))
 }

@@ -1,18 +1,18 @@
-//! Comparing records by SQLite's own functions.
+//! Comparison of records by SQLite's own functions.
 
 #![allow(unsafe_code)]
 
-use crate::code::Code;
+use crate::code::ResultCode;
 use std::{
     cmp::Ordering,
     ffi::{c_int, c_void},
 };
 
-/// Compares records as an index's columns are compared.
+/// Compares records by the columns of an index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comparer(pub(crate) *mut c_void);
 
-/// What is looked for in an index.
+/// Unpacked record that is sought in an index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sought(pub(crate) *mut c_void);
 
@@ -29,17 +29,16 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// As the C of SQLite reads a record: a few bytes beyond its end, whatever they
-/// are.
+/// Copies a record with some bytes after its end, which SQLite's C code may read.
 fn padded(record: &[u8]) -> Vec<u8> {
     [record, &[0; 9]].concat()
 }
 
 impl Comparer {
-    pub(crate) fn compare(self, left: &[u8], right: &[u8], fields: usize) -> Result<Ordering, Code> {
+    pub(crate) fn compare(self, left: &[u8], right: &[u8], fields: usize) -> Result<Ordering, ResultCode> {
         let (mut result, one, other) = (0, padded(left), padded(right));
-        // SAFETY: a scan has the key information of its cursor, which outlives
-        // it; the records have so many bytes, and some more.
+        // SAFETY: the scan's cursor outlives this pointer to its key information; the records have
+        // these lengths, and padding.
         let code = unsafe {
             yq_compare_records(
                 self.0,
@@ -51,14 +50,14 @@ impl Comparer {
                 &mut result,
             )
         };
-        if code == 0 { Ok(result.cmp(&0)) } else { Err(Code(code)) }
+        if code == 0 { Ok(result.cmp(&0)) } else { Err(ResultCode(code)) }
     }
 }
 
 impl Sought {
     pub(crate) fn compare(self, record: &[u8], fields: usize) -> Ordering {
         let own = padded(record);
-        // SAFETY: it lives as long as the call of yq_seek_fields that has it.
+        // SAFETY: it lives during the call of yq_seek_fields that passed it.
         let result = unsafe { yq_compare_sought(own.as_ptr(), record.len() as u32, self.0, fields as c_int) };
         result.cmp(&0)
     }

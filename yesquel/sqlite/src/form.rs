@@ -1,15 +1,15 @@
-//! The form of an index's keys.
+//! Form of an index's keys.
 
-use crate::key::{Column, Encoding};
+use crate::key::{Encoding, KeyColumn};
 
-/// How the keys of an index are made.
+/// Form of an index's keys.
 #[derive(Debug, Clone)]
-pub(crate) struct Form {
-    pub(crate) columns: Vec<Column>,
+pub(crate) struct KeyForm {
+    pub(crate) columns: Vec<KeyColumn>,
     pub(crate) encoding: Encoding,
-    /// The key is not all of the record: a table without row ids.
+    /// Set for a table without row ids, whose key is a part of its record.
     pub(crate) is_table: bool,
-    /// Where in a record the fields of the key stand of the row that it refers to,
-    /// and their columns there, if rows have no numbers; none: it does not say.
-    pub(crate) refers: Vec<(usize, Column)>,
+    /// Fields of the record that make up the key of the table's row, and their columns there, if
+    /// rows have no numbers; empty if unknown.
+    pub(crate) refers: Vec<(usize, KeyColumn)>,
 }

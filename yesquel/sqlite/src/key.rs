@@ -1,5 +1,4 @@
-//! Keys of indexes: fields in a form that is in the order of bytes as SQLite
-//! has them in its own order.
+//! Index keys: an encoding of fields whose byte order is SQLite's order.
 //!
 //! | field | bytes |
 //! |---|---|
@@ -8,20 +7,20 @@
 //! | text | 25, bytes with 00 as 00 FF, then 00 01 |
 //! | blob | 35, likewise |
 //!
-//! A field of a descending column has all bytes inverted. Each form ends
-//! itself, so that the first fields of a key are the beginning of its bytes.
+//! A field of a descending column has all bytes inverted. Each encoding is self-delimiting, so that
+//! the first fields of a key are a prefix of its bytes.
 
-/// How text is compared.
+/// Collation of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collation {
     Binary,
     Nocase,
     Rtrim,
-    /// The application's own, of which there is no form.
+    /// Collation of the application, which has no byte encoding.
     Other,
 }
 
-/// How text is encoded in a database.
+/// Text encoding of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Utf8,
@@ -29,14 +28,14 @@ pub(crate) enum Encoding {
     Utf16Be,
 }
 
-/// A column of a key.
+/// Column of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Column {
+pub(crate) struct KeyColumn {
     pub(crate) collation: Collation,
     pub(crate) is_descending: bool,
 }
 
-/// A value. Blobs may have zero bytes after them.
+/// Value. Blobs may be followed by zero bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Field<'a> {
     Null,
@@ -50,7 +49,7 @@ const NULL: u8 = 0x05;
 const NUMBER: u8 = 0x15;
 const TEXT: u8 = 0x25;
 const BLOB: u8 = 0x35;
-/// What a number may be more than its nearest double, for all of 64 bits.
+/// Largest difference between a 64-bit integer and its nearest double.
 const BIAS: i128 = 512;
 
 fn number(out: &mut Vec<u8>, double: f64, more: u16) {
@@ -101,14 +100,14 @@ fn text(out: &mut Vec<u8>, value: &[u8], collation: Collation) {
     }
 }
 
-/// Appends a field.
-pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: Column, encoding: Encoding) {
+/// Appends the encoding of a field.
+pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: KeyColumn, encoding: Encoding) {
     let start = out.len();
     match field {
         Field::Null => out.push(NULL),
         Field::Integer(integer) => {
             let double = integer as f64;
-            // Within the bias, whatever the integer.
+            // Within the bias for any integer.
             let more = (i128::from(integer) - double as i128 + BIAS) as u16;
             number(out, double, more);
         }
@@ -134,8 +133,8 @@ pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: Column, encoding
     }
 }
 
-/// A key of an index for people: its fields, as far as they are whole. What keys
-/// are cut short for, to stand between others, has no end.
+/// Formats an index key for people: its complete fields. Keys that were shortened to separators end
+/// in an incomplete one.
 pub(crate) fn shown(key: &[u8]) -> String {
     let (mut fields, mut rest) = (Vec::new(), key);
     while let Some((tag, behind)) = rest.split_first() {
@@ -168,7 +167,7 @@ fn shown_number(bytes: [u8; 10]) -> String {
     let bits = if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered };
     let more = i128::from(more.try_into().map_or(0, u16::from_be_bytes)) - BIAS;
     let double = f64::from_bits(bits);
-    // Below 2^63 whole numbers are shown as such; what they were is not known.
+    // Below 2^63, integral numbers are shown as integers; the original type is unknown.
     if double.fract() == 0.0 && double.abs() <= 9.3e18 {
         (double as i128 + more).to_string()
     } else {
@@ -176,7 +175,7 @@ fn shown_number(bytes: [u8; 10]) -> String {
     }
 }
 
-/// Bytes up to their end, whether it is there, and what stands behind.
+/// Returns the unescaped bytes, whether they are complete, and the rest.
 fn unescaped(mut rest: &[u8], mask: u8) -> (Vec<u8>, bool, &[u8]) {
     let mut bytes = Vec::new();
     loop {
@@ -197,18 +196,17 @@ fn unescaped(mut rest: &[u8], mask: u8) -> (Vec<u8>, bool, &[u8]) {
     }
 }
 
-/// The key of a row: numbers in their order, negative ones first.
+/// Returns the key of a row: numbers in order, negative ones first.
 pub(crate) fn of_row(row: i64) -> [u8; 8] {
     (row as u64 ^ 1 << 63).to_be_bytes()
 }
 
-/// The number of a row's key.
+/// Returns the row number of a key.
 pub(crate) fn row_of(key: &[u8]) -> Option<i64> {
     Some((u64::from_be_bytes(key.try_into().ok()?) ^ 1 << 63) as i64)
 }
 
-/// What is above all keys that begin so. No form begins with FF alone, so that
-/// there is always something.
+/// Returns a bound above all keys with a prefix. It exists, since no encoding consists of FF only.
 pub(crate) fn above(prefix: &[u8]) -> Vec<u8> {
     let mut above = prefix.to_vec();
     while let Some(last) = above.pop() {
@@ -226,9 +224,9 @@ mod tests {
     use proptest::prelude::*;
     use std::cmp::Ordering;
 
-    const ASCENDING: Column = Column { collation: Collation::Binary, is_descending: false };
+    const ASCENDING: KeyColumn = KeyColumn { collation: Collation::Binary, is_descending: false };
 
-    fn form(field: Field<'_>, column: Column) -> Vec<u8> {
+    fn form(field: Field<'_>, column: KeyColumn) -> Vec<u8> {
         let mut out = Vec::new();
         push(&mut out, field, column, Encoding::Utf8);
         out
@@ -236,7 +234,7 @@ mod tests {
 
     #[test]
     fn keys_are_shown_as_far_as_they_go() {
-        let column = |is_descending| Column { collation: Collation::Binary, is_descending };
+        let column = |is_descending| KeyColumn { collation: Collation::Binary, is_descending };
         let mut key = Vec::new();
         push(&mut key, Field::Text(b"ann"), column(false), Encoding::Utf8);
         push(&mut key, Field::Integer(i64::MAX), column(true), Encoding::Utf8);
@@ -247,7 +245,7 @@ mod tests {
         assert_eq!(shown(&key), "('ann', 9223372036854775807, -0.5, NULL, x'0001', -7)");
         assert_eq!(shown(&key[..3]), "('an…')");
         assert_eq!(shown(&key[..9]), "('ann', …)");
-        // Whatever it is, there is an answer.
+        // Any prefix can be shown.
         for length in 0..=key.len() {
             shown(&key[..length]);
         }
@@ -258,11 +256,11 @@ mod tests {
     fn the_example_of_the_document() {
         let three = [0x15, 0xc0, 0x08, 0, 0, 0, 0, 0, 0, 2, 0];
         assert_eq!(form(Field::Integer(3), ASCENDING), three);
-        let bob = Column { collation: Collation::Nocase, is_descending: false };
+        let bob = KeyColumn { collation: Collation::Nocase, is_descending: false };
         assert_eq!(form(Field::Text(b"Bob"), bob), b"\x25bob\x00\x01");
     }
 
-    /// How SQLite compares two numbers.
+    /// SQLite's comparison of two numbers.
     fn order(left: Field<'_>, right: Field<'_>) -> Ordering {
         let exact = |field| match field {
             Field::Integer(integer) => (integer as f64, i128::from(integer) - (integer as f64) as i128),
@@ -289,7 +287,7 @@ mod tests {
         #[test]
         fn numbers_are_in_order(left in numbers(), right in numbers()) {
             prop_assert_eq!(form(left, ASCENDING).cmp(&form(right, ASCENDING)), order(left, right));
-            let descending = Column { is_descending: true, ..ASCENDING };
+            let descending = KeyColumn { is_descending: true, ..ASCENDING };
             prop_assert_eq!(form(left, descending).cmp(&form(right, descending)), order(right, left));
         }
 
@@ -297,7 +295,7 @@ mod tests {
         fn texts_are_in_order(left in "[a-cA-C \0]{0,5}", right in "[a-cA-C \0]{0,5}", next in numbers()) {
             let (left, right) = (left.as_bytes(), right.as_bytes());
             let both = |text, collation| {
-                let mut out = form(Field::Text(text), Column { collation, is_descending: false });
+                let mut out = form(Field::Text(text), KeyColumn { collation, is_descending: false });
                 push(&mut out, next, ASCENDING, Encoding::Utf8);
                 out
             };
@@ -315,7 +313,7 @@ mod tests {
         }
     }
 
-    /// `nocaseCollatingFunc` of SQLite.
+    /// SQLite's `nocaseCollatingFunc`.
     fn nocase(left: &[u8], right: &[u8]) -> Ordering {
         for (l, r) in left.iter().zip(right) {
             let (l, r) = (l.to_ascii_lowercase(), r.to_ascii_lowercase());

@@ -1,96 +1,92 @@
 //! SQLite's query processor over Yesquel's trees.
 //!
-//! Linking this crate gives a process the whole C interface of SQLite. Names
-//! that begin with `yesquel:` are databases on trees (sections 3 and 5 of the
-//! paper); all others are what they always were. `docs/yesquel/sql.md` says how
-//! it is made.
+//! Linking this crate gives a process SQLite's whole C interface. Names that begin with `yesquel:`
+//! are databases on trees (sections 3 and 5 of the paper); all others are SQLite's.
+//! `docs/yesquel/sql.md` describes the design.
 
+mod access_pattern;
 mod address;
+mod attached_database;
 mod border;
 mod code;
 mod compare;
 mod form;
-mod habit;
 mod key;
+mod last_error;
 mod record;
-mod rows;
+mod row_numbers;
 mod scan;
 mod schema;
 mod secrets;
 mod seek;
 mod sequence;
 mod session;
-mod side;
 mod sorted;
 mod stores;
-mod told;
 mod trees;
 
-pub use address::{Address, AddressError, Mode, Place};
-pub use secrets::{Credential, Encryption, Secrets};
-pub use told::Trouble;
-pub use trees::{Costs, Trees};
+pub use address::{AccessMode, DatabaseAddress, DatabaseAddressError, DatabaseLocation};
+pub use last_error::SqlErrorKind;
+pub use secrets::{Credential, Secrets, ServerEncryption};
+pub use trees::{DatabaseTrees, TreeCosts};
 
-/// Whether this process has linked the SQLite with trees in it: call it where
-/// nothing else of the crate is used, for what is not called is not linked.
+/// Returns whether this process has linked SQLite with trees. Call it in programs that use nothing
+/// else of this crate, for the linker drops what is not called.
 pub fn is_linked() -> bool {
     border::is_linked()
 }
 
-/// Whether statements are whole: the text ends with a semicolon that is in no
-/// string, comment or trigger. A text with a zero byte in it is as long as what
-/// is before it.
+/// Returns whether a text is complete: it ends with a semicolon outside of strings, comments and
+/// triggers. A text with a zero byte ends before it.
 pub fn is_complete(sql: &str) -> bool {
     let before = sql.split('\0').next().unwrap_or_default();
-    // SQLite waits for more behind a comment whose line has not ended.
+    // SQLite considers a comment without a line end incomplete.
     std::ffi::CString::new(format!("{before}\n")).is_ok_and(|sql| border::is_complete(&sql))
 }
 
-/// A floating-point number as SQLite makes text of it: the shortest that is no
-/// other number.
+/// Formats a floating-point number as SQLite does: the shortest text that reads back as the same
+/// number.
 pub fn text_of_real(number: f64) -> String {
     border::text_of_real(number)
 }
 
-/// What went wrong last in this thread, if SQLite has no code for it; it is told
-/// once.
-pub fn last_trouble() -> Option<Trouble> {
-    told::trouble()
+/// Takes the last failure of this thread for which SQLite has no code.
+pub fn last_error_kind() -> Option<SqlErrorKind> {
+    last_error::take_kind()
 }
 
-/// The words of what went wrong last in this thread, if it came to this extended
-/// code of SQLite's: for calls such as a step of a backup, which give the code only.
-pub fn last_words(code: i32) -> Option<String> {
-    told::words(code)
+/// Returns the message of this thread's last failure if it had this extended code of SQLite: for
+/// calls that return the code only, such as a step of a backup.
+pub fn last_message(code: i32) -> Option<String> {
+    last_error::message(code)
 }
 
-/// The address that a name is, or that stands in the small file of that name.
+/// Returns the address that a name is, or that the small file of this name contains.
 pub fn address_of(name: &str) -> Option<String> {
     address::of_name(name)
 }
 
-/// An address as it may be shown: without a credential that stands in it.
+/// Returns an address without its credential, to be shown.
 pub fn shown_address(address: &str) -> String {
     secrets::shown(address)
 }
 
-/// Whether a word is one of SQL's own.
+/// Returns whether a word is a keyword of SQL.
 pub fn is_keyword(word: &str) -> bool {
     border::is_keyword(word)
 }
 
-/// All words of SQL's own.
+/// Returns all keywords of SQL.
 pub fn keywords() -> Vec<String> {
     border::keywords()
 }
 
-/// The key of a row in a table's tree for people: the row's number.
+/// Formats the key of a row in a table's tree: the row's number.
 pub fn shown_row_key(key: &[u8]) -> String {
     key::row_of(key).map_or_else(|| key::shown(key), |row| row.to_string())
 }
 
-/// A key in the tree of an index, or of a table without row ids, for people:
-/// its fields.
+/// Formats a key in the tree of an index or of a table without row ids: its fields.
 pub fn shown_index_key(key: &[u8]) -> String {
     key::shown(key)
 }

@@ -1,12 +1,12 @@
-//! SQLite's records: a header of the fields' types, then their values (the file
-//! format, section 2.1).
+//! SQLite's record format: a header with the fields' types, then their values (file format, section
+//! 2.1).
 
 use crate::{
-    form::Form,
-    key::{Column, Encoding, Field, of_row, push},
+    form::KeyForm,
+    key::{Encoding, Field, KeyColumn, of_row, push},
 };
 
-/// A number of one to nine bytes, and what comes after it.
+/// Reads a number of one to nine bytes; returns it and the rest.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (index, byte) in bytes.iter().take(9).enumerate() {
@@ -26,11 +26,11 @@ fn integer(bytes: &[u8]) -> i64 {
     bytes.iter().fold(if negative { -1 } else { 0 }, |value, byte| value << 8 | i64::from(*byte))
 }
 
-/// A field whose bytes are not what its type says.
+/// Field whose bytes do not match its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DamagedField;
 
-/// The fields of a record.
+/// Iterator over the fields of a record.
 pub(crate) struct Fields<'a> {
     types: &'a [u8],
     values: &'a [u8],
@@ -82,19 +82,24 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Appends the key that a record has by these columns; `None` if it is damaged.
-pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out: &mut Vec<u8>) -> Option<()> {
+/// Appends the key of a record by these columns; `None` if the record is damaged.
+pub(crate) fn key_of(
+    record: &[u8],
+    columns: &[KeyColumn],
+    encoding: Encoding,
+    out: &mut Vec<u8>,
+) -> Option<()> {
     let mut fields = Fields::of(record)?;
     for column in columns {
-        // Fields that are not there are NULL.
+        // Missing fields are NULL.
         let field = fields.next().unwrap_or(Ok(Field::Null)).ok()?;
         push(out, field, *column, encoding);
     }
     Some(())
 }
 
-/// The key of the row that an entry refers to, where it is not a number.
-fn referred(record: &[u8], form: &Form) -> Option<Vec<u8>> {
+/// Returns the key of the row that an index entry refers to, if rows have no numbers.
+fn referred(record: &[u8], form: &KeyForm) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     for (place, column) in &form.refers {
         let field = Fields::of(record)?.nth(*place).unwrap_or(Ok(Field::Null)).ok()?;
@@ -103,11 +108,10 @@ fn referred(record: &[u8], form: &Form) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// The value of an entry: the key of the row that it refers to, and its length
-/// before it, so that a server can look there as well, and none where it is too
-/// long; then the record. Where the last field is not the number of a row nobody
-/// will ask where it leads. `None` if the record is damaged.
-pub(crate) fn entry_of(record: &[u8], form: &Form) -> Option<Vec<u8>> {
+/// Returns the value of an index entry: the length and key of the row that it refers to, so that a
+/// server can read that too, then the record. The key is left out if it is too long, or if the last
+/// field is no row number, for then it is never looked up. `None` if the record is damaged.
+pub(crate) fn entry_of(record: &[u8], form: &KeyForm) -> Option<Vec<u8>> {
     let mut value = Vec::with_capacity(record.len() + 9);
     let mut refer = |key: &[u8]| match u8::try_from(key.len()) {
         Ok(length) => {
@@ -130,7 +134,7 @@ pub(crate) fn entry_of(record: &[u8], form: &Form) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// The record of an entry's value.
+/// Returns the record in an entry's value.
 pub(crate) fn record_of(value: &[u8]) -> &[u8] {
     let begin = value.first().map_or(0, |length| 1 + usize::from(*length));
     value.get(begin..).unwrap_or_default()
@@ -149,7 +153,7 @@ mod tests {
             [Field::Null, Field::Integer(1), Field::Integer(-2), Field::Text(b"ab"), Field::Blob(&[0], 0)];
         assert_eq!(fields, expected.map(Ok));
         for cut in 0..record.len() {
-            // Whatever is cut off: an error, and no panic.
+            // A truncated record gives an error and no panic.
             let fields = Fields::of(&record[..cut]);
             assert!(fields.is_none_or(|mut fields| fields.any(|field| field.is_err())), "{cut}");
         }

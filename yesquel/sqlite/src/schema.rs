@@ -1,35 +1,35 @@
-//! What a connection knows of the schemas of its databases: their meta values,
-//! the cookie among them, by which SQLite knows that a schema is another one.
+//! Cached schemas of a connection's databases: their meta values, among them the cookie by which
+//! SQLite detects a schema change.
 //!
-//! They are taken to be as they were, and the first request of a transaction has
-//! it proved (`docs/yesquel/sql.md`).
+//! The cache is assumed to be valid, and the first request of a transaction verifies it
+//! (`docs/yesquel/sql.md`).
 
 use std::time::{Duration, Instant};
 use yesquel::{Error, Map, Proof, Timestamp, Transaction};
 
-/// The key under which a schema's cookies stand.
+/// Key of a schema's meta values.
 pub(crate) const COOKIES: &[u8] = b"";
 
-/// Meta values that are kept.
+/// Number of cached meta values.
 pub(crate) const META: usize = 9;
 
-/// A server keeps what a snapshot needs for a second after it was given.
+/// Age up to which a proof is reused. A server keeps a snapshot for a second after giving it.
 const RECENT: Duration = Duration::from_millis(400);
 
-/// Meta values, and as they are stored.
+/// Meta values, and their stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Values {
+pub(crate) struct MetaValues {
     pub(crate) all: [u32; META],
     stored: Box<[u8]>,
 }
 
-impl Values {
-    pub(crate) fn of(stored: Box<[u8]>) -> Values {
+impl MetaValues {
+    pub(crate) fn of(stored: Box<[u8]>) -> MetaValues {
         let mut all = [0; META];
         for (value, bytes) in all.iter_mut().zip(stored.as_chunks().0) {
             *value = u32::from_be_bytes(*bytes);
         }
-        Values { all, stored }
+        MetaValues { all, stored }
     }
 
     pub(crate) fn stored(&self) -> &[u8] {
@@ -37,128 +37,141 @@ impl Values {
     }
 }
 
-impl From<[u32; META]> for Values {
-    fn from(all: [u32; META]) -> Values {
-        Values { all, stored: all.iter().flat_map(|value| value.to_be_bytes()).collect() }
+impl From<[u32; META]> for MetaValues {
+    fn from(all: [u32; META]) -> MetaValues {
+        MetaValues { all, stored: all.iter().flat_map(|value| value.to_be_bytes()).collect() }
     }
 }
 
-/// What is known of one.
+/// Cached schema.
 #[derive(Debug)]
-struct Known {
+struct CachedSchema {
     cookies: Map,
     schema: Map,
-    values: Option<Values>,
-    /// The moment at which they were right.
-    right_at: Option<u64>,
-    /// The snapshot of that moment, and when it was.
+    values: Option<MetaValues>,
+    /// Moment at which the values were verified.
+    verified_at: Option<u64>,
+    /// Snapshot at which they were verified, and when that was.
     proved: Option<(Timestamp, Instant)>,
-    /// It is to be proved of the transaction that is open.
-    is_asked: bool,
-    /// Databases of the connection that are in a transaction.
+    /// A proof is requested in the open transaction.
+    is_proof_requested: bool,
+    /// Number of the connection's databases in a transaction.
     users: u32,
 }
 
-/// Those that a connection has at a store.
+/// Schemas that a connection uses at a store.
 #[derive(Debug, Default)]
-pub(crate) struct Schemas(Vec<Known>);
+pub(crate) struct SchemaCache(Vec<CachedSchema>);
 
-/// Which one.
+/// Index of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Schema(usize);
+pub(crate) struct SchemaIndex(usize);
 
-impl Schemas {
-    /// That of a database, whose schema table and meta values are there.
-    pub(crate) fn of(&mut self, schema: Map, cookies: Map) -> Schema {
+impl SchemaCache {
+    /// Returns the schema of a database by the maps of its schema table and meta values.
+    pub(crate) fn of(&mut self, schema: Map, cookies: Map) -> SchemaIndex {
         let place = self.0.iter().position(|known| known.cookies == cookies);
-        Schema(place.unwrap_or_else(|| {
-            // Like one in which nothing was written: what else it is comes with
-            // the answer that it is not.
-            let values = Some(Values::of(Box::default()));
-            let known =
-                Known { cookies, schema, values, right_at: None, proved: None, is_asked: false, users: 0 };
+        SchemaIndex(place.unwrap_or_else(|| {
+            // Assume that nothing was written yet: the failed proof brings the true values.
+            let values = Some(MetaValues::of(Box::default()));
+            let known = CachedSchema {
+                cookies,
+                schema,
+                values,
+                verified_at: None,
+                proved: None,
+                is_proof_requested: false,
+                users: 0,
+            };
             self.0.push(known);
             self.0.len() - 1
         }))
     }
 
-    /// Whether a tree is that of a schema itself, or of its values.
+    /// Returns whether a tree holds a schema or its meta values.
     pub(crate) fn has(&self, tree: u64) -> bool {
         self.0.iter().any(|known| known.schema.tree() == tree || known.cookies.tree() == tree)
     }
 
-    pub(crate) fn values(&self, Schema(which): Schema) -> Option<&Values> {
+    pub(crate) fn values(&self, SchemaIndex(which): SchemaIndex) -> Option<&MetaValues> {
         self.0.get(which)?.values.as_ref()
     }
 
-    /// The values, if they are right at a moment.
-    pub(crate) fn right(&self, Schema(which): Schema, moment: u64) -> Option<&Values> {
+    /// Returns the values if they are verified at a moment.
+    pub(crate) fn verified(&self, SchemaIndex(which): SchemaIndex, moment: u64) -> Option<&MetaValues> {
         let known = self.0.get(which)?;
-        known.values.as_ref().filter(|_| known.right_at == Some(moment))
+        known.values.as_ref().filter(|_| known.verified_at == Some(moment))
     }
 
-    /// These are right.
-    pub(crate) fn know(&mut self, Schema(which): Schema, values: Values, moment: u64) {
+    /// Stores verified values.
+    pub(crate) fn store(&mut self, SchemaIndex(which): SchemaIndex, values: MetaValues, moment: u64) {
         if let Some(known) = self.0.get_mut(which) {
-            // Of what moment they are for others is not known here.
-            (known.values, known.right_at, known.proved) = (Some(values), Some(moment), None);
+            // They are not verified for other transactions.
+            (known.values, known.verified_at, known.proved) = (Some(values), Some(moment), None);
         }
     }
 
-    /// One more database of a schema is in a transaction.
-    pub(crate) fn enter(&mut self, Schema(which): Schema) {
+    /// Notes that one more database of a schema is in a transaction.
+    pub(crate) fn enter(&mut self, SchemaIndex(which): SchemaIndex) {
         self.0.get_mut(which).into_iter().for_each(|known| known.users += 1);
     }
 
-    /// One less.
-    pub(crate) fn leave(&mut self, Schema(which): Schema) {
+    /// Notes that one database fewer is in a transaction.
+    pub(crate) fn leave(&mut self, SchemaIndex(which): SchemaIndex) {
         self.0.get_mut(which).into_iter().for_each(|known| known.users = known.users.saturating_sub(1));
     }
 
-    /// Has it proved of a transaction that all is as it is known, where it is
-    /// used.
-    pub(crate) fn ask(&mut self, transaction: &mut Transaction<'_>, moment: u64) -> Result<(), Error> {
+    /// Requests proofs that the schemas in use are as cached.
+    pub(crate) fn request_proofs(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        moment: u64,
+    ) -> Result<(), Error> {
         for known in &mut self.0 {
             if known.users > 0
-                && !known.is_asked
-                && known.right_at != Some(moment)
+                && !known.is_proof_requested
+                && known.verified_at != Some(moment)
                 && let Some(values) = &known.values
             {
                 transaction.prove(known.cookies, COOKIES, values.stored(), known.schema)?;
-                known.is_asked = true;
+                known.is_proof_requested = true;
             }
         }
         Ok(())
     }
 
-    /// Whether anything was asked and not heard of.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.0.iter().any(|known| known.is_asked)
+    /// Returns whether a proof is requested and has no outcome yet.
+    pub(crate) fn is_proof_requested(&self) -> bool {
+        self.0.iter().any(|known| known.is_proof_requested)
     }
 
-    /// Hears what has come of it; whether all is as it was known.
-    pub(crate) fn hear(&mut self, transaction: &mut Transaction<'_>, moment: u64) -> Result<bool, Error> {
+    /// Takes the outcomes of proofs. Returns whether all schemas are as cached.
+    pub(crate) fn take_proofs(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        moment: u64,
+    ) -> Result<bool, Error> {
         let mut is_right = true;
-        for known in self.0.iter_mut().filter(|known| known.is_asked) {
+        for known in self.0.iter_mut().filter(|known| known.is_proof_requested) {
             match transaction.proof(known.cookies, known.schema)? {
                 None => continue,
                 Some(Proof::Holds) => {}
                 Some(Proof::Fails(stored)) => {
                     is_right = false;
-                    known.values = Some(Values::of(stored));
+                    known.values = Some(MetaValues::of(stored));
                 }
             }
-            (known.right_at, known.is_asked) = (Some(moment), false);
+            (known.verified_at, known.is_proof_requested) = (Some(moment), false);
             known.proved = transaction.snapshot().map(|snapshot| (snapshot, Instant::now()));
         }
         Ok(is_right)
     }
 
-    /// A snapshot at which all that is to be proved was proved, so short a time
-    /// ago that the server knows what has become of it since.
+    /// Returns a snapshot at which all schemas in use were verified, if that was recent enough for
+    /// the server to check what has changed since.
     pub(crate) fn proved_since(&self) -> Option<Timestamp> {
         let mut oldest = None;
-        for known in self.0.iter().filter(|known| known.is_asked) {
+        for known in self.0.iter().filter(|known| known.is_proof_requested) {
             let (snapshot, at) = known.proved?;
             if at.elapsed() > RECENT {
                 return None;
@@ -168,19 +181,19 @@ impl Schemas {
         oldest
     }
 
-    /// The transaction is no more.
+    /// Notes the end of the transaction.
     pub(crate) fn transaction_ends(&mut self) {
-        self.0.iter_mut().for_each(|known| known.is_asked = false);
+        self.0.iter_mut().for_each(|known| known.is_proof_requested = false);
     }
 
-    /// What was written of some is taken back; all others are as they were, at
-    /// another moment.
-    pub(crate) fn taken_back(&mut self, changed: &[Map], moment: u64) {
+    /// Notes a rollback: the schemas written need a new proof, and all others are as verified, now
+    /// at another moment.
+    pub(crate) fn rolled_back(&mut self, changed: &[Map], moment: u64) {
         for known in &mut self.0 {
             if changed.contains(&known.cookies) {
-                (known.values, known.right_at, known.proved) = (None, None, None);
-            } else if known.right_at == Some(moment) {
-                known.right_at = Some(moment + 1);
+                (known.values, known.verified_at, known.proved) = (None, None, None);
+            } else if known.verified_at == Some(moment) {
+                known.verified_at = Some(moment + 1);
             }
         }
     }

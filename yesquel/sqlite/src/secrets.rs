@@ -1,5 +1,4 @@
-//! How a server is convinced, and trusted: what addresses say of encryption and
-//! of the credential.
+//! Encryption and credential in addresses.
 
 use std::{
     env, fmt, fs,
@@ -7,34 +6,33 @@ use std::{
 };
 use yesquel::{CREDENTIAL_BYTES_MAX, Error, SocketOptions};
 
-/// Names the file with the credential, where an address does not, as for the
-/// commands.
+/// Environment variable with the path of the credential file, as for the commands.
 const VARIABLE: &str = "YESQUEL_CREDENTIAL_FILE";
 
 /// Options whose values are paths.
 const PATHS: [&str; 2] = ["tls-ca", "credential-file"];
 
-/// Encryption, on TCP.
+/// Encryption of TCP connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum Encryption {
-    /// There is none.
+pub enum ServerEncryption {
+    /// No encryption.
     #[default]
     None,
-    /// Servers are trusted whom browsers trust.
+    /// Trusts the certificates that browsers trust.
     Browsers,
-    /// Those that were signed by a certificate of this file (PEM).
+    /// Trusts servers signed by a certificate in this file (PEM).
     SignedBy(PathBuf),
 }
 
-/// What shows that one may.
+/// Source of the credential.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub enum Credential {
-    /// The file that the environment names, if it does.
+    /// The file that the environment names, if any.
     #[default]
     Environment,
     /// The first line of a file.
     File(PathBuf),
-    /// It stands in the address.
+    /// The address itself.
     Text(String),
 }
 
@@ -75,28 +73,28 @@ fn of_file(path: &Path) -> Result<Box<[u8]>, Error> {
     }
 }
 
-/// What a server is convinced by, and trusted for.
+/// Encryption and credential for a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Secrets {
-    /// How what is said to it is encrypted.
-    pub encryption: Encryption,
-    /// What it is shown.
+    /// Encryption.
+    pub encryption: ServerEncryption,
+    /// Credential.
     pub credential: Credential,
 }
 
 impl Secrets {
-    /// Takes an option of an address; whether it is one of these.
+    /// Parses an option. Returns whether it is one of these.
     pub(crate) fn take(&mut self, option: &str, value: &str) -> Result<bool, &'static str> {
         match (option, value) {
             ("tls-ca" | "credential-file", "") => return Err("it is the path of a file"),
             ("tls", "yes" | "1" | "true" | "on") => {
-                if self.encryption == Encryption::None {
-                    self.encryption = Encryption::Browsers;
+                if self.encryption == ServerEncryption::None {
+                    self.encryption = ServerEncryption::Browsers;
                 }
             }
-            ("tls", "no" | "0" | "false" | "off") => self.encryption = Encryption::None,
+            ("tls", "no" | "0" | "false" | "off") => self.encryption = ServerEncryption::None,
             ("tls", _) => return Err("it is 'yes' or 'no'"),
-            ("tls-ca", path) => self.encryption = Encryption::SignedBy(path.into()),
+            ("tls-ca", path) => self.encryption = ServerEncryption::SignedBy(path.into()),
             ("credential-file", path) => self.credential = Credential::File(path.into()),
             ("credential", text) => self.credential = Credential::Text(text.to_owned()),
             _ => return Ok(false),
@@ -104,18 +102,18 @@ impl Secrets {
         Ok(true)
     }
 
-    /// How to connect by them.
+    /// Returns the options to connect with.
     pub(crate) fn options(&self) -> Result<SocketOptions, Error> {
         let tls = match &self.encryption {
-            Encryption::None => None,
-            Encryption::Browsers => Some(yesquel::tls::client(None)?),
-            Encryption::SignedBy(path) => Some(yesquel::tls::client(Some(path))?),
+            ServerEncryption::None => None,
+            ServerEncryption::Browsers => Some(yesquel::tls::client(None)?),
+            ServerEncryption::SignedBy(path) => Some(yesquel::tls::client(Some(path))?),
         };
         Ok(SocketOptions { credential: self.credential.bytes()?, tls, ..SocketOptions::default() })
     }
 }
 
-/// A value of an option as it was meant: `%26` is `&`.
+/// Decodes the value of an option: `%26` is `&`.
 pub(crate) fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -129,7 +127,7 @@ pub(crate) fn decoded(value: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| value.to_owned())
 }
 
-/// Does something with each option of an address.
+/// Maps the options of an address.
 fn with_options(address: &str, change: impl Fn(&str, &str) -> Option<String>) -> String {
     let Some((place, query)) = address.split_once('?') else { return address.to_owned() };
     let option = |option: &str| {
@@ -140,16 +138,16 @@ fn with_options(address: &str, change: impl Fn(&str, &str) -> Option<String>) ->
     format!("{place}?{}", all.join("&"))
 }
 
-/// An address as it may be shown.
+/// Returns an address without its credential.
 pub(crate) fn shown(address: &str) -> String {
     with_options(address, |name, _| (name == "credential").then(|| "...".to_owned()))
 }
 
-/// An address whose files are counted from a folder.
+/// Makes the paths in an address relative to a folder.
 pub(crate) fn anchored(address: &str, folder: &str) -> String {
     with_options(address, |name, value| {
         let is_relative = PATHS.contains(&name) && !value.is_empty() && !decoded(value).starts_with('/');
-        // What is not as it is in an address is written so.
+        // Escape what has a meaning in addresses.
         let folder = folder.replace('%', "%25").replace('&', "%26");
         is_relative.then(|| format!("{folder}/{value}"))
     })

@@ -1,9 +1,9 @@
-//! Seeks, and where they arrive.
+//! Kinds of seeks, and their results.
 
-/// Where a seek is to arrive.
+/// Target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seek {
-    /// There; or at the next, or at the last of all.
+    /// The key; otherwise the next one, or the last of all.
     Exact,
     Less,
     LessOrEqual,
@@ -11,11 +11,11 @@ pub(crate) enum Seek {
     Greater,
 }
 
-/// How where a seek has arrived compares to where it was to.
+/// Position that a seek has reached, relative to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// As SQLite counts: negative is before.
+    /// Sign as SQLite defines it: negative is before the target.
     pub(crate) place: i32,
-    /// Something with these fields was seen.
+    /// Whether an entry with the sought fields was seen.
     pub(crate) is_equal: bool,
 }

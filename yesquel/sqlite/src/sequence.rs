@@ -1,24 +1,21 @@
-//! Numbers of AUTOINCREMENT: from a counter that the table's row in
-//! `sqlite_sequence` names, outside of the transaction, so that those who insert
-//! do not meet at that row.
+//! Numbers of AUTOINCREMENT. They come from a counter outside of the transaction, which the table's
+//! row in `sqlite_sequence` names, so that concurrent inserts do not conflict on that row.
 //!
-//! The row has a third field, which SQLite does not look at: the name of the
-//! counter, a number that was drawn by chance. A row that the application has
-//! written has none, and neither has one that is not there: the next insert
-//! draws a new name, and the counter begins where the row says. So whoever sets
-//! the row, or deletes it, begins anew, as ever. Whoever reads the row is shown
-//! how far the counter has come.
+//! The row has a third field, which SQLite ignores: the random name of the counter. A row that the
+//! application wrote has none, nor does a missing row: the next insert draws a new name, and that
+//! counter begins at the row's value. So setting or deleting the row restarts the numbers, as in
+//! SQLite. Reads of the row show the counter's position.
 
-use crate::{code::Code, key::Field, record::Fields};
+use crate::{code::ResultCode, key::Field, record::Fields};
 use self_cell::self_cell;
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     ops::Range,
 };
-use yesquel::{Database, Map, Numbers};
+use yesquel::{Database, Map, PendingNumbers};
 
-/// A row of `sqlite_sequence`.
+/// Row of `sqlite_sequence`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Row<'a> {
     pub(crate) name: Field<'a>,
@@ -38,14 +35,13 @@ impl<'a> Row<'a> {
         Some(Row { name, last, counter })
     }
 
-    /// Its record.
+    /// Encodes the row as a record.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let name = match self.name {
             Field::Text(name) => name,
             _ => return None,
         };
-        // A header of one byte a number: names are not that long, or the row
-        // stays as it is.
+        // The header has one byte for each field; a row with a longer name is left unchanged.
         let kind = u8::try_from(name.len() * 2 + 13).ok().filter(|kind| *kind < 0x80);
         let (first, second) = match kind {
             Some(kind) => (kind, None),
@@ -73,87 +69,86 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What is known of a table's row in `sqlite_sequence` when a new row needs a number.
+/// State of a table's row in `sqlite_sequence` when a new row needs a number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SequenceRow<'a> {
-    /// The row, if there is one.
+    /// Number of the row, if it exists.
     pub(crate) row: Option<i64>,
     /// The number must be above this one.
     pub(crate) above: i64,
-    /// The table's name, by which a counter is found that no row names yet.
+    /// Name of the table, by which a counter is found that no row names yet.
     pub(crate) name: Option<&'a [u8]>,
 }
 
-/// The tree of `sqlite_sequence`, and a counter there: databases of a connection
-/// have each their own.
+/// Tree of `sqlite_sequence`, and a counter there: each database of a connection has its own.
 pub(crate) type Counter = (u64, i64);
 
-/// The name of a counter that nobody has.
+/// Draws a random counter name.
 pub(crate) fn fresh_counter() -> i64 {
-    // Keys of the standard library's hashes are drawn by chance.
+    // The standard library seeds its hashes randomly.
     (RandomState::new().hash_one(0) >> 2) as i64 | 1 << 61
 }
 
-/// Numbers that a transaction has got of a counter.
+/// Numbers that a transaction has taken from a counter.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct TakenNumbers {
     pub(crate) counter: Counter,
-    /// The tree of the table.
+    /// Tree of the table.
     pub(crate) tree: u64,
-    /// From the first that it has got without a gap.
+    /// All numbers taken without a gap.
     pub(crate) all: Range<i64>,
     pub(crate) next: i64,
-    /// How many it has asked for.
+    /// How many it has requested.
     pub(crate) asked: u64,
 }
 
-/// The greatest number of a table that the application has chosen, and the
-/// transaction written. If it is rolled back nobody hears of it.
+/// Largest explicit number that the transaction has written to a table. It is reported to the
+/// counter at the commit only.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct ExplicitNumber {
     pub(crate) sequences: Map,
     pub(crate) counter: i64,
     pub(crate) last: i64,
-    /// How many savepoints there were.
+    /// Number of savepoints at that time.
     pub(crate) depth: usize,
 }
 
-type Asked<'a> = Option<Numbers<'a>>;
+type NumbersReply<'a> = Option<PendingNumbers<'a>>;
 
 self_cell!(
-    pub(crate) struct Asking {
+    pub(crate) struct NumbersRequest {
         owner: Database,
         #[not_covariant]
-        dependent: Asked,
+        dependent: NumbersReply,
     }
 );
 
-/// A number that was asked for before it was known to be wanted, beside the row
-/// that says by which counter: both take one round trip.
-pub(crate) struct Expected {
+/// Number requested before it was known to be needed, together with the row that names the counter:
+/// both take one round trip.
+pub(crate) struct ExpectedNumber {
     pub(crate) counter: Counter,
-    /// The tree of the table.
+    /// Tree of the table.
     pub(crate) tree: u64,
-    pub(crate) asking: Asking,
+    pub(crate) asking: NumbersRequest,
 }
 
-impl fmt::Debug for Expected {
+impl fmt::Debug for ExpectedNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Expected").field("counter", &self.counter).finish_non_exhaustive()
+        f.debug_struct("ExpectedNumber").field("counter", &self.counter).finish_non_exhaustive()
     }
 }
 
-impl Expected {
-    pub(crate) fn wait(mut self) -> Result<Range<i64>, Code> {
-        let asked = self.asking.with_dependent_mut(|_, asked| asked.take().map(Numbers::wait));
-        signed(&asked.ok_or(Code::INTERNAL)?.map_err(|error| Code::from(&error))?)
+impl ExpectedNumber {
+    pub(crate) fn wait(mut self) -> Result<Range<i64>, ResultCode> {
+        let asked = self.asking.with_dependent_mut(|_, asked| asked.take().map(PendingNumbers::wait));
+        signed(&asked.ok_or(ResultCode::INTERNAL)?.map_err(|error| ResultCode::from(&error))?)
     }
 }
 
-pub(crate) fn signed(given: &Range<u64>) -> Result<Range<i64>, Code> {
+pub(crate) fn signed(given: &Range<u64>) -> Result<Range<i64>, ResultCode> {
     match (i64::try_from(given.start), i64::try_from(given.end)) {
         (Ok(start), Ok(end)) => Ok(start..end),
-        _ => Err(Code::FULL),
+        _ => Err(ResultCode::FULL),
     }
 }
 

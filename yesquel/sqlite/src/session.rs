@@ -1,15 +1,15 @@
-//! What a connection has at one store: a transaction for all databases there.
+//! State of a connection at one store: one transaction for all its databases there.
 
-mod rows;
+mod row_numbers;
 mod sequence;
 
 use crate::{
-    code::Code,
-    habit::{Habit, Habits},
-    schema::{COOKIES, META, Schema, Schemas, Values},
-    sequence::{Chosen, Expected, Given},
-    stores::Shared,
-    told,
+    access_pattern::{AccessPattern, AccessPatterns},
+    code::ResultCode,
+    last_error,
+    schema::{COOKIES, META, MetaValues, SchemaCache, SchemaIndex},
+    sequence::{ExpectedNumber, ExplicitNumber, TakenNumbers},
+    stores::StoreRef,
 };
 use rustc_hash::FxHashMap;
 use self_cell::self_cell;
@@ -19,88 +19,85 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Cursor, Database, Entry, Error, Lease, Map, Patience, Patient, Savepoint, Timestamp, Transaction,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction,
 };
 
-type Running<'a> = Option<Transaction<'a>>;
+type CurrentTransaction<'a> = Option<Transaction<'a>>;
 
 self_cell!(
-    struct Open {
+    struct OpenTransaction {
         owner: Database,
         #[not_covariant]
-        dependent: Running,
+        dependent: CurrentTransaction,
     }
 );
 
-/// A connection at a store.
-pub(crate) struct Session {
-    /// Who says whether it goes on waiting for a server.
-    patience: Patience,
+/// Connection at a store.
+pub(crate) struct SqlSession {
+    /// Check by which the application cancels waits for a server.
+    cancel_check: CancelCheck,
     database: Database,
-    open: Option<Open>,
-    /// Databases of the connection that are in a transaction.
-    sides: u32,
-    /// Counts writes.
+    open: Option<OpenTransaction>,
+    /// Number of the connection's databases in a transaction.
+    databases_in_transaction: u32,
+    /// Number of writes.
     writes: u64,
-    /// Counts what makes what was read once of no more worth: transactions, and
-    /// going back in them.
+    /// Changes when earlier reads become invalid: at a new transaction, and at a rollback.
     moment: u64,
     savepoints: Vec<Savepoint>,
-    /// Where cookies stand of schemas whose tables were written.
+    /// Meta-value maps of the schemas whose tables were written.
     written: Vec<Map>,
-    /// Where they were written themselves.
+    /// Meta-value maps that were written themselves.
     changed: Vec<Map>,
-    /// The schemas are guarded.
+    /// Whether the schemas are guarded.
     is_guarded: bool,
     has_written: bool,
-    /// The transaction has lost, and can only be rolled back.
-    lost: Option<Code>,
-    /// Others are kept from writing.
+    /// Set when the transaction has failed and can only be rolled back.
+    lost: Option<ResultCode>,
+    /// Lease that keeps others from writing.
     lease: Option<(Lease, Instant)>,
-    schemas: Schemas,
-    /// The schema has turned out to be another one: the statement is prepared
-    /// again, and goes on in the same transaction.
-    goes_on: bool,
-    /// Statements that read are in a transaction that they did not begin in.
+    schemas: SchemaCache,
+    /// The schema has changed: the statement is prepared again and continues in the same
+    /// transaction.
+    reprepare_pending: bool,
+    /// Set if read statements are in another transaction than the one they began in.
     is_another: bool,
-    /// A schema was changed in vain: the next time others are asked to wait.
+    /// A schema change has failed by a conflict: the next one takes a lease.
     wants_lease: Option<Map>,
-    /// Counters of AUTOINCREMENT that no row names yet, by table; and what was
-    /// given of those.
+    /// Counters of AUTOINCREMENT that no row names yet, by table, and the numbers taken from them.
     pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
-    pub(crate) given: Vec<Given>,
-    /// Numbers that the application has chosen, of which their counters hear before
-    /// the commit.
-    pub(crate) chosen: Vec<Chosen>,
-    /// One that was asked for beside what was read first.
-    pub(crate) expected: Option<Expected>,
-    /// How many entries statements have taken of trees, the last time.
+    pub(crate) given: Vec<TakenNumbers>,
+    /// Explicit numbers, which are reported to their counters before the commit.
+    pub(crate) chosen: Vec<ExplicitNumber>,
+    /// Number requested together with the first read.
+    pub(crate) expected: Option<ExpectedNumber>,
+    /// Number of entries that statements last read of each tree.
     taken: FxHashMap<u64, u64>,
-    /// Whether what the transaction seeks in trees lies side by side.
-    habits: Habits,
-    /// Trees for whose rows it was given numbers, and when it began.
+    /// Access patterns of the transaction in trees.
+    access_patterns: AccessPatterns,
+    /// Trees for whose rows it took numbers, and when it began.
     pub(crate) numbered: Vec<u64>,
     pub(crate) began: u64,
-    /// Dropped last: who goes with it finds nobody else who has the store.
-    pub(crate) shared: Shared,
+    /// Dropped last: it may be the last reference to the store.
+    pub(crate) shared: StoreRef,
 }
 
-/// How long others are kept from writing by one that died.
+/// Duration of a lease, after which the lease of a dead process expires.
 const LEASE_TIME: Duration = Duration::from_secs(10);
 
-impl fmt::Debug for Session {
+impl fmt::Debug for SqlSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("moment", &self.moment).finish_non_exhaustive()
+        f.debug_struct("SqlSession").field("moment", &self.moment).finish_non_exhaustive()
     }
 }
 
-impl Session {
-    pub(crate) fn new(shared: Shared, database: Database, patience: Patience) -> Session {
-        Session {
-            patience,
+impl SqlSession {
+    pub(crate) fn new(shared: StoreRef, database: Database, cancel_check: CancelCheck) -> SqlSession {
+        SqlSession {
+            cancel_check,
             database,
             open: None,
-            sides: 0,
+            databases_in_transaction: 0,
             writes: 0,
             moment: 0,
             savepoints: Vec::new(),
@@ -110,8 +107,8 @@ impl Session {
             has_written: false,
             lost: None,
             lease: None,
-            schemas: Schemas::default(),
-            goes_on: false,
+            schemas: SchemaCache::default(),
+            reprepare_pending: false,
             is_another: false,
             wants_lease: None,
             drawn: HashMap::new(),
@@ -119,17 +116,16 @@ impl Session {
             chosen: Vec::new(),
             expected: None,
             taken: FxHashMap::default(),
-            habits: Habits::default(),
+            access_patterns: AccessPatterns::default(),
             numbered: Vec::new(),
             began: 0,
             shared,
         }
     }
 
-    /// As long as this is there, the thread waits for servers as the application
-    /// wants it to.
-    pub(crate) fn waits(&self) -> Patient {
-        self.patience.begin()
+    /// While the result exists, the application's check can cancel this thread's waits for servers.
+    pub(crate) fn waits(&self) -> CancelGuard {
+        self.cancel_check.begin()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -140,162 +136,186 @@ impl Session {
         self.moment
     }
 
-    /// Changes with all that the transaction sees, its own writes among it.
+    /// Changes whenever the transaction's view changes, also by its own writes.
     pub(crate) fn version(&mut self) -> (u64, u64) {
         self.begun();
         (self.moment, self.writes)
     }
 
-    /// What an error comes to. Its text is kept for whoever asks.
-    pub(crate) fn told(&mut self, error: &Error) -> Code {
+    /// Converts an error to a code and stores its message.
+    pub(crate) fn code_of(&mut self, error: &Error) -> ResultCode {
         let code = match error {
             Error::NoMap(tree) if self.schemas.has(tree.number()) => {
-                told::say(Code::IOERR, "the database is not there any more: another one has dropped it");
-                return Code::IOERR;
+                last_error::set(
+                    ResultCode::IOERR,
+                    "the database is not there any more: another one has dropped it",
+                );
+                return ResultCode::IOERR;
             }
             Error::NoMap(_) => {
                 let words = "another transaction has dropped the table: roll back and begin again";
-                told::say(Code::BUSY_SNAPSHOT, words);
-                Code::BUSY_SNAPSHOT
+                last_error::set(ResultCode::BUSY_SNAPSHOT, words);
+                ResultCode::BUSY_SNAPSHOT
             }
             error => {
-                told::say(Code::from(error), error);
-                Code::from(error)
+                last_error::set(ResultCode::from(error), error);
+                ResultCode::from(error)
             }
         };
-        told::because(error);
-        if code == Code::BUSY_SNAPSHOT {
+        last_error::record_kind(error);
+        if code == ResultCode::BUSY_SNAPSHOT {
             self.lost = Some(code);
             self.wants_lease = self.changed.first().copied();
         }
         code
     }
 
-    /// Does something in the transaction, which begins now if it has not.
+    /// Runs a closure in the transaction, which it begins if necessary.
     pub(crate) fn with<T>(
         &mut self,
         act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
-    ) -> Result<T, Code> {
+    ) -> Result<T, ResultCode> {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
         self.shared.check_process()?;
         let _waits = self.waits();
         self.begun();
-        let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
+        let Some(open) = &mut self.open else { return Err(ResultCode::INTERNAL) };
         let (schemas, moment) = (&mut self.schemas, self.moment);
         let outcome = open.with_dependent_mut(|_, running| {
             let transaction = running.as_mut()?;
             let outcome = act(transaction);
-            // Mostly it was heard before.
-            let is_right = if schemas.is_asked() { schemas.hear(transaction, moment) } else { Ok(true) };
+            // Mostly the outcome is known already.
+            let is_right = if schemas.is_proof_requested() {
+                schemas.take_proofs(transaction, moment)
+            } else {
+                Ok(true)
+            };
             Some((outcome, is_right))
         });
         match outcome {
-            // Also where a table is gone: it is by what the schema was.
+            // A missing table is a consequence of the outdated schema, too.
             Some((_, Ok(false))) if self.has_written => {
-                self.lost = Some(Code::BUSY_SNAPSHOT);
-                Err(Code::BUSY_SNAPSHOT)
+                self.lost = Some(ResultCode::BUSY_SNAPSHOT);
+                Err(ResultCode::BUSY_SNAPSHOT)
             }
-            // It has told of rows already.
-            Some((_, Ok(false))) if self.is_another => Err(Code::BUSY_SNAPSHOT),
+            // Rows were already returned.
+            Some((_, Ok(false))) if self.is_another => Err(ResultCode::BUSY_SNAPSHOT),
             Some((_, Ok(false))) => {
-                self.goes_on = true;
-                Err(Code::SCHEMA)
+                self.reprepare_pending = true;
+                Err(ResultCode::SCHEMA)
             }
             Some((Ok(done), Ok(true))) => Ok(done),
-            // Where all of the database is gone the schema's error says so.
-            Some((_, Err(error)) | (Err(error), Ok(_))) => Err(self.told(&error)),
-            None => Err(Code::INTERNAL),
+            // If the whole database is gone, the schema's error says so.
+            Some((_, Err(error)) | (Err(error), Ok(_))) => Err(self.code_of(&error)),
+            None => Err(ResultCode::INTERNAL),
         }
     }
 
-    /// The schema of a database.
-    pub(crate) fn schema(&mut self, schema: Map, cookies: Map) -> Schema {
+    /// Returns the schema of a database.
+    pub(crate) fn schema(&mut self, schema: Map, cookies: Map) -> SchemaIndex {
         self.schemas.of(schema, cookies)
     }
 
-    /// The meta values of a database in a transaction, as they were last: the next
-    /// request tells whether they still are.
-    pub(crate) fn likely_values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
-        let Some(Values { all, .. }) = self.schemas.values(schema) else {
-            return self.right_values(schema, cookies);
+    /// Returns the cached meta values of a database in a transaction: the next request verifies
+    /// them.
+    pub(crate) fn assumed_values(
+        &mut self,
+        schema: SchemaIndex,
+        cookies: Map,
+    ) -> Result<[u32; META], ResultCode> {
+        let Some(MetaValues { all, .. }) = self.schemas.values(schema) else {
+            return self.verified_values(schema, cookies);
         };
         let all = *all;
         let moment = self.moment;
         if let Some(open) = &mut self.open {
             let schemas = &mut self.schemas;
             let asked = open.with_dependent_mut(|_, running| {
-                running.as_mut().map_or(Ok(()), |transaction| schemas.ask(transaction, moment))
+                running.as_mut().map_or(Ok(()), |transaction| schemas.request_proofs(transaction, moment))
             });
-            asked.map_err(|error| self.told(&error))?;
+            asked.map_err(|error| self.code_of(&error))?;
         }
         Ok(all)
     }
 
-    /// As they were last.
-    pub(crate) fn known_values(&self, schema: Schema) -> Option<[u32; META]> {
+    /// Returns the cached meta values.
+    pub(crate) fn cached_values(&self, schema: SchemaIndex) -> Option<[u32; META]> {
         self.schemas.values(schema).map(|values| values.all)
     }
 
-    /// As they are; `SCHEMA` if whoever is in the transaction was told of others.
-    pub(crate) fn values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
+    /// Returns the verified meta values; `SCHEMA` if the transaction has already returned others.
+    pub(crate) fn values(&mut self, schema: SchemaIndex, cookies: Map) -> Result<[u32; META], ResultCode> {
         self.begun();
-        if let Some(values) = self.schemas.right(schema, self.moment) {
+        if let Some(values) = self.schemas.verified(schema, self.moment) {
             return Ok(values.all);
         }
         if self.schemas.values(schema).is_some() {
             self.with(|transaction| transaction.ask_proofs())?;
-            if let Some(values) = self.schemas.right(schema, self.moment) {
+            if let Some(values) = self.schemas.verified(schema, self.moment) {
                 return Ok(values.all);
             }
         }
         let stored = self.with(|transaction| transaction.get(cookies, COOKIES))?.unwrap_or_default();
-        let values = Values::of(stored);
+        let values = MetaValues::of(stored);
         let all = values.all;
-        self.schemas.know(schema, values, self.moment);
+        self.schemas.store(schema, values, self.moment);
         Ok(all)
     }
 
-    /// As they are, whatever anybody was told.
-    pub(crate) fn right_values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
-        let goes_on = self.goes_on;
+    /// Returns the verified meta values, whatever was returned before.
+    pub(crate) fn verified_values(
+        &mut self,
+        schema: SchemaIndex,
+        cookies: Map,
+    ) -> Result<[u32; META], ResultCode> {
+        let reprepare_pending = self.reprepare_pending;
         match self.values(schema, cookies) {
-            Err(Code::SCHEMA) => {
-                self.goes_on = goes_on;
+            Err(ResultCode::SCHEMA) => {
+                self.reprepare_pending = reprepare_pending;
                 self.values(schema, cookies)
             }
             outcome => outcome,
         }
     }
 
-    /// As they are, for the cookie that comes next. Who has counted on from
-    /// another one, and has set it in memory, must roll back.
-    pub(crate) fn values_to_follow(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
-        let goes_on = self.goes_on;
+    /// Returns the verified meta values, of which the caller increments the cookie. A caller that
+    /// has incremented an outdated cookie in memory must roll back.
+    pub(crate) fn values_to_follow(
+        &mut self,
+        schema: SchemaIndex,
+        cookies: Map,
+    ) -> Result<[u32; META], ResultCode> {
+        let reprepare_pending = self.reprepare_pending;
         self.values(schema, cookies).map_err(|code| {
-            if code != Code::SCHEMA {
+            if code != ResultCode::SCHEMA {
                 return code;
             }
-            self.goes_on = goes_on;
-            self.lost = Some(Code::BUSY_SNAPSHOT);
-            Code::BUSY_SNAPSHOT
+            self.reprepare_pending = reprepare_pending;
+            self.lost = Some(ResultCode::BUSY_SNAPSHOT);
+            ResultCode::BUSY_SNAPSHOT
         })
     }
 
-    /// They are others from now on, by the transaction.
-    pub(crate) fn set_values(&mut self, schema: Schema, cookies: Map, values: Values) -> Result<(), Code> {
+    /// Sets the meta values in the transaction.
+    pub(crate) fn set_values(
+        &mut self,
+        schema: SchemaIndex,
+        cookies: Map,
+        values: MetaValues,
+    ) -> Result<(), ResultCode> {
         if !self.changed.contains(&cookies) {
             self.changed.push(cookies);
         }
         self.write(cookies, |transaction| transaction.put(cookies, COOKIES, values.stored()))?;
-        self.schemas.know(schema, values, self.moment);
+        self.schemas.store(schema, values, self.moment);
         Ok(())
     }
 
-    /// What was to go on when a statement is prepared again does so no more.
-    pub(crate) fn let_go(&mut self) {
-        if std::mem::take(&mut self.goes_on) && self.sides == 0 {
+    /// Ends a transaction that was kept for a statement to be prepared again.
+    pub(crate) fn end_kept_transaction(&mut self) {
+        if std::mem::take(&mut self.reprepare_pending) && self.databases_in_transaction == 0 {
             self.drop_transaction(false);
         }
     }
@@ -305,37 +325,37 @@ impl Session {
             if let Some(cookies) = self.wants_lease.take()
                 && self.lease.is_none()
             {
-                // Whoever else has it will have ended when this one is committed,
-                // or this one loses again.
+                // Another holder will have ended when this transaction commits, or this one fails
+                // again.
                 let _ = self.take_lease(cookies);
             }
             self.began = self.shared.rows().now();
             let lease = self.lease.as_ref().map(|(lease, _)| lease);
-            let mut open = Open::new(self.database.clone(), |database| Some(database.begin()));
-            let kept = self.habits.kept();
+            let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
+            let kept = self.access_patterns.kept();
             open.with_dependent_mut(|_, running| {
                 let Some(transaction) = running else { return };
                 transaction.keep_up_to(kept);
                 if let Some(lease) = lease {
-                    transaction.under(lease);
+                    transaction.within_lease(lease);
                 }
             });
             self.moment += 1;
             let (schemas, moment) = (&mut self.schemas, self.moment);
-            // What cannot be asked is of another store, and never was known.
+            // A schema of another store cannot be verified here, and was never cached.
             let _ = open.with_dependent_mut(|_, running| {
-                running.as_mut().map_or(Ok(()), |transaction| schemas.ask(transaction, moment))
+                running.as_mut().map_or(Ok(()), |transaction| schemas.request_proofs(transaction, moment))
             });
             self.open = Some(open);
         }
     }
 
-    /// Writes something, in tables of the schema whose cookie stands there.
+    /// Writes to tables of the schema with this meta-value map.
     pub(crate) fn write<T>(
         &mut self,
         cookies: Map,
         act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
-    ) -> Result<T, Code> {
+    ) -> Result<T, ResultCode> {
         self.has_written = true;
         self.writes += 1;
         if !self.written.contains(&cookies) {
@@ -344,29 +364,29 @@ impl Session {
         self.with(act)
     }
 
-    /// One more of its databases is in a transaction.
-    pub(crate) fn enter(&mut self, schema: Schema) {
+    /// Notes that one more database is in the transaction.
+    pub(crate) fn enter(&mut self, schema: SchemaIndex) {
         self.schemas.enter(schema);
-        self.sides += 1;
+        self.databases_in_transaction += 1;
     }
 
-    /// One less.
-    pub(crate) fn leave(&mut self, schema: Schema) {
+    /// Notes that one database fewer is in the transaction.
+    pub(crate) fn leave(&mut self, schema: SchemaIndex) {
         self.schemas.leave(schema);
-        self.sides = self.sides.saturating_sub(1);
-        if self.sides == 0 && !self.stays() {
+        self.databases_in_transaction = self.databases_in_transaction.saturating_sub(1);
+        if self.databases_in_transaction == 0 && !self.is_kept() {
             self.drop_transaction(false);
         }
     }
 
-    /// Whether the transaction is to go on when a statement is prepared again.
-    fn stays(&self) -> bool {
-        self.goes_on && !self.has_written && self.lost.is_none()
+    /// Returns whether the transaction stays open for a statement to be prepared again.
+    fn is_kept(&self) -> bool {
+        self.reprepare_pending && !self.has_written && self.lost.is_none()
     }
 
     fn drop_transaction(&mut self, is_committed: bool) {
         if self.shared.is_of_parent() {
-            // Who goes on with it, and is not to be told of an end.
+            // After a fork, the child must not end its parent's transaction.
             std::mem::forget((self.open.take(), self.lease.take(), self.expected.take()));
             self.numbered.clear();
             self.given.clear();
@@ -375,20 +395,20 @@ impl Session {
             let _waits = self.waits();
             open.with_dependent_mut(|_, running| running.take().map(Transaction::rollback));
         }
-        self.goes_on = false;
-        self.is_another = self.sides > 0;
+        self.reprepare_pending = false;
+        self.is_another = self.databases_in_transaction > 0;
         self.schemas.transaction_ends();
         if !is_committed {
-            self.schemas.taken_back(&self.changed, self.moment);
+            self.schemas.rolled_back(&self.changed, self.moment);
         }
         if self.lease.is_some() {
             let _waits = self.waits();
             self.lease = None;
         }
-        // What was read is of a snapshot that is no more.
+        // Earlier reads belong to a snapshot that is no longer held.
         self.moment += 1;
         self.end_sequences(is_committed);
-        self.habits.clear();
+        self.access_patterns.clear();
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();
             self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));
@@ -401,29 +421,28 @@ impl Session {
         self.lost = None;
     }
 
-    /// Keeps others from writing in the tables of a schema until the
-    /// transaction ends, which must not have begun: what has been read so far is
-    /// read anew.
-    pub(crate) fn take_lease(&mut self, cookies: Map) -> Result<(), Code> {
+    /// Takes a lease on the tables of a schema until the transaction ends, which must not have
+    /// begun: earlier reads are invalid.
+    pub(crate) fn take_lease(&mut self, cookies: Map) -> Result<(), ResultCode> {
         self.shared.check_process()?;
         if self.lease.is_some() || self.has_written {
             return Ok(());
         }
         let _waits = self.waits();
         let lease = self.database.lease(cookies, COOKIES..=COOKIES, LEASE_TIME, Duration::ZERO);
-        let lease = lease.map_err(|error| self.told(&error))?;
+        let lease = lease.map_err(|error| self.code_of(&error))?;
         self.drop_transaction(false);
         self.lease = Some((lease, Instant::now()));
         Ok(())
     }
 
-    /// Has the lease last longer, if there is one.
+    /// Extends the lease, if there is one.
     pub(crate) fn renew(&mut self) {
-        let patience = self.patience;
+        let cancel_check = self.cancel_check;
         if let Some((lease, since)) = &mut self.lease
             && since.elapsed() > LEASE_TIME / 3
             && {
-                let _waits = patience.begin();
+                let _waits = cancel_check.begin();
                 lease.renew(LEASE_TIME).is_ok()
             }
         {
@@ -431,14 +450,14 @@ impl Session {
         }
     }
 
-    /// The transaction ends for its statements, and goes on for others that
-    /// read.
+    /// Ends the transaction for its statements; read statements that are still open continue in a
+    /// new one.
     pub(crate) fn settle(&mut self) {
         self.savepoints.clear();
     }
 
-    /// Commits it, if nobody has changed the schema by which it was written, since
-    /// a snapshot, or its own.
+    /// Commits if the schemas by which it was written have not changed since a snapshot, or since
+    /// its own.
     fn commit_guarded(&mut self, since: Option<Timestamp>) -> Result<(), Error> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let (written, changed) = (&self.written, &self.changed);
@@ -458,20 +477,20 @@ impl Session {
         })
     }
 
-    /// Commits what all databases of the connection have written here.
-    pub(crate) fn commit(&mut self) -> Result<(), Code> {
+    /// Commits the writes of all databases of the connection here.
+    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
-        // Also of rows that constraints have kept out, as ever.
-        self.tell_chosen()?;
+        // Includes rows that constraints have rejected, as in SQLite.
+        self.report_explicit_numbers()?;
         if !self.has_written {
             return Ok(());
         }
         self.shared.check_process()?;
         let _waits = self.waits();
-        let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
-            // It has read nothing.
+        let outcome = match self.schemas.is_proof_requested().then(|| self.schemas.proved_since()) {
+            // The transaction has read nothing.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
                 Err(Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Disconnected(_)) => {
                     self.with(|transaction| transaction.ask_proofs())?;
@@ -480,7 +499,7 @@ impl Session {
                 outcome => outcome,
             },
             Some(None) => {
-                // Nobody has said so far that the schema is this one.
+                // The schema is not verified yet.
                 self.with(|transaction| transaction.ask_proofs())?;
                 self.commit_guarded(None)
             }
@@ -492,9 +511,9 @@ impl Session {
                 Ok(())
             }
             Err(error) => {
-                let code = self.told(&error);
-                if code != Code::BUSY {
-                    // There is nothing to be done but to roll it back.
+                let code = self.code_of(&error);
+                if code != ResultCode::BUSY {
+                    // Only a rollback is left.
                     self.lost = Some(code);
                 }
                 Err(code)
@@ -503,15 +522,15 @@ impl Session {
     }
 
     pub(crate) fn rollback(&mut self) {
-        if !self.stays() {
+        if !self.is_kept() {
             self.drop_transaction(false);
         }
     }
 
-    /// A database is to keep so many bytes of what is read.
+    /// Sets the cache size of a database, in bytes.
     pub(crate) fn keep(&mut self, schema: Map, bytes: usize) {
-        self.habits.keep(schema.tree(), bytes);
-        let kept = self.habits.kept();
+        self.access_patterns.keep(schema.tree(), bytes);
+        let kept = self.access_patterns.kept();
         if let Some(open) = &mut self.open {
             open.with_dependent_mut(|_, running| {
                 running.as_mut().map(|transaction| transaction.keep_up_to(kept))
@@ -519,29 +538,28 @@ impl Session {
         }
     }
 
-    /// How it seeks in a tree.
-    pub(crate) fn habit(&mut self, map: Map) -> &mut Habit {
-        self.habits.of(map.tree())
+    /// Returns the access pattern of a tree.
+    pub(crate) fn access_pattern(&mut self, map: Map) -> &mut AccessPattern {
+        self.access_patterns.of(map.tree())
     }
 
-    /// How many entries are likely to be wanted of a tree, from where they are
-    /// sought.
+    /// Returns the number of entries that a scan of a tree probably reads.
     pub(crate) fn taken(&self, map: Map) -> Option<u64> {
         self.taken.get(&map.tree()).copied()
     }
 
-    /// So many were.
+    /// Records the number of entries that a scan has read.
     pub(crate) fn has_taken(&mut self, map: Map, entries: u64) {
         self.taken.insert(map.tree(), entries);
     }
 
-    /// How many savepoints there are.
+    /// Returns the number of savepoints.
     pub(crate) fn savepoints(&self) -> usize {
         self.savepoints.len()
     }
 
-    /// Sees to it that there are so many savepoints.
-    pub(crate) fn open_savepoints(&mut self, count: usize) -> Result<(), Code> {
+    /// Opens savepoints until there are `count`.
+    pub(crate) fn open_savepoints(&mut self, count: usize) -> Result<(), ResultCode> {
         while self.savepoints.len() < count {
             let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
             self.savepoints.push(savepoint);
@@ -549,14 +567,14 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets a savepoint and those after it, or goes back to it; to the
-    /// beginning, if it is none.
-    pub(crate) fn savepoint(&mut self, is_rollback: bool, number: Option<usize>) -> Result<(), Code> {
+    /// Releases a savepoint and the later ones, or rolls back to it; to the beginning without a
+    /// number.
+    pub(crate) fn savepoint(&mut self, is_rollback: bool, number: Option<usize>) -> Result<(), ResultCode> {
         let keep = number.map_or(0, |number| if is_rollback { number + 1 } else { number });
-        // One that has lost is rolled back whole, by whoever began it.
+        // A failed transaction is rolled back as a whole by its owner.
         if is_rollback && self.open.is_some() && self.lost.is_none() {
             let to = number.map(|number| self.savepoints.get(number).copied());
-            // One that was not opened has nothing to take back.
+            // A savepoint that was never opened has nothing to roll back.
             if to != Some(None) {
                 self.with(|transaction| match to.flatten() {
                     Some(to) => transaction.rollback_to(to),
@@ -565,14 +583,14 @@ impl Session {
                         Ok(())
                     }
                 })?;
-                self.schemas.taken_back(&self.changed, self.moment);
+                self.schemas.rolled_back(&self.changed, self.moment);
                 self.moment += 1;
                 let mut rows = self.shared.rows();
                 self.numbered.iter().for_each(|tree| rows.suspect(*tree));
             }
         }
         if let (false, Some(open), Some(gone)) = (is_rollback, &mut self.open, self.savepoints.get(keep)) {
-            // It is there, or all of the transaction has gone.
+            // The savepoint exists, or the whole transaction is gone.
             open.with_dependent_mut(|_, running| running.as_mut().map(|running| running.release(*gone)));
         }
         self.savepoints.truncate(keep);
@@ -580,10 +598,10 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn cursor(&mut self, map: Map) -> Result<Cursor, Code> {
+    pub(crate) fn cursor(&mut self, map: Map) -> Result<Cursor, ResultCode> {
         self.with(|transaction| Ok(transaction.cursor(map)))
     }
 }
 
-/// What a cursor comes to.
-pub(crate) type Found = Option<Entry>;
+/// Result of a cursor's move.
+pub(crate) type MoveResult = Option<Entry>;

@@ -1,28 +1,26 @@
-//! Indexes whose text the application's own collations order. There is no form
-//! of such text that bytes order, so that the tree holds the entries in no order
-//! that means anything: they are read all, and sorted here.
+//! Indexes with collations of the application. Such text has no encoding in byte order, so that the
+//! order of the tree is meaningless: all entries are read and sorted here.
 
 use crate::{
-    code::Code,
+    code::ResultCode,
     compare::{Comparer, Sought},
     record::record_of,
     seek::{Arrival, Seek},
-    session::Session,
+    session::SqlSession,
 };
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 use yesquel::{Entry, Map};
 
-/// The entries of a tree in their order, as a transaction saw them at some
-/// moment.
+/// Sorted entries of a tree, as of one version of a transaction's view.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     comparer: Comparer,
-    /// Fields that make the key.
+    /// Number of fields in the key.
     fields: usize,
     entries: Rc<Vec<Entry>>,
-    /// Of which moment they are.
+    /// Version of the view.
     version: Option<(u64, u64)>,
-    /// Where it stands.
+    /// Index of the current entry.
     at: usize,
 }
 
@@ -31,13 +29,13 @@ impl Sorted {
         Sorted { comparer, fields, entries: Rc::default(), version: None, at: 0 }
     }
 
-    fn order(&self, left: &Entry, right: &Entry) -> Result<Ordering, Code> {
+    fn order(&self, left: &Entry, right: &Entry) -> Result<Ordering, ResultCode> {
         let by_fields = self.comparer.compare(record_of(&left.1), record_of(&right.1), self.fields)?;
         Ok(by_fields.then_with(|| left.0.cmp(&right.0)))
     }
 
-    /// Reads and sorts them, if they are of another moment.
-    pub(crate) fn load(&mut self, session: &RefCell<Session>, map: Map) -> Result<(), Code> {
+    /// Reads and sorts the entries, unless the view is unchanged.
+    pub(crate) fn load(&mut self, session: &RefCell<SqlSession>, map: Map) -> Result<(), ResultCode> {
         let version = session.borrow_mut().version();
         if self.version == Some(version) {
             return Ok(());
@@ -52,7 +50,7 @@ impl Sorted {
                 next = session.with(|transaction| cursor.next(transaction))?;
             }
         }
-        // The application is called from here: nothing of the session is held.
+        // This calls the application: nothing of the session may be borrowed.
         let mut failed = None;
         entries.sort_by(|left, right| {
             self.order(left, right).unwrap_or_else(|code| {
@@ -65,7 +63,7 @@ impl Sorted {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What it stands on.
+    /// Returns the current entry.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.entries.get(self.at)
     }
@@ -79,7 +77,7 @@ impl Sorted {
     }
 
     pub(crate) fn next(&mut self) {
-        // From beyond the end it goes nowhere.
+        // The end stays the end.
         if self.at < self.entries.len() {
             self.at += 1;
         }
@@ -89,7 +87,10 @@ impl Sorted {
         self.at = if self.at < self.entries.len() { self.at.wrapping_sub(1) } else { usize::MAX };
     }
 
-    fn partition(&self, mut is_before: impl FnMut(&Entry) -> Result<bool, Code>) -> Result<usize, Code> {
+    fn partition(
+        &self,
+        mut is_before: impl FnMut(&Entry) -> Result<bool, ResultCode>,
+    ) -> Result<usize, ResultCode> {
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -98,8 +99,8 @@ impl Sorted {
         Ok(low)
     }
 
-    /// Goes to where an entry is, or would be.
-    pub(crate) fn restore(&mut self, entry: &Entry) -> Result<Option<i32>, Code> {
+    /// Moves to an entry, or to where it would be.
+    pub(crate) fn restore(&mut self, entry: &Entry) -> Result<Option<i32>, ResultCode> {
         self.at = self.partition(|own| Ok(self.order(own, entry)? == Ordering::Less))?;
         if let Some(found) = self.entry() {
             return Ok(Some(i32::from(found.0 != entry.0)));
@@ -108,8 +109,8 @@ impl Sorted {
         Ok(self.entry().map(|_| -1))
     }
 
-    /// Goes to where the fields are that are sought.
-    pub(crate) fn seek(&mut self, sought: Sought, seek: Seek) -> Result<Option<Arrival>, Code> {
+    /// Moves to the sought fields.
+    pub(crate) fn seek(&mut self, sought: Sought, seek: Seek) -> Result<Option<Arrival>, ResultCode> {
         let fields = self.fields;
         let compare = |entry: &Entry| sought.compare(record_of(&entry.1), fields);
         let low = self.partition(|own| Ok(compare(own) == Ordering::Less))?;
@@ -133,8 +134,8 @@ impl Sorted {
         Ok(Some(Arrival { place, is_equal: order == Ordering::Equal }))
     }
 
-    /// Those that have the same key by the collations, and other bytes.
-    pub(crate) fn same(&self, entry: &Entry) -> Result<Vec<Box<[u8]>>, Code> {
+    /// Returns the entries whose keys are equal by the collations and differ in bytes.
+    pub(crate) fn same(&self, entry: &Entry) -> Result<Vec<Box<[u8]>>, ResultCode> {
         let mut same = Vec::new();
         for own in self.entries.iter() {
             if own.0 != entry.0

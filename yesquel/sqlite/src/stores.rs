@@ -1,11 +1,11 @@
 //! Stores that the connections of a process share.
 
 use crate::{
-    address::{Address, Place},
-    code::Code,
-    rows::Rows,
+    address::{DatabaseAddress, DatabaseLocation},
+    code::ResultCode,
+    last_error,
+    row_numbers::RowNumbers,
     secrets::Secrets,
-    told,
 };
 use std::{
     collections::HashMap,
@@ -13,52 +13,51 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
-use yesquel::{Error, Options, Store, fork};
+use yesquel::{Error, LogOptions, Store, fork};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Which {
+enum StoreKey {
     Memory(String),
     Folder(PathBuf),
     Server(yesquel::Address, Option<Duration>, Secrets),
 }
 
-/// One process has a folder once, whatever its connections: this is where they
-/// find it. An entry goes with the last connection.
-type Open = HashMap<Which, Weak<Common>>;
+/// Open stores of the process. A folder can be opened only once, and connections find it here. An
+/// entry disappears with the last connection.
+type OpenStores = HashMap<StoreKey, Weak<SharedStore>>;
 
-/// Processes that were forked, one from the other, and have each their own of
-/// these; then from the first one on again.
+/// Number of generations of forked processes with separate tables; then they are reused.
 const PROCESSES: usize = 64;
 
-fn open_stores() -> MutexGuard<'static, Option<Open>> {
-    // In a child none of its parent's threads is there to let go of a lock.
-    static OPEN: [Mutex<Option<Open>>; PROCESSES] = [const { Mutex::new(None) }; PROCESSES];
+fn open_stores() -> MutexGuard<'static, Option<OpenStores>> {
+    // In a forked child no thread of its parent exists to release a lock.
+    static OPEN: [Mutex<Option<OpenStores>>; PROCESSES] = [const { Mutex::new(None) }; PROCESSES];
     let own = &OPEN[fork::generation() as usize % PROCESSES];
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A store, and what the connections of a process know of it together.
+/// Store with the state that the connections of a process share.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct SharedStore {
     store: Store,
-    rows: Mutex<Rows>,
-    /// The process that has opened it.
+    rows: Mutex<RowNumbers>,
+    /// Fork generation of the process that opened it.
     generation: u32,
 }
 
-impl Common {
-    fn new(store: Store) -> Arc<Common> {
-        Arc::new(Common { store, rows: Mutex::default(), generation: fork::generation() })
+impl SharedStore {
+    fn new(store: Store) -> Arc<SharedStore> {
+        Arc::new(SharedStore { store, rows: Mutex::default(), generation: fork::generation() })
     }
 }
 
-/// A store that others of the process may have too.
+/// Reference to a store that connections share.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared(Option<Arc<Common>>);
+pub(crate) struct StoreRef(Option<Arc<SharedStore>>);
 
-impl Shared {
-    fn common(&self) -> &Common {
-        // It is taken out by the drop only.
+impl StoreRef {
+    fn common(&self) -> &SharedStore {
+        // Only the drop takes it out.
         match &self.0 {
             Some(common) => common,
             None => unreachable!("a store after its end"),
@@ -69,81 +68,83 @@ impl Shared {
         &self.common().store
     }
 
-    /// The numbers of rows that the process has.
-    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+    /// Returns the row numbers of the process.
+    pub(crate) fn rows(&self) -> MutexGuard<'_, RowNumbers> {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is the parent's, of which this process is a child.
+    /// Returns whether the store belongs to the parent of this process.
     pub(crate) fn is_of_parent(&self) -> bool {
         self.common().generation != fork::generation()
     }
 
-    /// A child is told that the connection is not its own.
-    pub(crate) fn check_process(&self) -> Result<(), Code> {
+    /// Fails in a child process, which must not use its parent's connection.
+    pub(crate) fn check_process(&self) -> Result<(), ResultCode> {
         if !self.is_of_parent() {
             return Ok(());
         }
         let words = "the connection was opened before fork(), by another process, which has it: open one in this process";
-        told::say(Code::MISUSE, words);
-        Err(Code::MISUSE)
+        last_error::set(ResultCode::MISUSE, words);
+        Err(ResultCode::MISUSE)
     }
 
-    pub(crate) fn is(&self, other: &Shared) -> bool {
+    pub(crate) fn is(&self, other: &StoreRef) -> bool {
         matches!((&self.0, &other.0), (Some(own), Some(other)) if Arc::ptr_eq(own, other))
     }
 }
 
-impl Drop for Shared {
+impl Drop for StoreRef {
     fn drop(&mut self) {
         if self.is_of_parent() {
-            // Its threads are not here, and its files are the parent's.
+            // Its threads do not exist here, and its files are the parent's.
             std::mem::forget(self.0.take());
             return;
         }
-        // Whoever opens the folder next must find it either shared or closed.
+        // The next opener of the folder must find it either shared or closed.
         let _opening = open_stores();
         self.0 = None;
     }
 }
 
-/// One that is open already.
-fn found(open: &mut Option<Open>, which: &Which) -> Option<Shared> {
+/// Returns a store that is already open.
+fn found(open: &mut Option<OpenStores>, which: &StoreKey) -> Option<StoreRef> {
     let store = open.get_or_insert_default().get(which).and_then(Weak::upgrade)?;
-    // Another process may have had its place.
-    (store.generation == fork::generation()).then_some(Shared(Some(store)))
+    // Another generation may have used this table before.
+    (store.generation == fork::generation()).then_some(StoreRef(Some(store)))
 }
 
-/// The store of an address.
-pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
+/// Returns the store of an address.
+pub(crate) fn store_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
     let shared = shared_of(address)?;
-    if let Some(bytes) = address.ahead {
-        shared.store().set_ahead_bytes(bytes);
+    if let Some(bytes) = address.bulk_load_bytes {
+        shared.store().set_bulk_load_bytes(bytes);
     }
     Ok(shared)
 }
 
-fn shared_of(address: &Address) -> Result<Shared, Error> {
-    let which = match &address.place {
-        Place::Memory => return Ok(Shared(Some(Common::new(Store::in_memory()?)))),
-        Place::SharedMemory => Which::Memory(address.name.clone()),
-        Place::Folder(folder) => {
+fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
+    let which = match &address.location {
+        DatabaseLocation::Memory => return Ok(StoreRef(Some(SharedStore::new(Store::in_memory()?)))),
+        DatabaseLocation::SharedMemory => StoreKey::Memory(address.name.clone()),
+        DatabaseLocation::Folder(folder) => {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-            Which::Folder(full.canonicalize().unwrap_or(full))
+            StoreKey::Folder(full.canonicalize().unwrap_or(full))
         }
-        Place::Server(server) => Which::Server(server.clone(), address.timeout, address.secrets.clone()),
+        DatabaseLocation::Server(server) => {
+            StoreKey::Server(server.clone(), address.timeout, address.secrets.clone())
+        }
     };
     let mut open = open_stores();
     if let Some(store) = found(&mut open, &which) {
         return Ok(store);
     }
     let store = match &which {
-        Which::Memory(_) => Store::in_memory()?,
-        Which::Folder(folder) => {
-            Store::open_with(folder, Options { durability: address.durability, ..Options::default() })?
+        StoreKey::Memory(_) => Store::in_memory()?,
+        StoreKey::Folder(folder) => {
+            Store::open_with(folder, LogOptions { durability: address.durability, ..LogOptions::default() })?
         }
-        Which::Server(server, timeout, secrets) => {
-            // Others do not wait for a server that is slow to answer, or does not.
+        StoreKey::Server(server, timeout, secrets) => {
+            // Do not block others on a slow server.
             drop(open);
             let mut options = secrets.options()?;
             if let Some(timeout) = timeout {
@@ -153,7 +154,7 @@ fn shared_of(address: &Address) -> Result<Shared, Error> {
             let connected = Store::connect(server, options)?;
             open = open_stores();
             if let Some(store) = found(&mut open, &which) {
-                // Another thread was first; this connection ends, and not meanwhile.
+                // Another thread was first. The new connection must not be dropped under the lock.
                 drop(open);
                 drop(connected);
                 return Ok(store);
@@ -161,14 +162,14 @@ fn shared_of(address: &Address) -> Result<Shared, Error> {
             connected
         }
     };
-    let store = Common::new(store);
+    let store = SharedStore::new(store);
     let open = open.get_or_insert_default();
     open.retain(|_, store| store.strong_count() > 0);
-    // A folder that was just made has its full name only now.
+    // The full name of a new folder is known only now.
     let which = match which {
-        Which::Folder(folder) => Which::Folder(folder.canonicalize().unwrap_or(folder)),
+        StoreKey::Folder(folder) => StoreKey::Folder(folder.canonicalize().unwrap_or(folder)),
         other => other,
     };
     open.insert(which, Arc::downgrade(&store));
-    Ok(Shared(Some(store)))
+    Ok(StoreRef(Some(store)))
 }

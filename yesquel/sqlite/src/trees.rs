@@ -1,48 +1,45 @@
-//! What tools ask of the trees of a database beside SQL: what they have cost,
-//! and how they look.
+//! Access of tools to the trees of a database: their costs and their structure.
 
 use yesquel::{Database, Error, Map, status::TreeNodes};
 
-/// What a store was asked so far, by all connections of the process that share
-/// it. Counts only grow.
+/// Requests and searches of all connections of the process at a store. Monotonic counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Costs {
+pub struct TreeCosts {
     /// Requests to servers.
     pub requests: u64,
-    /// How often they were waited for, one or several at a time; where the server is
-    /// not in this process, each is a round trip.
+    /// Number of waits for one or several requests; each is a round trip if the server is in
+    /// another process.
     pub round_trips: u64,
-    /// Bytes of them.
+    /// Bytes of the requests.
     pub bytes_sent: u64,
-    /// Bytes of what was answered.
+    /// Bytes of the replies.
     pub bytes_received: u64,
     /// Searches in trees.
     pub searches: u64,
-    /// Inner nodes that were fetched for them, because the cache did not have
-    /// them.
+    /// Inner nodes fetched because they were not cached.
     pub fetches: u64,
 }
 
-/// The trees of a database that a connection has open.
+/// Trees of a database that a connection has opened.
 #[derive(Debug, Clone)]
-pub struct Trees {
+pub struct DatabaseTrees {
     database: Database,
     schema: Map,
 }
 
-impl Trees {
-    pub(crate) fn new(database: Database, schema: Map) -> Trees {
-        Trees { database, schema }
+impl DatabaseTrees {
+    pub(crate) fn new(database: Database, schema: Map) -> DatabaseTrees {
+        DatabaseTrees { database, schema }
     }
 
-    /// What its store was asked so far.
-    pub fn costs(&self) -> Costs {
+    /// Returns the costs at its store so far.
+    pub fn costs(&self) -> TreeCosts {
         let store = self.database.store();
         let (sent, searches) = (store.sent(), store.searches());
-        Costs {
+        TreeCosts {
             requests: sent.requests,
-            round_trips: sent.requests - sent.beside,
+            round_trips: sent.requests - sent.overlapping,
             bytes_sent: sent.bytes_sent,
             bytes_received: sent.bytes_received,
             searches: searches.searches,
@@ -50,13 +47,13 @@ impl Trees {
         }
     }
 
-    /// The nodes of the tree that a root page stands for.
+    /// Returns the nodes of the tree with a root page.
     pub fn nodes(&self, root: u32) -> Result<TreeNodes, Error> {
         let map = if root == 1 { Some(self.schema) } else { self.database.map_by_number(u64::from(root)) };
         self.database.store().nodes(map.unwrap_or(self.schema))
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the number of bytes of all keys and values.
     pub fn size(&self) -> Result<u64, Error> {
         let mut size = 0;
         for (_, map) in self.database.maps()? {
@@ -66,13 +63,13 @@ impl Trees {
         Ok(size)
     }
 
-    /// The database.
+    /// Returns the database.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Whether both are at one store, whose costs they have together.
-    pub fn is_beside(&self, other: &Trees) -> bool {
+    /// Returns whether both are at one store, which counts their costs together.
+    pub fn shares_store(&self, other: &DatabaseTrees) -> bool {
         self.database.store().is(other.database.store())
     }
 }

@@ -11,7 +11,7 @@ use std::{
     ptr,
 };
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 /// Seconds after which a child that hangs is killed.
 const PATIENCE: u32 = 60;
@@ -79,8 +79,8 @@ fn signal() -> (PipeReader, PipeWriter) {
 fn served() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("socket");
-    let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
-    let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let listen = ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
+    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
     let open = || Connection::open(format!("file:yesquel://{}/shop", socket.display())).unwrap();
     let connection = open();
     connection.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)").unwrap();

@@ -15,8 +15,10 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
-use yesquel_histories::{Kind, Model, Operation, Outcome, Transaction, check};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel_histories::{
+    AnomalyKind, ConsistencyModel, ListOperation, RecordedOutcome, RecordedTransaction, check,
+};
 use yesquel_seeds::{Random, check_seeds};
 
 /// How many lists there are; each has other rows before it.
@@ -48,10 +50,11 @@ impl Place {
     fn served() -> Place {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("socket");
-        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
-        let options = Options { checkpoint_bytes: 1 << 20, ..Options::default() };
+        let listen =
+            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
+        let options = LogOptions { checkpoint_bytes: 1 << 20, ..LogOptions::default() };
         let data = folder.path().join("data");
-        let server = Server::start(Some(&data), settings(), options, reach).unwrap();
+        let server = Server::start(Some(&data), settings(), options, listen).unwrap();
         // Those of one timeout share what they know of the server, as a process does.
         let name = |number| format!("file:yesquel://{}/lists?timeout={}", socket.display(), 60_000 + number);
         Place { _server: Some(server), names: (0..3).map(name).collect(), _folder: folder }
@@ -70,12 +73,12 @@ fn row_of(list: i64) -> i64 {
     (list + 1) * APART
 }
 
-fn read(list: i64, elements: Vec<u64>) -> Operation {
-    Operation::read(list as u64, elements)
+fn read(list: i64, elements: Vec<u64>) -> ListOperation {
+    ListOperation::read(list as u64, elements)
 }
 
-fn append(list: i64, element: i64) -> Operation {
-    Operation::append(list as u64, element as u64)
+fn append(list: i64, element: i64) -> ListOperation {
+    ListOperation::append(list as u64, element as u64)
 }
 
 fn elements(text: &str) -> Vec<u64> {
@@ -103,7 +106,7 @@ impl Client {
     }
 
     /// One statement or two, in a transaction or each for itself.
-    fn act(&mut self, connection: &Connection, seen: &mut Vec<Operation>) -> Result<(), Error> {
+    fn act(&mut self, connection: &Connection, seen: &mut Vec<ListOperation>) -> Result<(), Error> {
         // Embedded, a thread would else do whole transactions by itself.
         std::thread::yield_now();
         let number = self.list();
@@ -165,7 +168,7 @@ impl Client {
         Ok(())
     }
 
-    fn transact(&mut self, connection: &mut Connection, seen: &mut Vec<Operation>) -> Result<(), Error> {
+    fn transact(&mut self, connection: &mut Connection, seen: &mut Vec<ListOperation>) -> Result<(), Error> {
         let behavior = match self.random.next(10) {
             0..3 => return self.act(connection, seen),
             3 => TransactionBehavior::Immediate,
@@ -198,7 +201,7 @@ fn is_busy(error: &Error) -> bool {
 }
 
 /// What all have seen.
-fn history(place: &Place, seed: u64) -> Vec<Transaction> {
+fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
     let clock = AtomicU64::new(0);
     let now = || clock.fetch_add(1, SeqCst);
     let history = Mutex::new(Vec::new());
@@ -214,11 +217,11 @@ fn history(place: &Place, seed: u64) -> Vec<Transaction> {
                     }
                     let (begun, mut seen) = (now(), Vec::new());
                     let outcome = match client.transact(&mut connection, &mut seen) {
-                        Ok(()) => Outcome::Committed,
-                        Err(error) if is_busy(&error) => Outcome::Aborted,
+                        Ok(()) => RecordedOutcome::Committed,
+                        Err(error) if is_busy(&error) => RecordedOutcome::Aborted,
                         Err(error) => panic!("{error}"),
                     };
-                    let told = Transaction::committed(thread, begun, now(), seen);
+                    let told = RecordedTransaction::committed(thread, begun, now(), seen);
                     history.lock().unwrap().push(told.with_outcome(outcome));
                 }
             });
@@ -229,7 +232,7 @@ fn history(place: &Place, seed: u64) -> Vec<Transaction> {
     let mut statement = connection.prepare("SELECT list FROM t WHERE name NOT NULL ORDER BY name").unwrap();
     let lists = statement.query_map([], list).unwrap();
     let last = lists.zip(0..).map(|(list, name)| read(name, list.unwrap()));
-    let last = Transaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
+    let last = RecordedTransaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
     assert_eq!(last.operations.len() as i64, LISTS);
     let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(told, "ok");
@@ -247,13 +250,13 @@ fn hold(place: &Place, seed: u64) {
         connection.execute("INSERT INTO t VALUES(?, ?, '')", [row_of(list), list]).unwrap();
     }
     let history = history(place, seed);
-    let report = check(&history, Model::StrongSnapshotIsolation).unwrap();
+    let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert!(report.is_clean(), "{report}");
     // Threads did meet: some lost, and what snapshots allow and an order does not
     // is there.
-    assert!(history.iter().any(|transaction| transaction.outcome == Outcome::Aborted));
-    let report = check(&history, Model::Serializable).unwrap();
-    assert!(report.found(Kind::G2Item), "{report}");
+    assert!(history.iter().any(|transaction| transaction.outcome == RecordedOutcome::Aborted));
+    let report = check(&history, ConsistencyModel::Serializable).unwrap();
+    assert!(report.found(AnomalyKind::G2Item), "{report}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 /// Much less than a server may take, or a lease lasts.
 const SOON: Duration = Duration::from_secs(5);
@@ -35,8 +35,9 @@ impl Place {
         assert!(yesquel_sqlite::is_linked());
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("server");
-        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
-        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let listen =
+            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
+        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
         let relay = Relay::new(folder.path().join("relay"), &socket);
         let place = Place { _server: server, relay, folder };
         place.open("server").execute_batch(SCHEMA).unwrap();

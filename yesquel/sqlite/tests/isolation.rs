@@ -15,9 +15,9 @@ enum Comes {
     /// These rows, `|` between columns and a space between rows.
     Rows(&'static str),
     /// The transaction has lost, and is to be begun again.
-    Lost,
+    LostCall,
 }
-use Comes::{Done, Lost, Rows};
+use Comes::{Done, LostCall, Rows};
 
 /// Steps of connections, by number, one after the other.
 type Steps = &'static [(usize, &'static str, Comes)];
@@ -67,7 +67,7 @@ fn check(name: &str, steps: Steps) {
         match (comes, told) {
             (Done, Ok(_)) => {}
             (Rows(rows), Ok(told)) => assert_eq!(told, *rows, "{what}"),
-            (Lost, Err(error)) => {
+            (LostCall, Err(error)) => {
                 assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{what}");
             }
             _ => panic!("{what}: {comes:?}"),
@@ -90,7 +90,7 @@ fn dirty_writes_do_not_mix() {
             (0, "COMMIT", Done),
             (2, ALL, Rows("1|11 2|21")),
             (1, "UPDATE test SET value = 22 WHERE id = 2", Done),
-            (1, "COMMIT", Lost),
+            (1, "COMMIT", LostCall),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|11 2|21")),
         ],
@@ -164,7 +164,7 @@ fn what_was_seen_does_not_vanish() {
             (2, "SELECT * FROM test WHERE id = 1", Rows("1|11")),
             (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
             (2, "SELECT * FROM test WHERE id = 2", Rows("2|19")),
-            (1, "COMMIT", Lost),
+            (1, "COMMIT", LostCall),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|11 2|19")),
             (2, "COMMIT", Done),
@@ -194,7 +194,7 @@ fn a_condition_is_of_one_moment() {
             (0, "UPDATE test SET value = value + 10", Done),
             (1, "DELETE FROM test WHERE value = 20", Done),
             (0, "COMMIT", Done),
-            (1, "COMMIT", Lost),
+            (1, "COMMIT", LostCall),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|20 2|30")),
         ],
@@ -213,7 +213,7 @@ fn no_update_is_lost() {
             (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (1, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (0, "COMMIT", Done),
-            (1, "COMMIT", Lost),
+            (1, "COMMIT", LostCall),
             (1, "ROLLBACK", Done),
         ],
     );
@@ -244,7 +244,7 @@ fn reads_are_of_one_moment() {
             (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
             (1, "COMMIT", Done),
             (0, "DELETE FROM test WHERE value = 20", Done),
-            (0, "COMMIT", Lost),
+            (0, "COMMIT", LostCall),
             (0, "ROLLBACK", Done),
             (2, ALL, Rows("1|12 2|18")),
         ],
@@ -271,7 +271,7 @@ fn write_skew_is_let_through_unless_one_asks_to_be_alone() {
         "G2-item, immediate",
         &[
             (0, "BEGIN IMMEDIATE", Done),
-            (1, "BEGIN IMMEDIATE", Lost),
+            (1, "BEGIN IMMEDIATE", LostCall),
             (0, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|10 2|20")),
             (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (0, "COMMIT", Done),

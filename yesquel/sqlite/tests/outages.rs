@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use yesquel::{Address, Denial, Options, Reach, Server, Settings, Store};
+use yesquel::{Address, Denial, ListenOptions, LogOptions, Server, Settings, Store};
 use yesquel_wire::greeting::Welcome;
 
 /// In milliseconds.
@@ -35,9 +35,9 @@ impl Place {
 
     fn start(&mut self) {
         let socket = Address::Unix(self.folder.path().join("socket"));
-        let reach = Reach { addresses: vec![socket], ..Reach::default() };
+        let listen = ListenOptions { addresses: vec![socket], ..ListenOptions::default() };
         let data = self.folder.path().join("data");
-        let server = Server::start(Some(&data), Settings::default(), Options::default(), reach);
+        let server = Server::start(Some(&data), Settings::default(), LogOptions::default(), listen);
         self.server = Some(server.unwrap());
     }
 
@@ -299,7 +299,7 @@ fn a_copy_and_a_blob_say_what_went_wrong() {
         let Error::SqliteFailure(error, _) = copy.step(-1).unwrap_err() else { panic!() };
         drop(copy);
         assert_eq!(error.code, ErrorCode::SystemIoFailure);
-        let told = yesquel_sqlite::last_words(error.extended_code).unwrap();
+        let told = yesquel_sqlite::last_message(error.extended_code).unwrap();
         assert!(told.contains("connection"), "{told}");
         assert_eq!(words(if is_to_server { &connection } else { &plain }), told);
         place.start();
@@ -330,7 +330,7 @@ fn what_was_sent_ahead_of_a_commit_was_not_committed() {
         let told = error.to_string();
         assert!(told.contains("connection") && !told.contains("not known"), "{told}");
         assert_eq!((code(&error), connection.is_autocommit()), (ErrorCode::SystemIoFailure, true));
-        assert_eq!(yesquel_sqlite::last_trouble(), Some(yesquel_sqlite::Trouble::Unreachable));
+        assert_eq!(yesquel_sqlite::last_error_kind(), Some(yesquel_sqlite::SqlErrorKind::Unreachable));
         place.start();
         assert_eq!(rows(&connection, "SELECT name FROM sqlite_schema WHERE name='made'").unwrap().len(), 0);
     }

@@ -6,8 +6,8 @@
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
-use yesquel_sqlite::Trees;
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel_sqlite::DatabaseTrees;
 
 struct Served {
     counted: Connection,
@@ -24,8 +24,8 @@ impl Served {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("socket");
         let address: Address = format!("unix:{}", socket.display()).parse().unwrap();
-        let reach = Reach { addresses: vec![address], ..Reach::default() };
-        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
+        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
         let name = format!("file:yesquel://{}/shop", socket.display());
         let counted = Connection::open_with_flags(&name, OpenFlags::default()).unwrap();
         let served = Served { counted, name, _server: server, _folder: folder };
@@ -91,7 +91,7 @@ impl Served {
     /// Those of all connections: they share the one to the server.
     fn round_trips(&self) -> u64 {
         // SAFETY: it is open.
-        unsafe { Trees::of(self.counted.handle(), "main") }.unwrap().costs().round_trips
+        unsafe { DatabaseTrees::of(self.counted.handle(), "main") }.unwrap().costs().round_trips
     }
 
     /// Round trips that something takes.

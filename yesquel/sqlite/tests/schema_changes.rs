@@ -11,7 +11,7 @@
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
 use std::{thread, time::Duration};
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings, Store};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings, Store};
 use yesquel_seeds::{Random, check_seeds};
 
 const THREADS: u64 = 5;
@@ -47,9 +47,10 @@ impl Place {
     fn served() -> Place {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("socket");
-        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
+        let listen =
+            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
         let settings = Settings { node_cells_max: 16, ..Settings::default() };
-        let server = Server::start(None, settings, Options::default(), reach).unwrap();
+        let server = Server::start(None, settings, LogOptions::default(), listen).unwrap();
         let name = |name: &str| format!("file:yesquel://{}/{name}", socket.display());
         Place { server: Some(server), main: name("main"), other: name("other"), folder }
     }

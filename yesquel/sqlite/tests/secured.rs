@@ -5,7 +5,7 @@
 use rusqlite::Connection;
 use std::fs;
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 struct Place {
     _server: Server,
@@ -24,13 +24,13 @@ impl Place {
         fs::write(folder.path().join("secret"), "open & sesame\nof the shop\n").unwrap();
         fs::write(folder.path().join("wrong"), "sesame\n").unwrap();
         let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-        let reach = Reach {
+        let listen = ListenOptions {
             addresses: vec![local],
             tls: Some(yesquel::tls::server(&certificate, &key).unwrap()),
             credential: Some(b"open & sesame"[..].into()),
-            ..Reach::default()
+            ..ListenOptions::default()
         };
-        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
         let Address::Tcp { port, .. } = server.addresses()[0] else { panic!("it listens at a file") };
         Place { _server: server, port, folder }
     }

@@ -1,5 +1,4 @@
-//! Waiting: for a future on the calling thread, and no longer than whoever
-//! waits wants to.
+//! Waiting for a future on the calling thread, until its caller cancels.
 
 use std::{
     cell::Cell,
@@ -12,84 +11,83 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a thread waits before it asks whether it is to go on, and how often
-/// it asks then.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a thread waits before it asks whether it is cancelled, and how often it asks then.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who says whether a thread that waits for a server is to go on.
+/// Decides whether a thread that waits for a server is cancelled.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// Asked every 50 ms, on the thread that waits; whether it is to give up.
-    pub is_over: fn(usize) -> bool,
-    /// What it is told.
-    pub of: usize,
+pub struct CancelCheck {
+    /// Returns whether to cancel. Called every 50 ms, on the waiting thread.
+    pub is_cancelled: fn(usize) -> bool,
+    /// The argument of the call.
+    pub argument: usize,
 }
 
 thread_local! {
-    static PATIENCE: Cell<Option<Patience>> = const { Cell::new(None) };
-    /// It has said so, since the patience began.
-    static GAVE_UP: Cell<bool> = const { Cell::new(false) };
-    /// It has said so to whoever polls a future, which ends by it.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
+    static CANCEL_CHECK: Cell<Option<CancelCheck>> = const { Cell::new(None) };
+    /// Whether a check has returned true since it was installed.
+    static WAS_CANCELLED: Cell<bool> = const { Cell::new(false) };
+    /// Whether a check has returned true, until the polled future takes note of it.
+    static CANCELS_FUTURE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it is there the thread's patience is this one.
+/// Keeps a check installed for the calling thread until it is dropped.
 #[derive(Debug)]
-pub struct Patient {
-    before: Option<Patience>,
-    gave_up_before: bool,
-    /// It is of its thread.
+pub struct CancelGuard {
+    before: Option<CancelCheck>,
+    cancelled_before: bool,
+    /// It belongs to its thread.
     of_thread: PhantomData<*const ()>,
 }
 
-impl Patience {
-    /// From now on it is the calling thread's.
-    pub fn begin(self) -> Patient {
-        let before = PATIENCE.replace(Some(self));
-        let gave_up_before = GAVE_UP.replace(false);
-        Patient { before, gave_up_before, of_thread: PhantomData }
+impl CancelCheck {
+    /// Installs the check for the calling thread.
+    pub fn begin(self) -> CancelGuard {
+        let before = CANCEL_CHECK.replace(Some(self));
+        let cancelled_before = WAS_CANCELLED.replace(false);
+        CancelGuard { before, cancelled_before, of_thread: PhantomData }
     }
 }
 
-impl Drop for Patient {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
-        let own = PATIENCE.replace(self.before);
-        // Within the same one it is the same.
-        let is_within = self.before.map(|before| before.of) == own.map(|own| own.of);
-        let gave_up = self.gave_up_before || (GAVE_UP.get() && is_within);
-        GAVE_UP.set(gave_up);
+        let own = CANCEL_CHECK.replace(self.before);
+        // The outer check is the same as the inner one.
+        let is_within = self.before.map(|before| before.argument) == own.map(|own| own.argument);
+        let cancelled = self.cancelled_before || (WAS_CANCELLED.get() && is_within);
+        WAS_CANCELLED.set(cancelled);
     }
 }
 
-/// Whether the thread's patience was over, since it began.
-pub fn has_given_up() -> bool {
-    GAVE_UP.get()
+/// Whether the thread's check has cancelled since it was installed.
+pub fn was_cancelled() -> bool {
+    WAS_CANCELLED.get()
 }
 
-/// Asks, after having waited, whether the thread is to give up.
-pub fn gives_up() -> bool {
-    // Whoever is asked may wait for something of his own.
-    let Some(patience) = PATIENCE.take() else { return false };
-    let is_over = (patience.is_over)(patience.of);
-    PATIENCE.set(Some(patience));
-    if is_over {
-        GAVE_UP.set(true);
+/// Asks the thread's check, after a wait.
+pub fn check_cancelled() -> bool {
+    // The check may wait for something itself.
+    let Some(check) = CANCEL_CHECK.take() else { return false };
+    let is_cancelled = (check.is_cancelled)(check.argument);
+    CANCEL_CHECK.set(Some(check));
+    if is_cancelled {
+        WAS_CANCELLED.set(true);
     }
-    is_over
+    is_cancelled
 }
 
-/// Does something meanwhile that is not given up: where nobody may be asked.
-pub(crate) fn unasked<R>(does: impl FnOnce() -> R) -> R {
-    let patience = PATIENCE.take();
+/// Runs something without the check, where calling it is not allowed.
+pub(crate) fn without_cancellation<R>(does: impl FnOnce() -> R) -> R {
+    let check = CANCEL_CHECK.take();
     let result = does();
-    PATIENCE.set(patience);
+    CANCEL_CHECK.set(check);
     result
 }
 
-/// Takes the request to end the future that is being polled: true if its caller has given up
-/// waiting. A [`Transport`](crate::Transport) asks once a poll.
+/// Takes the request to end the future that is being polled: true if its caller has cancelled. A
+/// [`Transport`](crate::Transport) asks once a poll.
 pub fn take_cancelled() -> bool {
-    ENDS.take()
+    CANCELS_FUTURE.take()
 }
 
 struct Parked(Thread);
@@ -100,7 +98,7 @@ impl Wake for Parked {
     }
 }
 
-/// Runs a future to its end; the thread sleeps while there is nothing to do.
+/// Runs a future to completion; the thread sleeps while the future is pending.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(Parked(thread::current())));
@@ -112,16 +110,16 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
-                Poll::Pending if PATIENCE.get().is_none() => thread::park(),
+                Poll::Pending if CANCEL_CHECK.get().is_none() => thread::park(),
                 Poll::Pending => {
-                    // One who is woken for nothing, time and again, asks no more often.
+                    // Spurious wakeups do not make it ask more often.
                     let now = Instant::now();
-                    let until = *ask_at.get_or_insert(now + LOOK_EVERY);
+                    let until = *ask_at.get_or_insert(now + CHECK_EVERY);
                     thread::park_timeout(until.saturating_duration_since(now));
                     if Instant::now() >= until {
                         ask_at = None;
-                        if gives_up() {
-                            ENDS.set(true);
+                        if check_cancelled() {
+                            CANCELS_FUTURE.set(true);
                         }
                     }
                 }
@@ -141,54 +139,54 @@ mod tests {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
 
     #[test]
-    fn one_who_waits_gives_up_when_he_is_told() {
+    fn a_cancelled_caller_stops_waiting() {
         let never = || block_on(poll_fn(|_| if take_cancelled() { Poll::Ready(()) } else { Poll::Pending }));
-        let outer = Patience { is_over: |times| ASKED.fetch_add(1, Relaxed) >= times, of: 2 };
-        let patient = outer.begin();
+        let outer = CancelCheck { is_cancelled: |times| ASKED.fetch_add(1, Relaxed) >= times, argument: 2 };
+        let guard = outer.begin();
         never();
         assert_eq!(ASKED.load(Relaxed), 3);
-        assert!(has_given_up());
+        assert!(was_cancelled());
         {
-            // Another one is not told of it.
-            let _inner = Patience { is_over: |_| true, of: 0 }.begin();
-            assert!(!has_given_up());
+            // An inner check does not inherit it.
+            let _inner = CancelCheck { is_cancelled: |_| true, argument: 0 }.begin();
+            assert!(!was_cancelled());
             never();
-            assert!(has_given_up());
+            assert!(was_cancelled());
         }
-        drop(patient);
-        assert!(!has_given_up());
-        assert!(!gives_up());
+        drop(guard);
+        assert!(!was_cancelled());
+        assert!(!check_cancelled());
     }
 
     #[test]
-    fn one_who_is_woken_for_nothing_is_not_asked_for_it() {
+    fn spurious_wakeups_do_not_call_the_check() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
-        let _patient = Patience { is_over: |_| ASKED.fetch_add(1, Relaxed) > 0, of: 0 }.begin();
+        let _guard = CancelCheck { is_cancelled: |_| ASKED.fetch_add(1, Relaxed) > 0, argument: 0 }.begin();
         let mut polled = 0;
         block_on(poll_fn(|context| {
             polled += 1;
             context.waker().wake_by_ref();
             if take_cancelled() { Poll::Ready(()) } else { Poll::Pending }
         }));
-        // It was asked twice, after having waited for long, and polled much more often.
+        // The check was called twice, after long waits, and the future polled much more often.
         assert_eq!(ASKED.load(Relaxed), 2);
         assert!(polled > 10, "{polled}");
     }
 
     #[test]
-    fn nobody_is_asked_where_nothing_may_be_given_up() {
-        let _patient = Patience { is_over: |_| true, of: 0 }.begin();
-        assert!(!unasked(gives_up));
-        assert!(gives_up());
+    fn the_check_is_not_called_without_cancellation() {
+        let _guard = CancelCheck { is_cancelled: |_| true, argument: 0 }.begin();
+        assert!(!without_cancellation(check_cancelled));
+        assert!(check_cancelled());
     }
 
     #[test]
-    fn whoever_is_asked_may_wait_himself() {
+    fn the_check_may_wait_itself() {
         let asks = |_| {
-            assert!(!gives_up());
+            assert!(!check_cancelled());
             true
         };
-        let _patient = Patience { is_over: asks, of: 0 }.begin();
-        assert!(gives_up());
+        let _guard = CancelCheck { is_cancelled: asks, argument: 0 }.begin();
+        assert!(check_cancelled());
     }
 }

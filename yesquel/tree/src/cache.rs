@@ -1,22 +1,22 @@
-//! Inner nodes as they were seen last. Nobody keeps them up to date: what they
-//! lead to is checked by its fence (section 4.1).
+//! Cache of inner nodes. Entries may be stale: the fence of the node that they lead to reveals it
+//! (section 4.1).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use yesquel_model::{Key, KeyRange, NodeId, PrefixBounds, Timestamp, TreeId, prefix_of};
 use yesquel_wire::MovedTo;
 
-/// What a search is for.
+/// Target of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal<'a> {
     /// The leaf of a key.
     At(&'a [u8]),
-    /// The leaf of the keys just below one; of the last keys of all.
+    /// The leaf of the keys just below a key, or of the tree's greatest keys.
     Below(Option<&'a [u8]>),
 }
 
 impl Goal<'_> {
-    /// Whether a node with this fence is, or leads to, the leaf.
+    /// Returns whether a node with this fence is the target leaf or leads to it.
     pub(crate) fn is_in(self, fence: &KeyRange) -> bool {
         match self {
             Goal::At(key) => fence.contains(key),
@@ -28,24 +28,24 @@ impl Goal<'_> {
     }
 }
 
-/// An inner node.
+/// Cached inner node.
 #[derive(Debug, Clone)]
-pub(crate) struct Inner {
+pub(crate) struct InnerNode {
     pub(crate) fence: KeyRange,
     bounds: PrefixBounds,
-    /// Each child with the least key that is its.
+    /// Each child with the least key of its range.
     pub(crate) children: Vec<(Key, NodeId)>,
-    /// The prefixes of those keys, in which a search finds its way without a
-    /// look at keys that are elsewhere in memory.
+    /// Prefixes of those keys: a search compares them without touching the keys, which are
+    /// elsewhere in memory.
     prefixes: Vec<u64>,
-    /// As of when.
+    /// Time at which the node was read.
     pub(crate) at: Timestamp,
 }
 
-impl Inner {
-    pub(crate) fn new(fence: KeyRange, children: Vec<(Key, NodeId)>, at: Timestamp) -> Inner {
+impl InnerNode {
+    pub(crate) fn new(fence: KeyRange, children: Vec<(Key, NodeId)>, at: Timestamp) -> InnerNode {
         let prefixes = children.iter().map(|(low, _)| prefix_of(low)).collect();
-        Inner { bounds: PrefixBounds::of(&fence), fence, children, prefixes, at }
+        InnerNode { bounds: PrefixBounds::of(&fence), fence, children, prefixes, at }
     }
 
     fn insert(&mut self, place: usize, child: (Key, NodeId)) {
@@ -53,12 +53,11 @@ impl Inner {
         self.children.insert(place, child);
     }
 
-    /// How many children have a least key that is below a key, or the key
-    /// itself where that counts too.
+    /// SearchCounts the children whose least key is below `key`, or equal to it if `own` is set.
     fn before(&self, key: &[u8], own: bool) -> usize {
         let prefix = prefix_of(key);
         let below = self.prefixes.partition_point(|low| *low < prefix);
-        // Mostly none: then nothing of the keys themselves is looked at.
+        // Mostly there are none, and no key is touched.
         if self.prefixes.get(below) != Some(&prefix) {
             return below;
         }
@@ -67,7 +66,7 @@ impl Inner {
         below + self.children[below..below + same].partition_point(is_before)
     }
 
-    /// The child that leads to a key.
+    /// Returns the child that leads to a key.
     fn child_at(&self, key: &[u8]) -> Option<NodeId> {
         if !self.bounds.surely_contain(prefix_of(key)) && !self.fence.contains(key) {
             return None;
@@ -75,8 +74,7 @@ impl Inner {
         Some(self.children.get(self.before(key, true).checked_sub(1)?)?.1)
     }
 
-    /// The child that leads to the goal, and the keys that are its as far as
-    /// this node knows.
+    /// Returns the child that leads to the goal, and the range that this node assigns to it.
     pub(crate) fn child(&self, goal: Goal<'_>) -> Option<(NodeId, KeyRange)> {
         let after = match goal {
             Goal::At(key) => self.before(key, true),
@@ -89,36 +87,35 @@ impl Inner {
     }
 }
 
-/// The inner nodes that a client knows.
+/// Inner nodes that a client knows.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    nodes: FxHashMap<NodeId, Arc<Inner>>,
-    /// Roots that were leaves when they were seen, and very long ones.
+    nodes: FxHashMap<NodeId, Arc<InnerNode>>,
+    /// Roots that were very long leaves when they were last seen.
     long_leaves: FxHashSet<NodeId>,
 }
 
-/// Children of a cached node beyond which it is forgotten: it has been added to
-/// for so long that its parent surely knows better.
+/// Number of children empty_from which a cached node is dropped: after so many additions it has
+/// certainly been split.
 const CHILDREN_MAX: usize = 1024;
 
-/// Steps of one search in the cache: nodes seen at different times may lead in
-/// a circle.
+/// Maximum number of steps of one search in the cache: nodes read at different times may form a
+/// cycle.
 const STEPS_MAX: usize = 100;
 
-/// Where the cache thinks that a goal is.
+/// Where the cache expects a goal.
 #[derive(Debug)]
 pub(crate) struct Guess {
-    /// The inner nodes on the way, the root first.
+    /// Inner nodes from the root down.
     pub(crate) path: Vec<NodeId>,
-    /// What should be the leaf.
+    /// Expected leaf.
     pub(crate) leaf: NodeId,
-    /// The keys that should be its.
+    /// Expected range of the leaf.
     pub(crate) fence: KeyRange,
 }
 
 impl Cache {
-    /// What should be the leaf of a key; `None` where the cache leads in a
-    /// circle.
+    /// Returns the expected leaf of a key; `None` if the cached nodes form a cycle.
     pub(crate) fn leaf(&self, root: NodeId, key: &[u8]) -> Option<NodeId> {
         let mut leaf = root;
         for _ in 0..STEPS_MAX {
@@ -130,8 +127,7 @@ impl Cache {
         None
     }
 
-    /// Follows the cache from a root as far as it goes; `None` where it leads
-    /// in a circle.
+    /// Follows the cached nodes from a root as far as they lead; `None` if they form a cycle.
     pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Option<Guess> {
         let mut guess = Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() };
         for _ in 0..STEPS_MAX {
@@ -143,12 +139,12 @@ impl Cache {
         None
     }
 
-    /// Whether a root was a very long leaf when it was seen last.
+    /// Returns whether a root was a very long leaf when it was last seen.
     pub(crate) fn is_long_leaf(&self, root: NodeId) -> bool {
         !self.long_leaves.is_empty() && self.long_leaves.contains(&root)
     }
 
-    /// It is one, or not.
+    /// Notes whether a root is a very long leaf.
     pub(crate) fn note_leaf(&mut self, root: NodeId, is_long: bool) {
         if is_long {
             self.long_leaves.insert(root);
@@ -157,13 +153,12 @@ impl Cache {
         }
     }
 
-    /// Forgets a tree, whose nodes lead in a circle.
+    /// Drops the nodes of a tree whose cached nodes form a cycle.
     pub(crate) fn forget(&mut self, tree: TreeId) {
         self.nodes.retain(|node, _| node.tree != tree);
     }
 
-    /// A node has said that keys have gone from it to another: its parent is
-    /// seen so from now on.
+    /// Updates a parent: a node has reported that some of its keys have moved to another node.
     pub(crate) fn moved(&mut self, parent: NodeId, from: NodeId, moved: &MovedTo) {
         let Some(inner) = self.nodes.get_mut(&parent) else { return };
         if inner.children.len() >= CHILDREN_MAX {
@@ -185,9 +180,9 @@ impl Cache {
         if !fits {
             return;
         }
-        // What is above the range stays with whose it was.
+        // Keys above the moved range stay with the old child.
         let rest = high.clone().filter(|high| next != Some(high)).map(|high| (high, from));
-        // Seldom shared: in place, for there may be many children.
+        // The node is rarely shared, and may have many children: change it in place.
         let inner = Arc::make_mut(inner);
         if inner.children[position].0 == *low {
             inner.children[position].1 = *to;
@@ -200,8 +195,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a node, unless it is known as of later.
-    pub(crate) fn keep(&mut self, node: NodeId, inner: &Arc<Inner>) {
+    /// Inserts a node unless a newer version is cached.
+    pub(crate) fn keep(&mut self, node: NodeId, inner: &Arc<InnerNode>) {
         let known = self.nodes.entry(node).or_insert_with(|| Arc::clone(inner));
         if known.at < inner.at {
             *known = Arc::clone(inner);
@@ -220,13 +215,13 @@ mod tests {
         NodeId { local: LocalId(local as u64), ..root }
     }
 
-    /// Keys that share their first bytes, or all of them but the length.
+    /// Keys that share their first bytes, or differ in length only.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(0..3u8, 0..12)
     }
 
     proptest! {
-        /// A search by prefixes against a look at each key.
+        /// Compares the search by prefixes with a search by whole keys.
         #[test]
         fn a_child_leads_to_what_is_from_its_key_on(
             lows in prop::collection::btree_set(key(), 1..40),
@@ -234,7 +229,7 @@ mod tests {
         ) {
             let lows: Vec<Vec<u8>> = lows.into_iter().collect();
             let children = lows.iter().enumerate().map(|(at, low)| (low.clone().into(), node(at))).collect();
-            let inner = Inner::new(KeyRange::from(lows[0].clone()), children, Timestamp(1));
+            let inner = InnerNode::new(KeyRange::from(lows[0].clone()), children, Timestamp(1));
             for goal in goals {
                 let (at, below) = (Goal::At(&goal), Goal::Below(Some(&goal)));
                 let last = |is_before: &dyn Fn(&Vec<u8>) -> bool| lows.iter().rposition(is_before).map(node);

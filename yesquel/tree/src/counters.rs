@@ -1,11 +1,11 @@
-//! What searches have cost: the tests of what caching is worth.
+//! SearchCounts of search steps, by which tests judge the cache.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use yesquel_model::ShardedCounter;
 
-/// Counts that only grow.
+/// Monotonic counters of searches.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct SearchCounters {
     searches: ShardedCounter,
     root_fetches: AtomicU64,
     inner_fetches: AtomicU64,
@@ -14,25 +14,24 @@ pub struct Counters {
     passed: AtomicU64,
 }
 
-/// The counts of a moment.
+/// Values of [`SearchCounters`] at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct SearchCounts {
     /// Searches for the leaf of a key.
     pub searches: u64,
-    /// Times that a root was fetched for one.
+    /// Roots fetched by searches.
     pub root_fetches: u64,
-    /// Times that another inner node was.
+    /// Other inner nodes fetched by searches.
     pub inner_fetches: u64,
-    /// Steps back after a node that was not the key's.
+    /// Back steps: the node reached did not own the key.
     pub back_steps: u64,
-    /// Steps to a node that another one has named.
+    /// Forward steps: a node named the one that owns the key now.
     pub forward_steps: u64,
-    /// Keys and cells that cursors came by and that are not there for their
-    /// transaction, which has deleted them.
+    /// Stored keys and cells that cursors skipped because their transaction has deleted them.
     pub passed: u64,
 }
 
-impl Counters {
+impl SearchCounters {
     pub(crate) fn searched(&self) {
         self.searches.add();
     }
@@ -56,10 +55,10 @@ impl Counters {
         }
     }
 
-    /// What they are now.
-    pub fn counts(&self) -> Counts {
+    /// Returns the present values.
+    pub fn counts(&self) -> SearchCounts {
         let load = |count: &AtomicU64| count.load(Relaxed);
-        Counts {
+        SearchCounts {
             searches: self.searches.count(),
             root_fetches: load(&self.root_fetches),
             inner_fetches: load(&self.inner_fetches),

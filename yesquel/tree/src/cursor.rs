@@ -1,183 +1,188 @@
-//! Cursors: the keys of a tree in order, both ways, as a transaction sees
-//! them.
+//! Cursors: iterate over a tree in key order, in both directions, as a transaction sees it.
 
 use crate::{
-    Transaction, Tree, TreeError,
+    Tree, TreeError, TreeTransaction,
     cache::Goal,
     gap::{PASSED_MIN, high_of, low_of},
     page::Page,
-    search::Wanted,
-    write::Write,
+    search::PageRequest,
+    write::BufferedWrite,
 };
 use std::{borrow::Cow, cmp::Ordering, ops::Bound};
 use yesquel_model::{Key, KeyRange, NodeId, short_bound};
 use yesquel_transport::Transport;
 
-/// What was fetched held nothing that the transaction sees: so many times as
-/// much is fetched next, as there may be more of what it deleted.
+/// Growth factor of the fetch size when a fetch returned nothing visible, since more of the
+/// transaction's deleted keys may follow.
 const MORE: u64 = 16;
 
-/// A key and its value.
-type Entry = (Key, Box<[u8]>);
+/// Key and value.
+type CursorEntry = (Key, Box<[u8]>);
 
-/// A place in a tree. It stands on a key, or before the first, or after the
-/// last; what it stands on may be deleted under it, and the next step then
-/// goes on from there.
+/// Position in a tree: on a key, before the first or after the last. If the key is deleted
+/// meanwhile, the next step continues from its place.
 #[derive(Debug, Clone)]
-pub struct Cursor {
+pub struct TreeCursor {
     tree: Tree,
-    place: Place,
-    /// Entries that are still wanted.
+    position: CursorPosition,
+    /// Number of further entries that the caller wants.
     wanted: u64,
-    /// The root of a tree to whose keys the entries refer.
+    /// Root of the tree that the entries' values refer to.
     follow: Option<NodeId>,
 }
 
-/// How much of a tree is fetched.
+/// Limit on how much of a leaf is fetched.
 #[derive(Debug, Clone, Copy)]
-struct Share {
+struct FetchLimit {
     cells_max: u64,
     follow: Option<NodeId>,
 }
 
-impl Share {
-    fn for_goal(self, goal: Goal<'_>) -> Wanted<'_> {
-        Wanted { goal, cells_max: self.cells_max, follow: self.follow }
+impl FetchLimit {
+    fn for_goal(self, goal: Goal<'_>) -> PageRequest<'_> {
+        PageRequest { goal, cells_max: self.cells_max, follow: self.follow }
     }
 
-    /// There was not enough.
+    /// Enlarges the limit after a fetch that returned too little.
     fn grow(&mut self) {
         self.cells_max = self.cells_max.saturating_mul(MORE);
     }
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Place {
+enum CursorPosition {
     Before,
     On(Key),
     After,
 }
 
-impl Cursor {
-    fn new(tree: Tree) -> Cursor {
-        Cursor { tree, place: Place::Before, wanted: u64::MAX, follow: None }
+impl TreeCursor {
+    fn new(tree: Tree) -> TreeCursor {
+        TreeCursor { tree, position: CursorPosition::Before, wanted: u64::MAX, follow: None }
     }
 
-    /// The key that it stands on.
+    /// Returns the key at the cursor.
     pub fn key(&self) -> Option<&[u8]> {
-        match &self.place {
-            Place::On(key) => Some(key),
-            Place::Before | Place::After => None,
+        match &self.position {
+            CursorPosition::On(key) => Some(key),
+            CursorPosition::Before | CursorPosition::After => None,
         }
     }
 
-    /// Says that from now on no more than so many entries are wanted: a leaf is
-    /// not fetched whole then, but so many cells of it. It may be moved further,
-    /// by a fetch more.
+    /// Announces that at most `entries` further entries are wanted, so that only so many cells of a
+    /// leaf are fetched. The cursor may still move further, at the cost of another fetch.
     pub fn limit(&mut self, entries: u64) {
         self.wanted = entries;
     }
 
-    /// Says that what its entries refer to in another tree is wanted too: their
-    /// values begin with the length of a key, one byte, and the key. Where the
-    /// same server has both it costs no more requests, and
-    /// [`get`](Transaction::get) none at all.
+    /// Also reads the entries of another tree that this tree's values refer to: a value begins with
+    /// a key of the other tree, preceded by the key's length in one byte. If both are at one
+    /// server, this costs no further request, and [`get`](TreeTransaction::get) of such a key none
+    /// either.
     pub fn follow(&mut self, tree: Option<Tree>) {
         self.follow = tree.map(|tree| tree.root);
     }
 
-    fn share(&self) -> Share {
-        Share { cells_max: self.wanted.max(1), follow: self.follow }
+    fn fetch_limit(&self) -> FetchLimit {
+        FetchLimit { cells_max: self.wanted.max(1), follow: self.follow }
     }
 
-    fn arrive(&mut self, found: Option<Entry>, end: Place) -> Option<Entry> {
+    fn arrive(&mut self, found: Option<CursorEntry>, end: CursorPosition) -> Option<CursorEntry> {
         if self.wanted != u64::MAX {
             self.wanted = self.wanted.saturating_sub(1);
         }
-        match (&found, &mut self.place) {
-            // Mostly keys are as long as those before them: in their place.
-            (Some((key, _)), Place::On(own)) if own.len() == key.len() => own.copy_from_slice(key),
-            (Some((key, _)), place) => *place = Place::On(key.clone()),
+        match (&found, &mut self.position) {
+            // Keys mostly have the same length: reuse the buffer.
+            (Some((key, _)), CursorPosition::On(own)) if own.len() == key.len() => own.copy_from_slice(key),
+            (Some((key, _)), place) => *place = CursorPosition::On(key.clone()),
             (None, place) => *place = end,
         }
         found
     }
 
-    /// Stands on a key from now on, whether it is there or not. Nothing is
-    /// fetched.
+    /// Positions the cursor on a key, present or not, without fetching anything.
     pub fn place(&mut self, key: &[u8]) {
-        self.place = Place::On(key.into());
+        self.position = CursorPosition::On(key.into());
     }
 
-    /// Goes to a key, or to the next one if it is not there.
+    /// Moves to a key, or to the next one if it is absent.
     pub async fn seek<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
+        transaction: &mut TreeTransaction<'_, T>,
         key: &[u8],
-    ) -> Result<Option<Entry>, TreeError> {
-        transaction.looks(self.tree, key);
-        let found = transaction.from(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
-        Ok(self.arrive(found, Place::After))
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        transaction.count_lookup(self.tree, key);
+        let found =
+            transaction.from(self.tree, Bound::Included(&short_bound(key)), self.fetch_limit()).await?;
+        Ok(self.arrive(found, CursorPosition::After))
     }
 
-    /// Goes to a key, or to the one before it if it is not there, as the
-    /// paper's `seek` does (figure 4).
+    /// Moves to a key, or to the previous one if it is absent, like the paper's `seek` (figure 4).
     pub async fn seek_back<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
+        transaction: &mut TreeTransaction<'_, T>,
         key: &[u8],
-    ) -> Result<Option<Entry>, TreeError> {
-        transaction.looks(self.tree, key);
-        let found = transaction.up_to(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
-        Ok(self.arrive(found, Place::Before))
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        transaction.count_lookup(self.tree, key);
+        let found =
+            transaction.up_to(self.tree, Bound::Included(&short_bound(key)), self.fetch_limit()).await?;
+        Ok(self.arrive(found, CursorPosition::Before))
     }
 
-    /// Goes to the least key.
+    /// Moves to the least key.
     pub async fn first<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
-    ) -> Result<Option<Entry>, TreeError> {
-        self.place = Place::Before;
+        transaction: &mut TreeTransaction<'_, T>,
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        self.position = CursorPosition::Before;
         self.next(transaction).await
     }
 
-    /// Goes to the greatest key.
+    /// Moves to the greatest key.
     pub async fn last<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
-    ) -> Result<Option<Entry>, TreeError> {
-        self.place = Place::After;
+        transaction: &mut TreeTransaction<'_, T>,
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        self.position = CursorPosition::After;
         self.previous(transaction).await
     }
 
-    /// Goes to the next key.
+    /// Moves to the next key.
     pub async fn next<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
-    ) -> Result<Option<Entry>, TreeError> {
-        let found = match &self.place {
-            Place::Before => transaction.from(self.tree, Bound::Unbounded, self.share()).await?,
-            Place::On(key) => transaction.from(self.tree, Bound::Excluded(key), self.share()).await?,
-            Place::After => None,
+        transaction: &mut TreeTransaction<'_, T>,
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        let found = match &self.position {
+            CursorPosition::Before => {
+                transaction.from(self.tree, Bound::Unbounded, self.fetch_limit()).await?
+            }
+            CursorPosition::On(key) => {
+                transaction.from(self.tree, Bound::Excluded(key), self.fetch_limit()).await?
+            }
+            CursorPosition::After => None,
         };
-        Ok(self.arrive(found, Place::After))
+        Ok(self.arrive(found, CursorPosition::After))
     }
 
-    /// Goes to the key before.
+    /// Moves to the previous key.
     pub async fn previous<T: Transport>(
         &mut self,
-        transaction: &mut Transaction<'_, T>,
-    ) -> Result<Option<Entry>, TreeError> {
-        let found = match &self.place {
-            Place::Before => None,
-            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(key), self.share()).await?,
-            Place::After => transaction.up_to(self.tree, Bound::Unbounded, self.share()).await?,
+        transaction: &mut TreeTransaction<'_, T>,
+    ) -> Result<Option<CursorEntry>, TreeError> {
+        let found = match &self.position {
+            CursorPosition::Before => None,
+            CursorPosition::On(key) => {
+                transaction.up_to(self.tree, Bound::Excluded(key), self.fetch_limit()).await?
+            }
+            CursorPosition::After => {
+                transaction.up_to(self.tree, Bound::Unbounded, self.fetch_limit()).await?
+            }
         };
-        Ok(self.arrive(found, Place::Before))
+        Ok(self.arrive(found, CursorPosition::Before))
     }
 }
 
-/// The key of a bound.
+/// Returns the key of a bound.
 fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
     match bound {
         Bound::Included(key) | Bound::Excluded(key) => Some(key),
@@ -185,7 +190,7 @@ fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-/// Whether no key lies between: a map takes no such range.
+/// Returns whether the range is empty. `BTreeMap::range` panics on some of these.
 fn is_empty(start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
     match (start, end) {
         (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -194,33 +199,33 @@ fn is_empty(start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
     }
 }
 
-/// What comes first of a page's cells and the transaction's own writes.
+/// Next visible entry: a stored cell or an own write.
 enum Nearest {
-    Own(Entry),
-    /// The place of its cell.
+    Own(CursorEntry),
+    /// Index of the cell.
     Stored(usize),
 }
 
-/// One look into a page.
-struct Step {
-    /// The next entry, if the page has it.
+/// Result of searching one page.
+struct PageStep {
+    /// Next entry, if the page has one.
     nearest: Option<Nearest>,
-    /// Deleted entries that were passed on the way.
+    /// Number of deleted entries skipped.
     passed: usize,
 }
 
-impl Step {
-    /// Of a transaction that sees what is stored.
-    fn stored(cell: Option<usize>) -> Step {
-        Step { nearest: cell.map(Nearest::Stored), passed: 0 }
+impl PageStep {
+    /// Step of a transaction that sees exactly what is stored.
+    fn stored(cell: Option<usize>) -> PageStep {
+        PageStep { nearest: cell.map(Nearest::Stored), passed: 0 }
     }
 }
 
-/// The page to read next on the way down.
+/// Page to read next in a backward scan.
 enum PageGoal<'k> {
     /// The page of a key.
     At(&'k [u8]),
-    /// The page of what is below a key, or of the greatest keys.
+    /// The page of the keys below a key, or of the greatest keys.
     Below(Option<Cow<'k, [u8]>>),
 }
 
@@ -233,27 +238,27 @@ impl PageGoal<'_> {
     }
 }
 
-impl<T: Transport> Transaction<'_, T> {
-    /// A cursor over a tree, which sees what the transaction writes too.
-    pub fn cursor(&self, tree: Tree) -> Cursor {
-        Cursor::new(tree)
+impl<T: Transport> TreeTransaction<'_, T> {
+    /// Returns a cursor over a tree, which also sees the transaction's own writes.
+    pub fn cursor(&self, tree: Tree) -> TreeCursor {
+        TreeCursor::new(tree)
     }
 
-    /// What of cells and own writes, both in the order in which one goes, comes
-    /// first and is there. What is behind it is not looked at: it may be any number.
+    /// Merges cells and own writes, both in scan order, and returns the first visible entry. It
+    /// stops there, for any number may follow.
     fn nearest<'w>(
         &self,
         tree: Tree,
         page: &Page,
         cells: impl Iterator<Item = usize>,
-        own: impl Iterator<Item = (&'w Key, &'w Write)>,
+        own: impl Iterator<Item = (&'w Key, &'w BufferedWrite)>,
         order: impl Fn(&[u8], &[u8]) -> Ordering,
-    ) -> Step {
+    ) -> PageStep {
         let (mut cells, mut own, mut passed) = (cells.peekable(), own.peekable(), 0);
         loop {
             let stored = cells.peek().map(|at| (*at, page.cells.key(*at)));
             let first = match (own.peek(), stored) {
-                (None, None) => return Step { nearest: None, passed },
+                (None, None) => return PageStep { nearest: None, passed },
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some((own, _)), Some((_, stored))) => order(own, stored),
@@ -262,12 +267,12 @@ impl<T: Transport> Transaction<'_, T> {
                 && let Some((key, write)) = own.next()
             {
                 if let Some(value) = &write.value {
-                    return Step { nearest: Some(Nearest::Own((key.clone(), value.clone()))), passed };
+                    return PageStep { nearest: Some(Nearest::Own((key.clone(), value.clone()))), passed };
                 }
             } else if let Some((at, key)) = stored
                 && !self.is_deleted(tree, key)
             {
-                return Step { nearest: Some(Nearest::Stored(at)), passed };
+                return PageStep { nearest: Some(Nearest::Stored(at)), passed };
             }
             if first.is_ge() {
                 cells.next();
@@ -276,30 +281,30 @@ impl<T: Transport> Transaction<'_, T> {
         }
     }
 
-    /// Whether all that is stored in a tree is seen, and nothing else: a transaction
-    /// that only reads steps from cell to cell.
+    /// Returns whether the transaction sees exactly what is stored in a tree. A read-only
+    /// transaction then steps from cell to cell.
     fn is_as_stored(&self, tree: Tree) -> bool {
         self.own_writes(tree).is_none() && self.deletes_nothing_whole()
     }
 
-    /// Own writes of a tree within bounds.
+    /// Own writes to a tree within bounds.
     fn own_between<'s>(
         &'s self,
         tree: Tree,
         start: Bound<&[u8]>,
         end: Bound<&[u8]>,
-    ) -> impl DoubleEndedIterator<Item = (&'s Key, &'s Write)> + use<'s, T> {
+    ) -> impl DoubleEndedIterator<Item = (&'s Key, &'s BufferedWrite)> + use<'s, T> {
         let own = self.own_writes(tree).filter(|_| !is_empty(start, end));
         own.map(|own| own.range::<[u8], _>((start, end))).into_iter().flatten()
     }
 
-    /// The first entry from a bound on, of as many that are wanted.
+    /// Returns the first entry at or above a bound.
     async fn from(
         &mut self,
         tree: Tree,
         bound: Bound<&[u8]>,
-        mut share: Share,
-    ) -> Result<Option<Entry>, TreeError> {
+        mut limit: FetchLimit,
+    ) -> Result<Option<CursorEntry>, TreeError> {
         let gap = self.gaps.above(tree.root, bound).cloned();
         let bound = match gap.as_ref().map(|gap| gap.high.as_deref()) {
             None => bound,
@@ -309,8 +314,8 @@ impl<T: Transport> Transaction<'_, T> {
         let (mut next, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
             let goal = next.as_deref().or(key_of(bound)).unwrap_or_default();
-            let page = self.page(tree, share.for_goal(Goal::At(goal))).await?;
-            // From where the page before has ended: another may go over some of the same.
+            let page = self.page(tree, limit.for_goal(Goal::At(goal))).await?;
+            // Start where the previous page ended: pages may overlap.
             let from = next.as_deref().map_or(bound, Bound::Included);
             let start = match from {
                 Bound::Excluded(key) => page.cells.partition_point(|own| own <= key),
@@ -320,7 +325,7 @@ impl<T: Transport> Transaction<'_, T> {
             let end = page.fence.high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let mut cells = start..page.cells.len();
             let step = if self.is_as_stored(tree) {
-                Step::stored(cells.next())
+                PageStep::stored(cells.next())
             } else {
                 self.nearest(tree, &page, cells, self.own_between(tree, from, end), |a, b| a.cmp(b))
             };
@@ -328,7 +333,7 @@ impl<T: Transport> Transaction<'_, T> {
             self.trees.counters.passed(step.passed);
             if step.nearest.is_none() && page.fence.high.is_some() {
                 next.clone_from(&page.fence.high);
-                share.grow();
+                limit.grow();
                 continue;
             }
             let found = self.entry(tree, &page, step.nearest).await?;
@@ -340,13 +345,13 @@ impl<T: Transport> Transaction<'_, T> {
         }
     }
 
-    /// An entry with its value.
+    /// Loads the value of an entry.
     async fn entry(
         &mut self,
         tree: Tree,
         page: &Page,
         nearest: Option<Nearest>,
-    ) -> Result<Option<Entry>, TreeError> {
+    ) -> Result<Option<CursorEntry>, TreeError> {
         match nearest {
             Some(Nearest::Stored(at)) => {
                 let value = self.value(tree, page.cells.value(at)).await?;
@@ -357,29 +362,29 @@ impl<T: Transport> Transaction<'_, T> {
         }
     }
 
-    /// The last entry up to a bound, of as many that are wanted.
+    /// Returns the last entry up to a bound.
     async fn up_to(
         &mut self,
         tree: Tree,
         bound: Bound<&[u8]>,
-        mut share: Share,
-    ) -> Result<Option<Entry>, TreeError> {
+        mut limit: FetchLimit,
+    ) -> Result<Option<CursorEntry>, TreeError> {
         let gap = self.gaps.below(tree.root, bound).cloned();
         let bound = gap.as_ref().map_or(bound, |gap| Bound::Excluded(&*gap.low));
-        // The leaf of the key itself first: it may be there.
+        // Start with the leaf of the key itself, which may hold it.
         let mut next = match bound {
-            Bound::Included(key) if share.cells_max == u64::MAX => PageGoal::At(key),
-            // Cells from the key on would be the wrong ones.
+            Bound::Included(key) if limit.cells_max == u64::MAX => PageGoal::At(key),
+            // A partial fetch starts at the key, and this scan needs the cells before it.
             Bound::Included(key) => {
                 PageGoal::Below(KeyRange::single(key).high.map(|high| high.into_vec().into()))
             }
             Bound::Excluded([]) => return Ok(None),
             bound => PageGoal::Below(key_of(bound).map(Cow::Borrowed)),
         };
-        // The least key that was passed by, with its page.
+        // Least key that was skipped, and the number skipped.
         let (mut low, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
-            let page = self.page(tree, share.for_goal(next.goal())).await?;
+            let page = self.page(tree, limit.for_goal(next.goal())).await?;
             let to = low.as_deref().map_or(bound, Bound::Excluded);
             let end = match to {
                 Bound::Excluded(key) => page.cells.partition_point(|own| own < key),
@@ -388,7 +393,7 @@ impl<T: Transport> Transaction<'_, T> {
             };
             let mut cells = (0..end).rev();
             let step = if self.is_as_stored(tree) {
-                Step::stored(cells.next())
+                PageStep::stored(cells.next())
             } else {
                 let own = self.own_between(tree, Bound::Included(&page.fence.low), to).rev();
                 self.nearest(tree, &page, cells, own, |a, b| b.cmp(a))
@@ -398,7 +403,7 @@ impl<T: Transport> Transaction<'_, T> {
             if step.nearest.is_none() && !page.fence.low.is_empty() {
                 next = PageGoal::Below(Some(page.fence.low.to_vec().into()));
                 low = Some(page.fence.low.clone());
-                share.grow();
+                limit.grow();
                 continue;
             }
             let found = self.entry(tree, &page, step.nearest).await?;

@@ -1,21 +1,20 @@
-//! Where a transaction has looked and seen nothing: behind what it has deleted
-//! itself, the keys of which are still stored, and would be passed again by each
-//! step of a cursor.
+//! Ranges that a transaction knows to be empty because it has deleted their keys. The deleted keys
+//! are still stored, and each cursor step would skip them again.
 
 use std::ops::Bound;
 use yesquel_model::{Key, KeyRange, NodeId, SmallMap, short_bound};
 
-/// Fewer entries that were passed are passed again faster than remembered.
+/// Skipping fewer entries again is cheaper than remembering the gap.
 pub(crate) const PASSED_MIN: usize = 4;
 
-/// As many of a tree are kept: for a queue those at its ends.
+/// Gaps kept for each tree: a queue needs those at its ends.
 const GAPS_MAX: usize = 4;
 
-/// For each tree ranges of keys of which none is seen, what was found last first.
+/// Empty key ranges of each tree, the latest first.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps(SmallMap<NodeId, Vec<KeyRange>>);
 
-/// Whether there is no key between the two.
+/// Returns whether no key lies between the two.
 fn follows(next: &[u8], key: &[u8]) -> bool {
     next.split_last().is_some_and(|(last, before)| *last == 0 && before == key)
 }
@@ -25,7 +24,7 @@ impl Gaps {
         self.0.get(&root)?.iter().find(|gap| is_it(gap))
     }
 
-    /// The gap in which one who goes up from a bound begins.
+    /// Returns the gap in which a forward scan from a bound begins.
     pub(crate) fn above(&self, root: NodeId, bound: Bound<&[u8]>) -> Option<&KeyRange> {
         self.find(root, |gap| match bound {
             Bound::Included(key) => gap.contains(key),
@@ -34,7 +33,7 @@ impl Gaps {
         })
     }
 
-    /// The gap in which one who goes down from a bound begins.
+    /// Returns the gap in which a backward scan from a bound begins.
     pub(crate) fn below(&self, root: NodeId, bound: Bound<&[u8]>) -> Option<&KeyRange> {
         self.find(root, |gap| match bound {
             Bound::Included(key) => gap.contains(key),
@@ -43,7 +42,7 @@ impl Gaps {
         })
     }
 
-    /// Of these keys none is seen.
+    /// Adds an empty range.
     pub(crate) fn put(&mut self, root: NodeId, gap: KeyRange) {
         if !gap.is_empty() {
             let gaps = self.0.or_default(root);
@@ -53,7 +52,7 @@ impl Gaps {
         }
     }
 
-    /// A key is there now.
+    /// Trims or removes the gaps that hold a key, which now exists.
     pub(crate) fn end_at(&mut self, root: NodeId, key: &[u8]) {
         if let Some(gaps) = self.0.get_mut(&root) {
             for gap in gaps.iter_mut().filter(|gap| gap.contains(key)) {
@@ -63,19 +62,19 @@ impl Gaps {
         }
     }
 
-    /// Other keys may be seen than before.
+    /// Drops all gaps, for other keys may be visible now.
     pub(crate) fn clear(&mut self) {
         *self = Gaps::default();
     }
 }
 
-/// The key that follows one, in no more bytes than bounds may have.
+/// Returns the successor of a key, within the length limit of bounds.
 fn next_key(key: &[u8]) -> Key {
     let next = KeyRange::single(key).high.unwrap_or_default();
     short_bound(&next).into()
 }
 
-/// The least key of those that a bound lets through, going up.
+/// Returns the least key that a lower bound admits.
 pub(crate) fn low_of(bound: Bound<&[u8]>) -> Key {
     match bound {
         Bound::Included(key) => key.into(),
@@ -84,7 +83,7 @@ pub(crate) fn low_of(bound: Bound<&[u8]>) -> Key {
     }
 }
 
-/// The end of those that a bound lets through, going down.
+/// Returns the exclusive end of the keys that an upper bound admits.
 pub(crate) fn high_of(bound: Bound<&[u8]>) -> Option<Key> {
     match bound {
         Bound::Included(key) => Some(next_key(key)),

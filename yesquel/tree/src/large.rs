@@ -1,9 +1,9 @@
-//! Values that are too long for a cell: their pieces stand in nodes of their
-//! own, which are made with the cell and go with it.
+//! Large values, which exceed a cell. Their pieces are stored in nodes of their own, which are
+//! created and deleted together with the cell.
 
-use crate::{Transaction, Tree, TreeError, Trees, page::Value};
+use crate::{Tree, TreeError, TreeTransaction, Trees, page::PageValue};
 use std::collections::BTreeMap;
-use yesquel_client::{Error, Staging, Writes};
+use yesquel_client::{RequestError, StagedWrites, Writes};
 use yesquel_model::{Key, KeyRange, LocalId, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{
@@ -11,31 +11,31 @@ use yesquel_wire::{
     Scan, WriteOperation,
 };
 
-/// Nodes that are asked for at a time: some megabytes.
+/// Nodes read in one request: some megabytes.
 const NODES_AT_ONCE: usize = 8;
 
-/// Where the long values of a transaction are going to be, by root and key.
-pub(crate) type Larges = BTreeMap<(NodeId, Key), LargeValue>;
+/// Node names of a transaction's large values, by root and key.
+pub(crate) type LargeValues = BTreeMap<(NodeId, Key), LargeValue>;
 
 impl<T: Transport> Trees<T> {
-    /// Names the nodes of a long value.
+    /// Allocates the names of the nodes of a large value.
     pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<LargeValue, TreeError> {
         let (length, server) = (length as u64, tree.root.server);
         let first: LocalId = self.issue(&self.issuers, server, LargeValue::nodes_for(length)).await?;
         Ok(LargeValue { length, server, first })
     }
 
-    /// Sends the pieces of long values before the commit that makes them.
+    /// Sends the pieces of large values before the commit that creates them.
     pub(crate) async fn stage_larges<'v>(
         &self,
-        larges: &Larges,
+        larges: &LargeValues,
         value: impl Fn(&NodeId, &Key) -> Option<&'v [u8]>,
-    ) -> Result<Staging, TreeError> {
+    ) -> Result<StagedWrites, TreeError> {
         let mut staging = self.client.staging();
         for ((root, key), large) in larges {
             let Some(value) = value(root, key) else { continue };
             let nodes = large.ids(root.tree).zip(value.chunks(PIECE_BYTES * NODE_PIECES));
-            // A part at a time: the value is not there twice.
+            // One part at a time, to avoid a second copy of the value.
             let mut writes = Writes::new();
             for (node, bytes) in nodes {
                 let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
@@ -54,7 +54,7 @@ impl<T: Transport> Trees<T> {
         Ok(staging)
     }
 
-    async fn send(&self, staging: &mut Staging, writes: Writes) -> Result<(), TreeError> {
+    async fn send(&self, staging: &mut StagedWrites, writes: Writes) -> Result<(), TreeError> {
         for (server, part) in writes.into_parts() {
             self.client.stage(staging, server, &part).await?;
         }
@@ -62,17 +62,17 @@ impl<T: Transport> Trees<T> {
     }
 }
 
-impl<T: Transport> Transaction<'_, T> {
-    /// A value as it is, wherever it stands.
-    pub(crate) async fn value(&mut self, tree: Tree, value: Value<'_>) -> Result<Box<[u8]>, TreeError> {
+impl<T: Transport> TreeTransaction<'_, T> {
+    /// Returns a value, inline or large.
+    pub(crate) async fn value(&mut self, tree: Tree, value: PageValue<'_>) -> Result<Box<[u8]>, TreeError> {
         match value {
-            Value::Whole(value) => Ok(value.into()),
-            // Seldom, and the way there is long.
-            Value::Large(large) => Box::pin(self.large(tree, large)).await,
+            PageValue::Whole(value) => Ok(value.into()),
+            // Boxed because it is rare and its future is large.
+            PageValue::Large(large) => Box::pin(self.large(tree, large)).await,
         }
     }
 
-    /// A long value, put together.
+    /// Reads and assembles a large value.
     pub(crate) async fn large(&mut self, tree: Tree, large: LargeValue) -> Result<Box<[u8]>, TreeError> {
         let damaged = || TreeError::Damaged(tree.root.tree, "a piece of a long value is missing");
         let mut value = Vec::with_capacity(usize::try_from(large.length).map_err(|_| damaged())?);
@@ -81,7 +81,7 @@ impl<T: Transport> Transaction<'_, T> {
             let question = |node: &NodeId| Question::Scan { node: *node, scan: Scan::all().into() };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
             let reading = self.read(tree, large.server, &questions).await?;
-            for answer in reading.answers().ok_or(Error::Unfit)?.iter() {
+            for answer in reading.answers().ok_or(RequestError::UnexpectedAnswer)?.iter() {
                 let Answer::Cells(cells) = answer else { return Err(damaged()) };
                 for (_, piece) in cells.iter() {
                     let CellValue::Bytes(piece) = piece else { return Err(damaged()) };

@@ -1,10 +1,9 @@
-//! YDBT, the distributed balanced tree (SOSP'15, section 4): ordered maps with
-//! transactions, over nodes.
+//! YDBT, the distributed balanced tree (SOSP'15, section 4): ordered maps with transactions, over
+//! nodes.
 //!
-//! `docs/yesquel/tree.md` says how a tree is made of nodes and how it is
-//! searched.
+//! `docs/yesquel/tree.md` describes how a tree consists of nodes and how it is searched.
 
-mod ahead;
+mod bulk_load;
 mod cache;
 mod counters;
 mod cursor;
@@ -20,13 +19,13 @@ mod stored;
 mod transaction;
 mod write;
 
-pub use ahead::{Entry as UnderWayEntry, UnderWay};
-pub use counters::{Counters, Counts};
-pub use cursor::Cursor;
+pub use bulk_load::{LoadRegistration, UnfinishedLoad};
+pub use counters::{SearchCounters, SearchCounts};
+pub use cursor::TreeCursor;
 pub use proof::Proof;
 pub use savepoint::Savepoint;
 pub use split::Splitter;
-pub use transaction::Transaction;
+pub use transaction::TreeTransaction;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
@@ -41,134 +40,131 @@ use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId
 use yesquel_transport::Transport;
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 
-/// Why an operation on trees failed.
+/// Reason for which an operation on trees failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TreeError {
-    /// A server was asked in vain.
+    /// A request to a server failed.
     #[error(transparent)]
-    Client(#[from] yesquel_client::Error),
-    /// A transaction was not committed, or may not have been.
+    Client(#[from] yesquel_client::RequestError),
+    /// The transaction did not commit, or may not have.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// The key to insert is there.
+    /// The key to insert exists.
     #[error("the key exists already")]
     Exists,
-    /// There is no such tree at the snapshot.
+    /// The tree does not exist at the snapshot.
     #[error("there is no tree {0}")]
     NoTree(TreeId),
     /// A key or value is too long.
     #[error("{what} of {bytes} bytes is longer than the {bytes_max} that are taken")]
     TooLong {
-        /// A key, or a value.
+        /// "key" or "value".
         what: &'static str,
-        /// How long.
+        /// Its length.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
     },
-    /// It was tried to commit the transaction, and is not known whether it was.
+    /// The commit was attempted, and its outcome is unknown.
     #[error(
         "it is not known whether the transaction was committed: there is nothing more to be done with it"
     )]
     Abandoned,
-    /// A savepoint that the transaction cannot come back to.
+    /// The transaction cannot roll back to this savepoint.
     #[error("not a savepoint to roll back to: {0}")]
     Savepoint(&'static str),
-    /// The nodes of a tree lead nowhere.
+    /// The nodes of a tree are inconsistent.
     #[error("tree {0} is damaged: {1}")]
     Damaged(TreeId, &'static str),
 }
 
 impl TreeError {
-    /// Whether another transaction was first, so that this one may be begun
-    /// again.
+    /// Returns whether another transaction was first, so that the caller may retry this one.
     pub fn is_conflict(&self) -> bool {
         let refusal = match self {
             TreeError::Commit(CommitError::Refused { refusal, .. }) => refusal,
-            TreeError::Client(yesquel_client::Error::Refused(refusal)) => refusal,
+            TreeError::Client(yesquel_client::RequestError::Refused(refusal)) => refusal,
             _ => return false,
         };
         matches!(refusal, Refusal::Conflict(_) | Refusal::SnapshotTooOld { .. } | Refusal::GivenUp(_))
     }
 }
 
-/// A tree: the id of its root, which never changes.
+/// Tree, identified by its root node, whose id never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tree {
     root: NodeId,
 }
 
 impl Tree {
-    /// The tree with this root.
+    /// Returns the tree with this root.
     pub fn at(root: NodeId) -> Tree {
         Tree { root }
     }
 
-    /// Its root.
+    /// Returns the id of the root.
     pub fn root(self) -> NodeId {
         self.root
     }
 }
 
-/// Whose counters give out the numbers of trees and of issuers.
+/// SearchCounters that number trees and issuers.
 const TREE_NUMBERS: LocalId = LocalId(1);
 const ISSUER_NUMBERS: LocalId = LocalId(2);
 
-/// Trees of one client, with what it has learned of their inner nodes.
-/// Threads may share it.
+/// Trees of one client, with its cache of inner nodes. Threads may share it.
 #[derive(Debug)]
 pub struct Trees<T> {
     client: Client<T>,
     cache: ShardedLock<Cache>,
-    counters: Counters,
-    /// For the nodes of long values.
+    counters: SearchCounters,
+    /// Issuers of ids for the nodes of large values.
     issuers: Issuers,
-    /// What a transaction gathers for trees that it makes.
-    ahead_bytes: AtomicUsize,
+    /// Bytes that a transaction buffers for trees that it creates.
+    bulk_load_bytes: AtomicUsize,
 }
 
-/// Whoever names new nodes, for each server, which count theirs by themselves.
+/// Issuer of new node ids for each server: every server counts its own.
 pub(crate) type Issuers = Mutex<FxHashMap<ServerId, Issuer>>;
 
 impl<T: Transport> Trees<T> {
-    /// Trees by way of a client.
+    /// Creates an empty cache over a client.
     pub fn new(client: Client<T>) -> Trees<T> {
         Trees {
             client,
             cache: ShardedLock::default(),
-            counters: Counters::default(),
+            counters: SearchCounters::default(),
             issuers: Issuers::default(),
-            ahead_bytes: AtomicUsize::new(ahead::AHEAD_BYTES),
+            bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
         }
     }
 
-    /// How many bytes transactions that begin now gather for trees that they make
-    /// before they send them [ahead](Transaction::send_ahead) of the commit.
-    pub fn set_ahead_bytes(&self, bytes: usize) {
-        self.ahead_bytes.store(bytes, Relaxed);
+    /// Sets how many bytes later transactions buffer for trees that they create before they
+    /// [send](TreeTransaction::flush_bulk_loads) them.
+    pub fn set_bulk_load_bytes(&self, bytes: usize) {
+        self.bulk_load_bytes.store(bytes, Relaxed);
     }
 
-    pub(crate) fn ahead_bytes(&self) -> usize {
-        self.ahead_bytes.load(Relaxed)
+    pub(crate) fn bulk_load_bytes(&self) -> usize {
+        self.bulk_load_bytes.load(Relaxed)
     }
 
-    /// The client.
+    /// Returns the client.
     pub fn client(&self) -> &Client<T> {
         &self.client
     }
 
-    /// What searches have cost.
-    pub fn counters(&self) -> &Counters {
+    /// Returns the counters of searches.
+    pub fn counters(&self) -> &SearchCounters {
         &self.counters
     }
 
-    /// Begins a transaction. Nothing is asked of a server.
-    pub fn begin(&self) -> Transaction<'_, T> {
-        Transaction::new(self)
+    /// Begins a transaction, without contacting a server.
+    pub fn begin(&self) -> TreeTransaction<'_, T> {
+        TreeTransaction::new(self)
     }
 
-    /// The first of so many names for new nodes of a server, which follow each
-    /// other.
+    /// Returns the first of `count` consecutive new node ids of a server.
     async fn issue(&self, issuers: &Issuers, server: ServerId, count: u64) -> Result<LocalId, TreeError> {
         loop {
             let issued = {
@@ -186,7 +182,7 @@ impl<T: Transport> Trees<T> {
         }
     }
 
-    /// Makes a tree whose root is named already, empty, if it is not there.
+    /// Creates an empty tree with a given root if it does not exist.
     pub async fn create_if_missing(&self, tree: Tree) -> Result<(), TreeError> {
         match self.make(tree.root).await {
             Err(TreeError::Commit(CommitError::Refused { refusal: Refusal::Conflict(_), .. })) => Ok(()),
@@ -202,23 +198,23 @@ impl<T: Transport> Trees<T> {
         Ok(())
     }
 
-    /// A number from a counter of a server that nobody else gets. Counters
-    /// below 16 are the trees' own.
+    /// Returns a unique number from a counter of a server. SearchCounters below 16 are reserved for
+    /// trees.
     pub async fn number(&self, server: ServerId, counter: u16) -> Result<u64, TreeError> {
         let node = NodeId { tree: TreeId::default(), server, local: LocalId(u64::from(counter)) };
         Ok(self.client.take(node, 1, 0).await?)
     }
 
-    /// Makes a tree at a server, empty.
+    /// Creates an empty tree at a server.
     pub async fn create(&self, server: ServerId) -> Result<Tree, TreeError> {
-        let tree = self.fresh(server).await?;
+        let tree = self.new_tree(server).await?;
         self.make(tree.root).await?;
         Ok(tree)
     }
 
-    /// A tree of a server that nobody else gets, for a transaction to
-    /// [make](Transaction::create_tree).
-    pub async fn fresh(&self, server: ServerId) -> Result<Tree, TreeError> {
+    /// Returns a new, unique tree of a server, for a transaction to
+    /// [create](TreeTransaction::create_tree).
+    pub async fn new_tree(&self, server: ServerId) -> Result<Tree, TreeError> {
         let numbers = NodeId { tree: TreeId::default(), server, local: TREE_NUMBERS };
         let number = self.client.take(numbers, 1, 0).await?;
         let Some(tree) = TreeId::new(number) else {

@@ -1,62 +1,60 @@
-//! A leaf as a snapshot sees it, as a transaction keeps it.
+//! Leaf at a snapshot, as a transaction caches it.
 
-use crate::stored::Stored;
+use crate::stored::StoredValue;
 use yesquel_model::{Key, KeyRange, NodeId};
 use yesquel_wire::{CellValue, LargeValue};
 
-/// A leaf as a snapshot sees it, or a part of one that is very long.
+/// Leaf at a snapshot, or part of a very long one.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) node: NodeId,
-    /// What the cells are all of.
+    /// Range whose cells are all present.
     pub(crate) fence: KeyRange,
-    pub(crate) cells: Cells,
-    /// What they refer to in another tree, as far as it was told.
-    pub(crate) followed: Vec<(Key, Option<Stored>)>,
+    pub(crate) cells: PageCells,
+    /// Entries of another tree that the cells refer to, as far as the server returned them.
+    pub(crate) followed: Vec<(Key, Option<StoredValue>)>,
 }
 
-/// Cells in their order, one after the other in one piece of memory: a page is
-/// read once, and most of its cells perhaps never.
+/// Cells in key order, in one block of memory: a page is read once, and most of its cells perhaps
+/// never.
 #[derive(Debug, Default)]
-pub(crate) struct Cells {
+pub(crate) struct PageCells {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    spans: Vec<CellSpan>,
 }
 
-/// Where one stands: its key, and its value behind it.
+/// Location of a cell: its key, followed by its value.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CellSpan {
     start: u32,
     key_bytes: u32,
     value_bytes: u32,
-    /// The value stands elsewhere, and this says where.
+    /// The value is large: these bytes name its nodes.
     is_large: bool,
 }
 
-/// A value as a page has it.
+/// Value of a cell in a page.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Value<'a> {
+pub(crate) enum PageValue<'a> {
     Whole(&'a [u8]),
     Large(LargeValue),
 }
 
-/// Places that there is room for before they are needed.
-const PLACES_MAX: usize = 4_096;
+/// Maximum number of cells reserved in advance.
+const SPANS_MAX: usize = 4_096;
 
-impl Cells {
-    /// Those of an answer, which took so many bytes; none if one of them was not
-    /// told whole.
+impl PageCells {
+    /// Copies the cells of an answer of `answer_bytes` bytes. `None` if a value is incomplete.
     pub(crate) fn of<'a>(
-        told_bytes: usize,
+        answer_bytes: usize,
         cells: impl Iterator<Item = (&'a [u8], CellValue<'a>)>,
-    ) -> Option<Cells> {
-        let mut all = Cells { bytes: Vec::with_capacity(told_bytes), places: Vec::new() };
+    ) -> Option<PageCells> {
+        let mut all = PageCells { bytes: Vec::with_capacity(answer_bytes), spans: Vec::new() };
         for (key, value) in cells {
             let start = u32::try_from(all.bytes.len()).ok()?;
-            if start > 0 && all.places.len() == 1 {
-                // As many as there are if they are all like the first, which may be
-                // a very short one.
-                all.places.reserve((told_bytes / all.bytes.len()).min(PLACES_MAX));
+            if start > 0 && all.spans.len() == 1 {
+                // Estimate from the first cell, which may be very short.
+                all.spans.reserve((answer_bytes / all.bytes.len()).min(SPANS_MAX));
             }
             all.bytes.extend_from_slice(key);
             let is_large = match value {
@@ -72,60 +70,60 @@ impl Cells {
             };
             let key_bytes = u32::try_from(key.len()).ok()?;
             let value_bytes = u32::try_from(all.bytes.len()).ok()? - start - key_bytes;
-            all.places.push(Place { start, key_bytes, value_bytes, is_large });
+            all.spans.push(CellSpan { start, key_bytes, value_bytes, is_large });
         }
         Some(all)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.spans.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.spans.is_empty()
     }
 
-    /// Bytes that they take.
+    /// Returns the number of bytes used.
     pub(crate) fn weight(&self) -> usize {
-        self.bytes.len() + self.places.len() * size_of::<Place>()
+        self.bytes.len() + self.spans.len() * size_of::<CellSpan>()
     }
 
-    /// The other way round.
+    /// Reverses the order.
     pub(crate) fn reverse(&mut self) {
-        self.places.reverse();
+        self.spans.reverse();
     }
 
-    fn key_of(&self, place: Place) -> &[u8] {
-        let start = place.start as usize;
-        &self.bytes[start..start + place.key_bytes as usize]
+    fn key_of(&self, span: CellSpan) -> &[u8] {
+        let start = span.start as usize;
+        &self.bytes[start..start + span.key_bytes as usize]
     }
 
     pub(crate) fn key(&self, at: usize) -> &[u8] {
-        self.key_of(self.places[at])
+        self.key_of(self.spans[at])
     }
 
-    pub(crate) fn value(&self, at: usize) -> Value<'_> {
-        let place = self.places[at];
-        let start = (place.start + place.key_bytes) as usize;
-        let bytes = &self.bytes[start..start + place.value_bytes as usize];
-        match place.is_large.then(|| LargeValue::decode(bytes)) {
-            Some(Ok(large)) => Value::Large(large),
-            _ => Value::Whole(bytes),
+    pub(crate) fn value(&self, at: usize) -> PageValue<'_> {
+        let span = self.spans[at];
+        let start = (span.start + span.key_bytes) as usize;
+        let bytes = &self.bytes[start..start + span.value_bytes as usize];
+        match span.is_large.then(|| LargeValue::decode(bytes)) {
+            Some(Ok(large)) => PageValue::Large(large),
+            _ => PageValue::Whole(bytes),
         }
     }
 
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
-        self.places.last().map(|place| self.key_of(*place))
+        self.spans.last().map(|span| self.key_of(*span))
     }
 
-    /// How many come before: their keys are so.
+    /// Returns the number of cells before the partition point.
     pub(crate) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
-        self.places.partition_point(|place| is_before(self.key_of(*place)))
+        self.spans.partition_point(|span| is_before(self.key_of(*span)))
     }
 
-    /// Where a key stands, or would.
+    /// Returns the index of a key, or the index where it would be inserted.
     pub(crate) fn position(&self, key: &[u8]) -> Result<usize, usize> {
-        self.places.binary_search_by(|place| self.key_of(*place).cmp(key))
+        self.spans.binary_search_by(|span| self.key_of(*span).cmp(key))
     }
 }
 
@@ -143,13 +141,13 @@ mod tests {
             (b"b", CellValue::Large(large)),
             (b"bb", CellValue::Bytes(b"value")),
         ];
-        let mut cells = Cells::of(0, all.into_iter()).unwrap();
+        let mut cells = PageCells::of(0, all.into_iter()).unwrap();
         assert_eq!((cells.len(), cells.last_key()), (4, Some(&b"bb"[..])));
         for (at, (key, value)) in all.iter().enumerate() {
             assert_eq!((cells.key(at), cells.position(key)), (*key, Ok(at)));
             match (cells.value(at), value) {
-                (Value::Whole(own), CellValue::Bytes(told)) => assert_eq!(own, *told),
-                (Value::Large(own), CellValue::Large(told)) => assert_eq!(own, *told),
+                (PageValue::Whole(own), CellValue::Bytes(told)) => assert_eq!(own, *told),
+                (PageValue::Large(own), CellValue::Large(told)) => assert_eq!(own, *told),
                 (own, told) => panic!("{own:?}, {told:?}"),
             }
         }
@@ -157,6 +155,6 @@ mod tests {
         assert_eq!(cells.partition_point(|key| key < &b"b"[..]), 2);
         cells.reverse();
         assert_eq!(cells.key(0), b"bb");
-        assert!(Cells::of(0, [(&b"k"[..], CellValue::Length(7))].into_iter()).is_none());
+        assert!(PageCells::of(0, [(&b"k"[..], CellValue::Length(7))].into_iter()).is_none());
     }
 }

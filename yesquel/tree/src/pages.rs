@@ -1,64 +1,61 @@
-//! Leaves that a transaction has read, for its next reads (the per-transaction
-//! cache of section 5): its snapshot does not change, and so neither do they.
+//! Leaves that a transaction has read, for its next reads (the per-transaction cache of section 5).
+//! They are valid as long as its snapshot.
 
-use crate::{cache::Goal, page::Page, stored::Stored};
+use crate::{cache::Goal, page::Page, stored::StoredValue};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use yesquel_model::{Key, NodeId};
 
-/// Bytes of keys and values that are kept, if no more are asked for: whoever scans
-/// a large tree must not gather it.
+/// Default limit on cached bytes: a scan of a large tree must not cache all of it.
 const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     by_node: FxHashMap<NodeId, Rc<Page>>,
-    /// The one that was of use last, and the root of its tree: the next step of
-    /// a cursor is mostly within it.
+    /// Page used last, with the root of its tree: the next cursor step is mostly within it.
     last: Option<(NodeId, Rc<Page>)>,
-    /// Single keys of trees, and what stands under them, that were told of with
-    /// what refers to them.
-    single: FxHashMap<NodeId, FxHashMap<Key, Option<Stored>>>,
+    /// Single entries of trees, which came along with entries that refer to them.
+    single: FxHashMap<NodeId, FxHashMap<Key, Option<StoredValue>>>,
     bytes: usize,
-    /// Bytes that are kept beyond those.
+    /// Additional bytes that may be cached.
     more: usize,
 }
 
 impl Pages {
-    /// From now on so many bytes are kept, and never fewer than without that.
+    /// Raises the limit on cached bytes; it never falls below the default.
     pub(crate) fn keep_up_to(&mut self, bytes: usize) {
         self.more = bytes.saturating_sub(BYTES_MAX);
     }
 
-    /// The last one of use, if a goal is in it.
+    /// Returns the page used last, if a goal is in it.
     pub(crate) fn last(&self, root: NodeId, goal: Goal<'_>) -> Option<Rc<Page>> {
         let (own, page) = self.last.as_ref()?;
         (*own == root && goal.is_in(&page.fence)).then(|| Rc::clone(page))
     }
 
-    /// A node's, if a goal is in it.
+    /// Returns the page of a node, if a goal is in it.
     pub(crate) fn get(&self, node: NodeId, goal: Goal<'_>) -> Option<&Rc<Page>> {
         self.by_node.get(&node).filter(|page| goal.is_in(&page.fence))
     }
 
-    /// This one is of use, of the tree with a root.
+    /// Notes that a page of the tree with this root was used.
     pub(crate) fn used(&mut self, root: NodeId, page: &Rc<Page>) {
         self.last = Some((root, Rc::clone(page)));
     }
 
-    /// What stands under a key of the tree with a root, if that was told.
-    pub(crate) fn single(&self, root: NodeId, key: &[u8]) -> Option<&Option<Stored>> {
+    /// Returns what is stored under a key of the tree with this root, if known.
+    pub(crate) fn single(&self, root: NodeId, key: &[u8]) -> Option<&Option<StoredValue>> {
         // Mostly there are none.
         if self.single.is_empty() { None } else { self.single.get(&root)?.get(key) }
     }
 
-    /// Keeps single keys of the tree with a root.
-    pub(crate) fn keep_singles(&mut self, root: NodeId, singles: Vec<(Key, Option<Stored>)>) {
+    /// Caches single entries of the tree with this root.
+    pub(crate) fn keep_singles(&mut self, root: NodeId, singles: Vec<(Key, Option<StoredValue>)>) {
         if singles.is_empty() {
             return;
         }
-        let weigh = |(key, stored): &(Key, Option<Stored>)| {
-            size_of::<(Key, Option<Stored>)>() + key.len() + stored.as_ref().map_or(0, value_weight)
+        let weigh = |(key, stored): &(Key, Option<StoredValue>)| {
+            size_of::<(Key, Option<StoredValue>)>() + key.len() + stored.as_ref().map_or(0, value_weight)
         };
         self.make_room(singles.iter().map(weigh).sum());
         self.single.entry(root).or_default().extend(singles);
@@ -73,7 +70,7 @@ impl Pages {
         self.bytes += more;
     }
 
-    /// Forgets all of a tree, which is read at another moment from now on.
+    /// Drops everything of a tree, which will be read at another snapshot.
     pub(crate) fn forget(&mut self, root: NodeId) {
         self.last = self.last.take().filter(|(own, _)| *own != root);
         self.single.remove(&root);
@@ -85,8 +82,8 @@ impl Pages {
         });
     }
 
-    /// Keeps one, in place of what there is of its node. All others go when
-    /// there are too many.
+    /// Caches a page in place of the node's old one. When the limit is exceeded all others are
+    /// dropped.
     pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Rc<Page> {
         let page = Rc::new(page);
         self.make_room(weight(&page));
@@ -97,10 +94,10 @@ impl Pages {
     }
 }
 
-fn value_weight(stored: &Stored) -> usize {
+fn value_weight(stored: &StoredValue) -> usize {
     match stored {
-        Stored::Whole(value) => value.len(),
-        Stored::Large(_) => 0,
+        StoredValue::Whole(value) => value.len(),
+        StoredValue::Large(_) => 0,
     }
 }
 
@@ -111,7 +108,7 @@ fn weight(page: &Page) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::Cells;
+    use crate::page::PageCells;
     use yesquel_model::{KeyRange, LocalId, ServerId, TreeId};
     use yesquel_wire::CellValue;
 
@@ -119,7 +116,7 @@ mod tests {
         let node = NodeId { local: LocalId(local), ..root(0) };
         let (low, high) = ([local as u8], [local as u8 + 1]);
         let value = vec![0; bytes];
-        let cells = Cells::of(0, [(&low[..], CellValue::Bytes(&value))].into_iter()).unwrap();
+        let cells = PageCells::of(0, [(&low[..], CellValue::Bytes(&value))].into_iter()).unwrap();
         Page { node, fence: KeyRange::new(low, high), cells, followed: Vec::new() }
     }
 
@@ -144,10 +141,10 @@ mod tests {
         });
         assert!((31 << 20..=32 << 20).contains(&most.max().unwrap()));
         pages.keep_up_to(1);
-        // One that is too large alone is there, and nothing else.
+        // A page that alone exceeds the limit is kept, without any other.
         pages.keep(root(0), page(1, BYTES_MAX));
         assert_eq!(pages.by_node.len(), 1);
-        // In its place less: what it took is free again.
+        // A smaller replacement frees memory.
         pages.keep(root(0), page(1, 0));
         assert!(pages.bytes < 1_000);
     }

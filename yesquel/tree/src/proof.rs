@@ -1,51 +1,50 @@
-//! What a transaction has proved of the moment that it reads: that keys have the
-//! values that its client has known since earlier transactions.
+//! Proofs that keys still have, at the transaction's snapshot, the values that its client knows
+//! from earlier transactions.
 
-use crate::{Transaction, Tree, TreeError, search::Fetched};
+use crate::{Tree, TreeError, TreeTransaction, search::Fetched};
 use yesquel_client::ProofOutcome;
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_transport::Transport;
 use yesquel_wire::Direction;
 
-/// What has come of a [proof](Transaction::prove).
+/// Outcome of a [proof](TreeTransaction::prove).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// The key has the value.
     Holds,
-    /// It has this one; empty is also none.
+    /// The key has this value; empty stands for none.
     Fails(Box<[u8]>),
 }
 
-impl<T: Transport> Transaction<'_, T> {
-    /// Has it proved that a key of a tree has a value, which is asked beside what
-    /// is read next; empty is also that there is none. If it has not, the cells
-    /// of another tree's root are told of, and need not be asked for.
+impl<T: Transport> TreeTransaction<'_, T> {
+    /// Requests a proof that a key of a tree has `value`; empty stands for none. The request
+    /// travels with the next read. If the value differs, the server also returns the cells of the
+    /// root of `other`, which then need no request of their own.
     pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
         let leaf = self.trees.leaf(tree.root, key);
         self.view.prove((tree.root, leaf), key, value, other.root);
     }
 
-    /// Asks for what is to be proved, if that has not been asked yet.
+    /// Requests the open proofs of a server now.
     pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
-        if !self.view.is_told() {
+        if !self.view.all_answered() {
             self.read_proofs(server).await?;
         }
         Ok(())
     }
 
-    /// Whether a proof was asked and what was to be proved is so, which is mostly
-    /// all there is to know; it is told once.
+    /// Takes the outcome of a proof if the proof holds; returns whether it does.
     pub fn holds(&mut self, tree: Tree) -> bool {
         self.view.holds(tree.root)
     }
 
-    /// What has come of a proof, if it was asked; it is told once. `other` is the
-    /// tree that was named.
+    /// Takes the outcome of a proof, if there is one. `other` is the tree passed to
+    /// [`prove`](TreeTransaction::prove).
     pub async fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
         Ok(match self.view.outcome(tree.root) {
             None => None,
             Some(ProofOutcome::Holds) => Some(Proof::Holds),
-            // The leaf is another one: it is looked for.
+            // The key is in another leaf: search for it.
             Some(ProofOutcome::Moved(key, value)) => {
                 let there = Box::pin(self.stored(tree, &key)).await?.unwrap_or_default();
                 Some(if there == value { Proof::Holds } else { Proof::Fails(there) })

@@ -1,71 +1,70 @@
-//! What a transaction has done step by step, and places in it to come back to.
+//! Undo log of a transaction, and its savepoints.
 
-use crate::write::Write;
+use crate::write::BufferedWrite;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use yesquel_model::{Key, NodeId};
 
-/// What undoes a step.
+/// Action that undoes a step.
 #[derive(Debug)]
 pub(crate) enum Undo {
-    Write(NodeId, Key, Option<Write>),
-    /// The last range of a tree that was deleted.
+    Write(NodeId, Key, Option<BufferedWrite>),
+    /// Removes the last deleted range of a tree.
     Range(NodeId),
     Guard,
     Create(NodeId),
     Drop,
 }
 
-/// A place in a transaction to come back to.
+/// Savepoint: a place in a transaction to roll back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
-    /// Whose it is.
+    /// Id of the transaction.
     transaction: u64,
-    /// Steps before it.
+    /// Number of undo steps before it.
     depth: usize,
-    /// Savepoints before it, those that are no more among them.
+    /// Number of savepoints set before it, released ones included.
     number: u64,
 }
 
-/// The steps of a transaction since its first savepoint.
+/// Undo steps of a transaction since its first savepoint.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
-    /// What undoes each.
+pub(crate) struct UndoLog {
+    /// Undo steps in order.
     undo: Vec<Undo>,
-    /// The numbers of those that can be come back to, in their order.
+    /// Numbers of the live savepoints, ascending.
     live: RefCell<Vec<u64>>,
-    /// Savepoints so far.
+    /// Number of savepoints set so far.
     count: Cell<u64>,
-    /// The transaction's name, once it has savepoints.
+    /// Id of the transaction, once it has a savepoint.
     name: OnceCell<u64>,
 }
 
-/// The next name of a transaction. Only those get one that have savepoints: the
-/// others need not meet here.
+/// Next id. Only transactions with savepoints draw one, so that the others do not contend for it.
 static NEXT_NAME: AtomicU64 = AtomicU64::new(1);
 
-impl Steps {
-    /// A step is done. What undoes it is kept, and made, only if there is a place to
-    /// come back to: most transactions have none, and large ones need the room.
+impl UndoLog {
+    /// Appends an undo step, built only if there is a savepoint: most transactions have none, and
+    /// for large ones the steps take much memory.
     pub(crate) fn push(&mut self, undo: impl FnOnce() -> Undo) {
         if !self.live.get_mut().is_empty() {
             self.undo.push(undo());
         }
     }
 
-    /// All was taken back, savepoints too.
+    /// Drops all steps and savepoints.
     pub(crate) fn clear(&mut self) {
-        *self = Steps::default();
+        *self = UndoLog::default();
     }
 
-    /// How many savepoints there were so far.
+    /// Returns the number of savepoints set so far.
     pub(crate) fn count(&self) -> u64 {
         self.count.get()
     }
 
-    /// Whether there is one that was set when there were so many, or later.
+    /// Returns whether a live savepoint has this number or a higher one.
     pub(crate) fn has_since(&self, count: u64) -> bool {
         self.live.borrow().last().is_some_and(|last| *last >= count)
     }
@@ -78,7 +77,7 @@ impl Steps {
         Savepoint { transaction, depth: self.undo.len(), number }
     }
 
-    /// Where a savepoint is among those that can be come back to.
+    /// Returns the index of a savepoint among the live ones.
     fn place(&mut self, savepoint: Savepoint) -> Result<usize, &'static str> {
         if self.name.get() != Some(&savepoint.transaction) {
             return Err("it is another transaction's");
@@ -87,7 +86,7 @@ impl Steps {
         place.map_err(|_| "it was released, or the transaction was rolled back to one before it")
     }
 
-    /// Forgets a savepoint, and those after it.
+    /// Releases a savepoint and the later ones.
     pub(crate) fn release(&mut self, savepoint: Savepoint) -> Result<(), &'static str> {
         let place = self.place(savepoint)?;
         let live = self.live.get_mut();
@@ -98,14 +97,14 @@ impl Steps {
         Ok(())
     }
 
-    /// Forgets all of them.
+    /// Releases all savepoints.
     pub(crate) fn release_all(&mut self) {
         self.live.get_mut().clear();
         self.undo.clear();
     }
 
-    /// What undoes the steps after a savepoint, the last one first, or why it
-    /// cannot be come back to. It stays, and those after it are no more.
+    /// Returns the undo steps after a savepoint, the latest first, or why there is no way back to
+    /// it. The savepoint stays live; later ones are released.
     pub(crate) fn back_to(
         &mut self,
         savepoint: Savepoint,

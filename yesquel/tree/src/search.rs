@@ -1,12 +1,12 @@
-//! Back-down search (section 4.1, figure 5): the cache says where the leaf
-//! should be; a fence that says otherwise sends the search back up, to a node
-//! that is fetched anew, and down from there.
+//! Back-down search (section 4.1, figure 5). The cache names the expected leaf. If the leaf's fence
+//! excludes the key, the search backs up to an ancestor, fetches that anew, and goes down from
+//! there.
 
 use crate::{
     TreeError, Trees,
-    cache::{Cache, Goal, Guess, Inner},
-    page::{Cells, Page},
-    stored::{Looked, Stored},
+    cache::{Cache, Goal, Guess, InnerNode},
+    page::{Page, PageCells},
+    stored::{LookupAnswer, StoredValue},
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
@@ -15,72 +15,69 @@ use yesquel_model::{Key, KeyRange, NodeId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Direction, Followed, MovedTo, NodeKind, Question, Scan};
 
-/// What is looked for, and how much of it.
+/// Goal of a search, and how much of the leaf to fetch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PageRequest<'a> {
     pub(crate) goal: Goal<'a>,
-    /// So many cells from the goal on; `u64::MAX`: the whole leaf; 0: only what
-    /// keys are its.
+    /// Number of cells to fetch, from the goal on; `u64::MAX`: the whole leaf; 0: only its range.
     pub(crate) cells_max: u64,
-    /// The root of a tree to whose keys the cells refer that is read too.
+    /// Root of the tree that the cells' values refer to, if its entries are wanted too.
     pub(crate) follow: Option<NodeId>,
 }
 
-impl Wanted<'_> {
-    /// The leaf of a goal, whole.
-    pub(crate) fn leaf(goal: Goal<'_>) -> Wanted<'_> {
-        Wanted { goal, cells_max: u64::MAX, follow: None }
+impl PageRequest<'_> {
+    /// Requests the whole leaf of a goal.
+    pub(crate) fn leaf(goal: Goal<'_>) -> PageRequest<'_> {
+        PageRequest { goal, cells_max: u64::MAX, follow: None }
     }
 }
 
-/// A node as it was fetched.
+/// Node as fetched.
 pub(crate) enum Fetched {
     Leaf(Page),
-    Inner(Arc<Inner>),
-    /// It does not hold the key, or was not there.
+    Inner(Arc<InnerNode>),
+    /// The node does not exist or does not own the key.
     Moved(Option<MovedTo>),
 }
 
-/// Bytes of a leaf that are fetched at a time. Until it is split a leaf has
-/// whatever transactions have put into it, which may be more than a message
-/// takes (16 MiB).
+/// Bytes of a leaf that are fetched at a time. Before it is split, a leaf may exceed a message (16
+/// MiB).
 const PAGE_BYTES_MAX: u64 = 4 << 20;
 
-/// What cells refer to: their values begin with a key, and its length before
-/// it.
-fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<Stored>)> {
+/// Decodes the entries that the cells refer to: their values begin with a key, preceded by its
+/// length.
+fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<StoredValue>)> {
     let told = followed.cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
         let CellValue::Bytes(value) = cell else { return None };
         let (length, rest) = value.split_first()?;
         let key = rest.get(..usize::from(*length))?.into();
-        match Looked::of(answer)? {
-            Looked::Absent => Some((key, None)),
-            Looked::Stored(stored) => Some((key, Some(stored))),
-            Looked::Moved(_) => None,
+        match LookupAnswer::of(answer)? {
+            LookupAnswer::Absent => Some((key, None)),
+            LookupAnswer::Stored(stored) => Some((key, Some(stored))),
+            LookupAnswer::Moved(_) => None,
         }
     });
     told.collect()
 }
 
-/// All cells of a node, if it holds the key.
+/// Scan for all cells of a node, if it owns the key.
 fn all_cells(near: Option<&[u8]>) -> Scan {
     Scan { near: near.map(Into::into), ..Scan::all() }
 }
 
-/// Cells of a leaf that is very long.
+/// Number of cells from which a leaf counts as very long.
 const LONG_LEAF: usize = 1_000;
 
-/// Nodes that one search fetches at most: on, back, and down again. All are seen as
-/// of one snapshot, so that nothing changes between two fetches, and there is nothing
-/// to wait for; and no tree is as high as that, for a floor more takes twice as many
-/// splits.
+/// Maximum number of nodes that one search fetches: forward, back and down again. All are read at
+/// one snapshot, so that nothing changes between fetches and there is nothing to wait for. No tree
+/// is this high: each level needs twice as many splits as the one below.
 const FETCHES_MAX: usize = 100;
 
-/// Steps from node to node by where keys have gone. That is told as of now, and
-/// leads nowhere for a snapshot that is older than all of the nodes.
+/// Maximum number of forward steps. Nodes report their moves as of now, which leads nowhere for a
+/// snapshot that is older than all of the nodes.
 pub(crate) const FORWARD_STEPS_MAX: usize = 4;
 
-/// That a key may be one.
+/// Checks the length of a key.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), TreeError> {
     let (bytes, bytes_max) = (key.len(), limits::KEY_BYTES_MAX);
     if bytes > bytes_max { Err(TreeError::TooLong { what: "a key", bytes, bytes_max }) } else { Ok(()) }
@@ -95,20 +92,20 @@ impl<T: Transport> Trees<T> {
         self.cache.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the cache thinks the leaf of a key. Nothing is allocated for it.
+    /// Returns the expected leaf of a key, without allocating.
     pub(crate) fn leaf(&self, root: NodeId, key: &[u8]) -> NodeId {
         self.counters.searched();
         let leaf = self.cache().leaf(root, key);
         leaf.unwrap_or_else(|| self.guess_again(root, Goal::At(key)).leaf)
     }
 
-    /// The same with the way to it.
+    /// Returns the expected leaf of a goal and the path to it.
     pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Guess {
         self.counters.searched();
         self.guess_again(root, goal)
     }
 
-    /// The same for a search that is counted already.
+    /// Like [`guess`](Self::guess), without counting a search.
     pub(crate) fn guess_again(&self, root: NodeId, goal: Goal<'_>) -> Guess {
         let guess = self.cache().guess(root, goal);
         guess.unwrap_or_else(|| {
@@ -117,8 +114,8 @@ impl<T: Transport> Trees<T> {
         })
     }
 
-    /// Fetches a whole node, however long it is: for one who is in the server's
-    /// process. An inner one goes into the cache.
+    /// Fetches a whole node of any length: for a client inside the server's process. Caches an
+    /// inner node.
     pub(crate) async fn fetch(
         &self,
         snapshot: &mut Option<Timestamp>,
@@ -130,14 +127,13 @@ impl<T: Transport> Trees<T> {
         Ok(outcome?.0)
     }
 
-    /// Fetches a node, if it holds the goal; of a long leaf the part with the
-    /// goal, and of any leaf no more than so many cells from the goal on, if
-    /// that is less than all.
+    /// Fetches a node if it owns the goal: of a long leaf the part around the goal, and of any leaf
+    /// at most `cells_max` cells from the goal on.
     async fn fetch_for(
         &self,
         view: &mut ReadView,
         node: NodeId,
-        Wanted { goal, cells_max, follow }: Wanted<'_>,
+        PageRequest { goal, cells_max, follow }: PageRequest<'_>,
     ) -> Result<Fetched, TreeError> {
         let near = match goal {
             Goal::At(key) => Some(key),
@@ -146,7 +142,7 @@ impl<T: Transport> Trees<T> {
         let all = || all_cells(near);
         let part = || {
             if cells_max == 0 {
-                // Only whose keys they are: of all of the node, not of a part.
+                // Only the range, which must be that of the whole node.
                 return Scan { cells_max, ..all() };
             }
             let (range, direction) = match goal {
@@ -159,14 +155,14 @@ impl<T: Transport> Trees<T> {
         };
         let again = if cells_max == u64::MAX {
             match self.scan(view, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
-                // A child may be missing for any goal.
+                // Any child may be the one that is needed.
                 (Fetched::Inner(_), true) => all(),
                 (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),
                 (fetched, _) => return Ok(fetched),
             }
         } else {
             match self.scan(view, node, (part(), follow)).await? {
-                // Of an inner one all children are wanted.
+                // All children of an inner node are needed.
                 (Fetched::Inner(_), _) => all(),
                 (fetched, _) => return Ok(fetched),
             }
@@ -174,8 +170,8 @@ impl<T: Transport> Trees<T> {
         Ok(self.scan(view, node, (again, follow)).await?.0)
     }
 
-    /// Scans a node, and says whether there is more of it that way. An inner
-    /// one that is whole goes into the cache.
+    /// Scans a node; returns it and whether there is more in that direction. Caches a complete
+    /// inner node.
     async fn scan(
         &self,
         view: &mut ReadView,
@@ -188,14 +184,14 @@ impl<T: Transport> Trees<T> {
             _ => Question::Scan { node, scan },
         };
         let (Question::Follow { scan, .. } | Question::Scan { scan, .. }) = &question else {
-            return Err(yesquel_client::Error::Unfit.into());
+            return Err(yesquel_client::RequestError::UnexpectedAnswer.into());
         };
         let reading = self.client.read_at(view, node.server, std::slice::from_ref(&question)).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
         self.scanned(view.snapshot, node, (&scan.range, scan.direction), answer)
     }
 
-    /// What an answer to a scan tells of a node, and whether there is more.
+    /// Decodes the answer to a scan, and whether there is more.
     pub(crate) fn scanned(
         &self,
         snapshot: Option<Timestamp>,
@@ -207,10 +203,11 @@ impl<T: Transport> Trees<T> {
             Some(Answer::Cells(cells)) => (cells, None),
             Some(Answer::Followed(followed)) => (followed.cells.clone(), Some(followed)),
             Some(Answer::Moved(to)) => return Ok((Fetched::Moved(to), false)),
-            _ => return Err(yesquel_client::Error::Unfit.into()),
+            _ => return Err(yesquel_client::RequestError::UnexpectedAnswer.into()),
         };
         if cells.kind != NodeKind::Inner {
-            let mut all = Cells::of(cells.told_bytes(), cells.iter()).ok_or(yesquel_client::Error::Unfit)?;
+            let mut all = PageCells::of(cells.told_bytes(), cells.iter())
+                .ok_or(yesquel_client::RequestError::UnexpectedAnswer)?;
             let mut fence = cells.fence.intersection(range);
             match (direction, all.last_key()) {
                 (Direction::Up, Some(last)) if cells.more => fence.high = KeyRange::single(last).high,
@@ -234,15 +231,15 @@ impl<T: Transport> Trees<T> {
             cells.iter().map(|(key, value)| Some((Key::from(key), child(value)?))).collect();
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
-        let inner = Arc::new(Inner::new(cells.fence, children, snapshot.unwrap_or_default()));
+        let inner = Arc::new(InnerNode::new(cells.fence, children, snapshot.unwrap_or_default()));
         if !cells.more && *range == KeyRange::all() {
             self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))
     }
 
-    /// The leaf of a key and the keys that are its, for one who has no use for
-    /// its cells: whoever writes there. From a node on that `path` leads to.
+    /// Finds the leaf of a key and its range, without cells, for a writer. Starts at the last node
+    /// of `path`.
     pub(crate) async fn leaf_from(
         &self,
         root: NodeId,
@@ -265,29 +262,28 @@ impl<T: Transport> Trees<T> {
                 _ => break,
             }
         }
-        let wanted = Wanted { cells_max: 0, ..Wanted::leaf(Goal::At(key)) };
+        let wanted = PageRequest { cells_max: 0, ..PageRequest::leaf(Goal::At(key)) };
         let page = self.page_from(&mut ReadView::default(), root, wanted, path, node).await?;
         Ok((page.node, page.fence))
     }
 
-    /// The leaf of a goal, or its part of a very long one, from a node on that
-    /// `path` leads to. Of a leaf that the path leads to no more than so many
-    /// cells are fetched, if that is less than all.
+    /// Finds the leaf of a goal, or its part of a very long leaf, starting at the last node of
+    /// `path`. Of that leaf at most `cells_max` cells are fetched.
     pub(crate) async fn page_from(
         &self,
         view: &mut ReadView,
         root: NodeId,
-        wanted: Wanted<'_>,
+        wanted: PageRequest<'_>,
         mut path: Vec<NodeId>,
         mut node: NodeId,
     ) -> Result<Page, TreeError> {
         let (mut steps, goal) = (0, wanted.goal);
         for _ in 0..FETCHES_MAX {
-            // A root may be an inner node, of which a part is of no use; unless it
-            // is a leaf that was filled at once and is not split yet.
+            // A root may be an inner node, of which a part is useless, unless it is known as a leaf
+            // that was bulk loaded and not split yet.
             let is_long = node == root && wanted.cells_max != u64::MAX && self.cache().is_long_leaf(root);
             let cells_max = if node == root && !is_long { u64::MAX } else { wanted.cells_max };
-            match self.fetch_for(view, node, Wanted { cells_max, ..wanted }).await? {
+            match self.fetch_for(view, node, PageRequest { cells_max, ..wanted }).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => {
                     if node == root && !is_long && page.cells.len() > LONG_LEAF {
                         self.cache_mut().note_leaf(root, true);
@@ -318,7 +314,7 @@ impl<T: Transport> Trees<T> {
         Err(TreeError::Damaged(root.tree, lost))
     }
 
-    /// A node that a path led to has said where keys have gone.
+    /// Updates the cache: a node that `path` led to has reported where keys have moved.
     pub(crate) fn moved(&self, path: &[NodeId], from: NodeId, to: &MovedTo) {
         self.counters.followed();
         if let Some(parent) = path.last() {

@@ -1,10 +1,9 @@
-//! Splits (sections 4.2, 4.5): a node that is too large gives the lower half
-//! of its cells to a new one, or all but the last part to several, in a
-//! transaction of its own.
+//! Splits (sections 4.2, 4.5): a node that is too large gives the lower half of its cells to a new
+//! node, or all but the last part to several, in a transaction of its own.
 //!
-//! The new nodes are the left ones ("right split"): keys that grow go on landing
-//! in the same node. Moving is the engine's own operation, which takes along
-//! versions and prepared operations, so that no other transaction notices.
+//! The new nodes are the left ones ("right split"), so that ascending inserts stay in the same
+//! node. The engine moves cells with their versions and prepared operations, so that no other
+//! transaction notices.
 
 use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
@@ -14,25 +13,23 @@ use yesquel_model::{
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Cells, NewNode, NodeKind, Operation, Question, Scan, WriteOperation};
 
-/// Splits nodes of one server. There is one for each node, so that splits do
-/// not get in each other's way.
+/// Splits the nodes of one server. Each node's process has its own splitter, so that splits do not
+/// contend.
 #[derive(Debug)]
 pub struct Splitter {
     server: ServerId,
     issuers: Issuers,
-    /// Whether the upper half of a node goes, for research.
+    /// Whether the upper half moves, for research.
     is_left: bool,
 }
 
-/// Bytes of the name of a child. Values of leaves, which are longer mostly, are
-/// of no interest.
+/// Bytes fetched of a value: a child's id. Values of leaves, mostly longer, are not needed.
 const CHILD_BYTES: u64 = 16;
-/// Bytes of keys that are looked at: all of them, but where one transaction has
-/// put much more into a node than it should have. Its first keys will do then:
-/// four at least, which no inner node is split without.
+/// Bytes of keys fetched, which covers all keys unless one transaction has overfilled the node. Its
+/// first keys suffice then: at least four, which an inner node needs for a split.
 const KEYS_BYTES: u64 = 4 * limits::KEY_BYTES_MAX as u64;
 
-/// Looks at cells of a node, if it is there; nothing of it goes into the cache.
+/// Reads cells of a node, if it exists. Nothing is cached.
 async fn look<T: Transport, Seen>(
     trees: &Trees<T>,
     snapshot: &mut Option<Timestamp>,
@@ -46,57 +43,58 @@ async fn look<T: Transport, Seen>(
     match reading.answers().and_then(|answers| answers.iter().next()) {
         Some(Answer::Cells(cells)) => Ok(Some(see(&cells))),
         Some(Answer::Moved(_)) => Ok(None),
-        _ => Err(yesquel_client::Error::Unfit.into()),
+        _ => Err(yesquel_client::RequestError::UnexpectedAnswer.into()),
     }
 }
 
-/// Nodes that one split makes at most: what it commits is done at once.
+/// Maximum number of nodes that one split creates, for its commit is processed in one go.
 const PARTS_MAX: usize = 64;
 
-/// Children of each part of an inner node at least. One of a single child would
-/// only lead on, and its parent would get as many children as it had: where that is
-/// too many it would be split the same way, and so on without end.
+/// Minimum number of children of each part of an inner node. A part with a single child would give
+/// the parent as many children as before, and the parent would then be split in the same way
+/// without end.
 const CHILDREN_MIN: usize = 2;
 
-/// Times that a split is tried before it is left for later.
+/// Attempts for a split before it is left for later.
 const ATTEMPTS_MAX: usize = 8;
 
 impl Splitter {
-    /// For the nodes of a server.
+    /// Creates a splitter for the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
         Splitter { server, issuers: Issuers::default(), is_left: false }
     }
 
-    /// One that moves the upper half of a node away: research only, for the
-    /// paper has measured that it is worse (section 6.1.4).
+    /// Creates a splitter that moves the upper half. For research only: the paper measures that it
+    /// is worse (section 6.1.4).
     pub fn left(server: ServerId) -> Splitter {
         Splitter { is_left: true, ..Splitter::new(server) }
     }
 
-    /// Splits a node in two of the same size, if it is there and has two cells; an
-    /// inner one if it has four. Whether it was.
+    /// Splits a node in two halves if it exists and has two cells (an inner node: four). Returns
+    /// whether it did.
     pub async fn split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         self.split_at(trees, node, None).await
     }
 
-    /// Splits a node in two at a key, or in the middle of its cells, if it is
-    /// there and the key within its fence. Whether it was.
+    /// Splits a node at a key, or in the middle, if it exists and the key is within its fence.
+    /// Returns whether it did.
     pub async fn split_at<T: Transport>(
         &self,
         trees: &Trees<T>,
         node: NodeId,
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
-        let way = Way { at, parts: 2, names: (self.server, &self.issuers), is_left: self.is_left };
-        Splitter::again(async || self.try_split(trees, node, way).await).await
+        let spec = SplitSpec { at, parts: 2, names: (self.server, &self.issuers), is_left: self.is_left };
+        Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
-    /// Splits a node in so many of as many cells each, if it is there: one that is
-    /// many times too large, so that no cell is moved more than once. An inner one is
-    /// split in fewer if some would not have two children. `is_left` has
-    /// the node keep its lowest part and not its highest: what older snapshots
-    /// still see of cells that have moved away stays with it, where nobody goes on
-    /// inserting. Whether it was.
+    /// Splits a node into `parts` parts with equal numbers of cells, if it exists. This is for a
+    /// node that is many times too large: no cell moves more than once. An inner node gets fewer
+    /// parts if some would have less than two children.
+    ///
+    /// With `is_left` the node keeps its lowest part instead of its highest: the old versions of
+    /// cells that moved away stay with it, away from where inserts continue. Returns whether it
+    /// did.
     pub async fn split_into<T: Transport>(
         &self,
         trees: &Trees<T>,
@@ -106,11 +104,11 @@ impl Splitter {
     ) -> Result<bool, TreeError> {
         let parts = parts.clamp(2, PARTS_MAX);
         let is_left = is_left || self.is_left;
-        let way = Way { at: None, parts, names: (self.server, &self.issuers), is_left };
-        Splitter::again(async || self.try_split(trees, node, way).await).await
+        let spec = SplitSpec { at: None, parts, names: (self.server, &self.issuers), is_left };
+        Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
-    /// Tries as often as somebody else was first, but not for ever.
+    /// Retries a limited number of times when another transaction was first.
     async fn again(act: impl AsyncFn() -> Result<bool, TreeError>) -> Result<bool, TreeError> {
         for _ in 0..ATTEMPTS_MAX {
             match act().await {
@@ -128,16 +126,16 @@ impl Splitter {
         &self,
         trees: &Trees<T>,
         node: NodeId,
-        way: Way<'_>,
+        spec: SplitSpec<'_>,
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let Some(split) = trees.plan_split(&mut snapshot, node, way).await? else { return Ok(false) };
+        let Some(split) = trees.plan_split(&mut snapshot, node, spec).await? else { return Ok(false) };
         trees.client.commit(snapshot, &split.writes()).await?;
         Ok(true)
     }
 
-    /// Takes a leaf away in which nothing is left: a neighbour below the same
-    /// parent gets its keys. Whether it was.
+    /// Removes an empty leaf: a neighbor below the same parent gets its range. Returns whether it
+    /// did.
     pub async fn remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         Splitter::again(async || self.try_remove(trees, node).await).await
     }
@@ -153,10 +151,10 @@ impl Splitter {
         let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
             return Ok(false);
         };
-        // The one after it, or, for the last one, the one before.
+        // The next sibling, or the previous one for the last leaf.
         let is_last = place + 1 == inner.children.len();
         let other = if is_last { place.checked_sub(1) } else { Some(place + 1) };
-        // An only child stays: its parent would be left without any.
+        // An only child stays, for its parent would be left without children.
         let Some((_, heir)) = other.map(|other| &inner.children[other]) else { return Ok(false) };
         let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir).await? else {
             return Ok(false);
@@ -167,7 +165,7 @@ impl Splitter {
         let mut writes = Writes::new();
         let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&Operation { node, write });
         push(*heir, WriteOperation::Reshape(NewNode { kind: NodeKind::Leaf, fence: both }));
-        // What is guarded there, or about to be written, goes along.
+        // Guards and prepared writes in the range move along.
         push(node, WriteOperation::Move { range: page.fence.clone(), to: *heir });
         push(node, WriteOperation::Drop);
         push(parent, WriteOperation::Unlink { key: &second.low });
@@ -181,31 +179,30 @@ impl Splitter {
 
 /// How a node is to be split.
 #[derive(Clone, Copy)]
-struct Way<'a> {
-    /// Where; `None`: at cells that are as many apart.
+struct SplitSpec<'a> {
+    /// Split key; `None`: equal numbers of cells.
     at: Option<&'a [u8]>,
-    /// Else in so many parts, two at least.
+    /// Number of parts without a split key, at least two.
     parts: usize,
-    /// Where the new nodes will be, and who names them.
+    /// Server of the new nodes, and the issuers of their ids.
     names: (ServerId, &'a Issuers),
-    /// Whether the upper part goes.
+    /// Whether the upper part moves.
     is_left: bool,
 }
 
-/// A node that is about to be several.
+/// Planned split of a node.
 #[derive(Debug)]
 pub(crate) struct Split {
     node: NodeId,
     kind: NodeKind,
     fence: KeyRange,
-    /// Its parts, and whose they will be: the node itself keeps one, or, if
-    /// it is a root, none.
+    /// The parts and their owners: the node itself keeps one, or none if it is a root.
     parts: Vec<(KeyRange, NodeId)>,
     parent: NodeId,
 }
 
 impl Split {
-    /// What makes it so.
+    /// Returns the operations of the split.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         let Split { node, kind, fence, parts, parent } = self;
         let moved = parts.iter().filter(move |(_, id)| id != node).flat_map(move |(part, id)| {
@@ -216,7 +213,7 @@ impl Split {
         let kept = parts.iter().find(|(_, id)| id == node);
         let shape = match kept {
             Some((part, _)) => NewNode { kind: *kind, fence: part.clone() },
-            // The root stays where it is, one floor higher.
+            // The root stays, one level higher.
             None => NewNode { kind: NodeKind::Inner, fence: fence.clone() },
         };
         let links = parts.iter().map(move |(part, id)| {
@@ -234,8 +231,8 @@ impl Split {
     }
 }
 
-/// Where so many parts of as many cells each begin, but for the first; fewer, if
-/// there are not as many cells, or not two children for each.
+/// Returns the keys at which the parts begin, but for the first; fewer if there are not enough
+/// cells, or not two children for each part.
 fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
     let count = cells.iter().count();
     let parts = match cells.kind {
@@ -249,7 +246,7 @@ fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
         if let Some(before) = before.filter(|_| is_cut) {
             cuts.push(match cells.kind {
                 NodeKind::Leaf => separator(before, key).into(),
-                // An inner node has children for its keys and none between.
+                // An inner node splits only at keys of its children.
                 _ => key.into(),
             });
             while places.next_if_eq(&place).is_some() {}
@@ -260,32 +257,32 @@ fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
 }
 
 impl<T: Transport> Trees<T> {
-    /// How a node is split, if it is there, has two cells, and the key where to
-    /// is within its fence.
+    /// Plans the split of a node, if it exists, has two cells, and the split key is within its
+    /// fence.
     async fn plan_split(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
-        way: Way<'_>,
+        spec: SplitSpec<'_>,
     ) -> Result<Option<Split>, TreeError> {
         let looked = look(self, snapshot, node, KeyRange::all(), |cells| {
-            (cells.kind, cells.fence.clone(), cuts(cells, way.parts))
+            (cells.kind, cells.fence.clone(), cuts(cells, spec.parts))
         });
         let Some((kind, fence, cuts)) = looked.await? else { return Ok(None) };
-        let mut cuts: Vec<Key> = match way.at {
+        let mut cuts: Vec<Key> = match spec.at {
             // An inner node has a child for each of its keys only.
             Some(at) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(None),
             Some(at) => vec![at.into()],
             None => cuts,
         };
-        // Nothing is below it.
+        // No part may be empty at the low end.
         cuts.retain(|cut| *cut > fence.low);
         if cuts.is_empty() {
             return Ok(None);
         }
         let is_root = node.local == LocalId::ROOT;
-        let (server, issuer) = way.names;
-        let (count, kept) = match (is_root, way.is_left) {
+        let (server, issuer) = spec.names;
+        let (count, kept) = match (is_root, spec.is_left) {
             (true, _) => (cuts.len() + 1, None),
             (false, true) => (cuts.len(), Some(0)),
             (false, false) => (cuts.len(), Some(cuts.len())),
@@ -306,7 +303,7 @@ impl<T: Transport> Trees<T> {
         Ok(Some(Split { node, kind, fence, parts, parent }))
     }
 
-    /// The node that leads to one whose least key is `low`.
+    /// Returns the parent of the node whose least key is `low`.
     async fn parent(
         &self,
         snapshot: &mut Option<Timestamp>,
@@ -315,7 +312,7 @@ impl<T: Transport> Trees<T> {
     ) -> Result<NodeId, TreeError> {
         let root = Tree::at(NodeId::root(node.tree, node.server)).root;
         let damaged = |what| TreeError::Damaged(node.tree, what);
-        // Where the cache thinks it is, of which the one cell is enough.
+        // Start where the cache expects it; that one cell suffices.
         let guess = self.guess(root, Goal::At(low));
         if let Some(parent) = guess.path.last() {
             let looked = look(self, snapshot, *parent, KeyRange::single(low), |cells| {
@@ -329,7 +326,7 @@ impl<T: Transport> Trees<T> {
                 return Ok(*parent);
             }
         }
-        // And from the root if that is wrong.
+        // Otherwise search from the root.
         let mut at = root;
         while let Fetched::Inner(inner) = self.fetch(snapshot, at).await? {
             match inner.child(Goal::At(low)) {
@@ -341,25 +338,23 @@ impl<T: Transport> Trees<T> {
         Err(damaged("a node has no parent"))
     }
 
-    /// A client's own split of a node of which the server has said that it is
-    /// full and that it will not split it: a leaf's is for the client's own
-    /// transaction, beside what that writes.
+    /// Plans the client's split of a node that the server has reported full without splitting it:
+    /// the split of a leaf becomes part of the client's own transaction.
     ///
-    /// An error of the kind that has a transaction begin again if the node is
-    /// not as the snapshot saw it. So it is after an inner node was full, which
-    /// is split at once and alone.
+    /// Returns a retryable error if the node is no longer as the snapshot sees it. A full inner
+    /// node is split at once, in a transaction of its own, with the same result.
     pub(crate) async fn own_split(
         &self,
         snapshot: &mut Option<Timestamp>,
         full: NodeId,
     ) -> Result<Split, TreeError> {
-        let way = Way { at: None, parts: 2, names: (full.server, &self.issuers), is_left: false };
+        let spec = SplitSpec { at: None, parts: 2, names: (full.server, &self.issuers), is_left: false };
         let again = CommitError::Refused {
             server: full.server,
             operation: None,
             refusal: Conflict::Node { node: full }.into(),
         };
-        match self.plan_split(snapshot, full, way).await? {
+        match self.plan_split(snapshot, full, spec).await? {
             Some(split) if split.kind == NodeKind::Leaf => return Ok(split),
             Some(_) => {}
             None => return Err(again.into()),
@@ -367,10 +362,10 @@ impl<T: Transport> Trees<T> {
         let mut node = full;
         for _ in 0..ATTEMPTS_MAX {
             let mut present = None;
-            let Some(split) = self.plan_split(&mut present, node, way).await? else { break };
+            let Some(split) = self.plan_split(&mut present, node, spec).await? else { break };
             match self.client.commit(present, &split.writes()).await {
                 Err(CommitError::Refused { refusal: Refusal::Full(parent), .. }) => node = parent,
-                // Or somebody else has split it, or a node above it.
+                // Another transaction may also have split it, or an ancestor.
                 Ok(_) => break,
                 Err(CommitError::Refused {
                     refusal: Refusal::Conflict(_) | Refusal::Moved(_) | Refusal::Unfit(_),

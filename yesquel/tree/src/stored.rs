@@ -1,30 +1,30 @@
-//! What a leaf says of a key.
+//! Answer of a leaf about a key.
 
 use yesquel_wire::{Answer, LargeValue, MovedTo};
 
-/// A value as a leaf has it.
+/// Value as stored in a leaf.
 #[derive(Debug, Clone)]
-pub(crate) enum Stored {
+pub(crate) enum StoredValue {
     Whole(Box<[u8]>),
     Large(LargeValue),
 }
 
-/// What a leaf says of a key.
+/// Answer of a leaf about a key.
 #[derive(Debug)]
-pub(crate) enum Looked {
+pub(crate) enum LookupAnswer {
     Absent,
-    Stored(Stored),
-    /// The key is not its, and where it is, if it knows.
+    Stored(StoredValue),
+    /// The leaf does not own the key; it may know which node does.
     Moved(Option<MovedTo>),
 }
 
-impl Looked {
-    pub(crate) fn of(answer: Answer<'_>) -> Option<Looked> {
+impl LookupAnswer {
+    pub(crate) fn of(answer: Answer<'_>) -> Option<LookupAnswer> {
         match answer {
-            Answer::Absent => Some(Looked::Absent),
-            Answer::Value(value) => Some(Looked::Stored(Stored::Whole(value.into()))),
-            Answer::Large(large) => Some(Looked::Stored(Stored::Large(large))),
-            Answer::Moved(to) => Some(Looked::Moved(to)),
+            Answer::Absent => Some(LookupAnswer::Absent),
+            Answer::Value(value) => Some(LookupAnswer::Stored(StoredValue::Whole(value.into()))),
+            Answer::Large(large) => Some(LookupAnswer::Stored(StoredValue::Large(large))),
+            Answer::Moved(to) => Some(LookupAnswer::Moved(to)),
             _ => None,
         }
     }

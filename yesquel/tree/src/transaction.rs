@@ -1,94 +1,93 @@
-//! Transactions over trees: reads at one snapshot, writes that wait for the
-//! commit (deferred writes, section 5).
+//! Transactions over trees: reads at one snapshot, writes buffered until the commit (deferred
+//! writes, section 5).
 
-mod ahead;
+mod bulk_load;
 mod commit;
 
 use crate::{
     Tree, TreeError, Trees,
-    ahead::{Makes, nothing_from},
+    bulk_load::{BulkLoads, empty_range_from},
     cache::Goal,
     gap::Gaps,
-    page::{Cells, Page, Value},
+    page::{Page, PageCells, PageValue},
     pages::Pages,
-    savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Wanted, check_key},
-    stored::{Looked, Stored},
-    write::Write,
+    savepoint::{Savepoint, Undo, UndoLog},
+    search::{FORWARD_STEPS_MAX, PageRequest, check_key},
+    stored::{LookupAnswer, StoredValue},
+    write::BufferedWrite,
 };
 use std::{collections::BTreeMap, rc::Rc};
-use yesquel_client::{Lease, ReadView, Reading, SnapshotHold};
+use yesquel_client::{LeaseHolder, ReadReply, ReadView, SnapshotHold};
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Expect, LargeValue, Question};
 
-/// A transaction: snapshot isolation, and guards for what must be more.
+/// Transaction with snapshot isolation. Guards make it stricter where needed.
 ///
 /// Its snapshot is that of its first read. Dropping it rolls it back.
 #[derive(Debug)]
-pub struct Transaction<'a, T> {
+pub struct TreeTransaction<'a, T> {
     pub(crate) trees: &'a Trees<T>,
     pub(crate) view: ReadView,
-    /// Times that servers were asked.
+    /// Number of reads that asked a server.
     asked: u64,
-    /// Has servers keep what the snapshot sees.
+    /// Keeps the snapshot's versions on the servers.
     held: Option<SnapshotHold<'a>>,
-    pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, Write>>,
+    pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, BufferedWrite>>,
     /// Ranges to delete, before the writes.
     pub(crate) ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
-    /// Trees to make, before all else: most make none.
-    pub(crate) makes: Option<Box<Makes<'a>>>,
+    /// Trees to create, before all else. Most transactions create none.
+    pub(crate) bulk_loads: Option<Box<BulkLoads<'a>>>,
     /// Roots of trees to drop, after all else.
     pub(crate) drops: Vec<NodeId>,
-    lease: Option<Lease>,
-    pub(crate) steps: Steps,
+    lease: Option<LeaseHolder>,
+    pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
-    /// Where cursors need not look again.
+    /// Ranges that cursors need not search again.
     pub(crate) gaps: Gaps,
 }
 
-/// What a transaction knows of a key.
-enum Known {
+/// What the transaction's own state says about a key.
+enum CachedAnswer {
     Value(Option<Box<[u8]>>),
     Large(LargeValue),
-    /// Nothing but what should be its leaf.
+    /// Nothing but the expected leaf.
     Leaf(NodeId),
 }
 
-/// Of a part of a tree in which there is nothing.
+/// Page of a range known to be empty.
 fn nothing(tree: Tree, fence: KeyRange) -> Rc<Page> {
-    Rc::new(Page { node: tree.root, fence, cells: Cells::default(), followed: Vec::new() })
+    Rc::new(Page { node: tree.root, fence, cells: PageCells::default(), followed: Vec::new() })
 }
 
 impl<T: Transport> Trees<T> {
-    /// The value under a key now, in a transaction of its own.
+    /// Returns the present value of a key, in a transaction of its own.
     pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
         let node = self.leaf(tree.root(), key);
         let mut snapshot = None;
-        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
-            Looked::Absent => Ok(None),
-            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
-            // There is more to be read, of the same moment.
-            // Seldom, and the way there is long: in a box, so that not everybody
-            // who asks has to have room for it.
+        match self.client.lookup(&mut snapshot, node, key, LookupAnswer::of).await? {
+            LookupAnswer::Absent => Ok(None),
+            LookupAnswer::Stored(StoredValue::Whole(value)) => Ok(Some(value)),
+            // More reads follow, at the same snapshot. They are rare and their future is large:
+            // boxed, so that callers need not reserve room for it.
             looked => {
-                let mut transaction = Transaction::at(self, snapshot);
+                let mut transaction = TreeTransaction::at(self, snapshot);
                 Box::pin(transaction.found(tree, key, node, looked)).await
             }
         }
     }
 }
 
-impl<'a, T: Transport> Transaction<'a, T> {
+impl<'a, T: Transport> TreeTransaction<'a, T> {
     pub(crate) fn new(trees: &'a Trees<T>) -> Self {
-        Transaction::at(trees, None)
+        TreeTransaction::at(trees, None)
     }
 
-    /// One that has read at a snapshot.
+    /// Begins a transaction with a given snapshot.
     pub(crate) fn at(trees: &'a Trees<T>, snapshot: Option<Timestamp>) -> Self {
-        Transaction {
+        TreeTransaction {
             trees,
             view: snapshot.into(),
             asked: 0,
@@ -96,72 +95,71 @@ impl<'a, T: Transport> Transaction<'a, T> {
             writes: SmallMap::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
-            makes: None,
+            bulk_loads: None,
             drops: Vec::new(),
             lease: None,
-            steps: Steps::default(),
+            undo_log: UndoLog::default(),
             pages: Pages::default(),
             gaps: Gaps::default(),
         }
     }
 
-    /// Its snapshot, once something was read.
+    /// Returns the snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
         self.view.snapshot
     }
 
-    /// How often it has read what it had not read before. Who sees that his reads
-    /// lie side by side may ask for [more](Self::get_near) at a time.
+    /// Returns the number of reads that went to a server. A caller that sees neighboring keys miss
+    /// may [prefetch](Self::get_near).
     pub fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Of what it reads it keeps so many bytes for its next reads, and never fewer
-    /// than 16 MiB. Beyond that all goes, and it gathers anew.
+    /// Raises the number of read bytes cached for later reads, by default 16 MiB. When the limit is
+    /// exceeded, all cached pages are dropped.
     pub fn keep_up_to(&mut self, bytes: usize) {
         self.pages.keep_up_to(bytes);
     }
 
-    pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {
+    pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, BufferedWrite>> {
         self.writes.get(&tree.root)
     }
 
-    /// Whether it has deleted no ranges.
+    /// Returns whether no range was deleted.
     pub(crate) fn deletes_nothing_whole(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether the transaction itself has deleted the key with a range.
+    /// Returns whether a range deletion of this transaction covers the key.
     pub(crate) fn is_deleted(&self, tree: Tree, key: &[u8]) -> bool {
         self.ranges.iter().any(|(root, range)| *root == tree.root && range.contains(key))
     }
 
-    /// Whether nothing that a server has of the tree is seen: the transaction
-    /// makes it, or has deleted all.
+    /// Returns whether nothing that servers hold of the tree is visible: the transaction creates
+    /// it, or has deleted everything.
     fn is_empty_at_servers(&self, tree: Tree) -> bool {
-        self.is_to_make(tree.root)
+        self.is_created_by_commit(tree.root)
             || self.ranges.iter().any(|(root, range)| *root == tree.root && range.covers(&KeyRange::all()))
     }
 
-    /// Whether no key from this one on is at the server of a tree that was made
-    /// ahead.
+    /// Returns whether the server of a bulk-loaded tree holds no key from this one on.
     fn is_beyond(&self, tree: Tree, key: &[u8]) -> bool {
-        self.beyond(tree.root).is_some_and(|beyond| key >= &**beyond)
+        self.empty_from(tree.root).is_some_and(|empty_from| key >= &**empty_from)
     }
 
-    /// The value under a key.
+    /// Returns the value of a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
-        self.looks(tree, key);
+        self.count_lookup(tree, key);
         let leaf = match self.known(tree, key) {
-            Known::Value(value) => return Ok(value),
-            Known::Large(large) => return Box::pin(self.large(tree, large)).await.map(Some),
-            Known::Leaf(leaf) => leaf,
+            CachedAnswer::Value(value) => return Ok(value),
+            CachedAnswer::Large(large) => return Box::pin(self.large(tree, large)).await.map(Some),
+            CachedAnswer::Leaf(leaf) => leaf,
         };
         self.stored_at(tree, key, leaf).await
     }
 
-    /// What servers have under a key, whatever the transaction has written.
+    /// Returns the value that servers hold, regardless of own writes.
     pub(crate) async fn stored(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         let leaf = self.trees.leaf(tree.root, key);
         self.stored_at(tree, key, leaf).await
@@ -174,109 +172,109 @@ impl<'a, T: Transport> Transaction<'a, T> {
         leaf: NodeId,
     ) -> Result<Option<Box<[u8]>>, TreeError> {
         match self.look(tree, leaf, key).await? {
-            Looked::Absent => Ok(None),
-            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
-            // In a box, as in `Trees::get`.
+            LookupAnswer::Absent => Ok(None),
+            LookupAnswer::Stored(StoredValue::Whole(value)) => Ok(Some(value)),
+            // Boxed, as in `Trees::get`.
             looked => Box::pin(self.found(tree, key, leaf, looked)).await,
         }
     }
 
-    /// The same for one who will ask for its neighbours too: they are read with
-    /// it.
+    /// Like [`get`](Self::get), and prefetches the key's neighbors.
     pub async fn get_near(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
         match self.known(tree, key) {
-            Known::Value(value) => Ok(value),
-            Known::Large(large) => self.large(tree, large).await.map(Some),
-            Known::Leaf(_) => {
-                let page = self.page(tree, Wanted::leaf(Goal::At(key))).await?;
+            CachedAnswer::Value(value) => Ok(value),
+            CachedAnswer::Large(large) => self.large(tree, large).await.map(Some),
+            CachedAnswer::Leaf(_) => {
+                let page = self.page(tree, PageRequest::leaf(Goal::At(key))).await?;
                 self.on_page(tree, &page, key).await
             }
         }
     }
 
-    /// What stands under a key, if it was told of with what refers to it, and
-    /// nothing is written there.
-    pub fn told_of(&self, tree: Tree, key: &[u8]) -> Option<Box<[u8]>> {
-        let Stored::Whole(value) = self.pages.single(tree.root, key)?.as_ref()? else { return None };
+    /// Returns the value of a key if it came along with an entry that refers to it, and was not
+    /// overwritten.
+    pub fn get_cached(&self, tree: Tree, key: &[u8]) -> Option<Box<[u8]>> {
+        let StoredValue::Whole(value) = self.pages.single(tree.root, key)?.as_ref()? else { return None };
         let is_own = self.own_writes(tree).is_some_and(|writes| writes.contains_key(key));
         (!is_own && !self.is_empty_at_servers(tree) && !self.is_deleted(tree, key)).then(|| value.clone())
     }
 
-    /// What there is to know of a key without asking.
-    fn known(&self, tree: Tree, key: &[u8]) -> Known {
+    /// Returns what is known of a key without asking a server.
+    fn known(&self, tree: Tree, key: &[u8]) -> CachedAnswer {
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
-            return Known::Value(write.value.clone());
+            return CachedAnswer::Value(write.value.clone());
         }
         if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) || self.is_beyond(tree, key) {
-            return Known::Value(None);
+            return CachedAnswer::Value(None);
         }
-        let of = |stored: &Stored| match stored {
-            Stored::Whole(value) => Known::Value(Some(value.clone())),
-            Stored::Large(large) => Known::Large(*large),
+        let of = |stored: &StoredValue| match stored {
+            StoredValue::Whole(value) => CachedAnswer::Value(Some(value.clone())),
+            StoredValue::Large(large) => CachedAnswer::Large(*large),
         };
         if let Some(single) = self.pages.single(tree.root, key) {
-            return single.as_ref().map_or(Known::Value(None), of);
+            return single.as_ref().map_or(CachedAnswer::Value(None), of);
         }
         let leaf = self.trees.leaf(tree.root, key);
         match self.pages.get(leaf, Goal::At(key)) {
             Some(page) => match page.cells.position(key).map(|at| page.cells.value(at)) {
-                Ok(Value::Whole(value)) => Known::Value(Some(value.into())),
-                Ok(Value::Large(large)) => Known::Large(large),
-                Err(_) => Known::Value(None),
+                Ok(PageValue::Whole(value)) => CachedAnswer::Value(Some(value.into())),
+                Ok(PageValue::Large(large)) => CachedAnswer::Large(large),
+                Err(_) => CachedAnswer::Value(None),
             },
-            None => Known::Leaf(leaf),
+            None => CachedAnswer::Leaf(leaf),
         }
     }
 
     /// Asks a node of a tree for a key.
-    async fn look(&mut self, tree: Tree, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
+    async fn look(&mut self, tree: Tree, node: NodeId, key: &[u8]) -> Result<LookupAnswer, TreeError> {
         self.asked += 1;
         let client = &self.trees.client;
-        let looked = client.lookup_at(self.view_of(tree.root), node, key, Looked::of).await?;
+        let looked = client.lookup_at(self.view_of(tree.root), node, key, LookupAnswer::of).await?;
         self.hold();
         Ok(looked)
     }
 
-    /// The value under a key, of which a node that should be its leaf has said
-    /// something.
+    /// Returns the value of a key, given the answer of its expected leaf.
     pub(crate) async fn found(
         &mut self,
         tree: Tree,
         key: &[u8],
         mut node: NodeId,
-        mut looked: Looked,
+        mut looked: LookupAnswer,
     ) -> Result<Option<Box<[u8]>>, TreeError> {
         let goal = Goal::At(key);
-        // The way to the leaf, if that turns out to be wrong.
+        // The path to the leaf, needed only if the answer was wrong.
         let (mut path, mut steps) = (None, 0);
         let trees = self.trees;
         let way = || trees.guess_again(tree.root(), goal).path;
         loop {
             match looked {
-                Looked::Absent => return Ok(None),
-                Looked::Stored(Stored::Whole(value)) => return Ok(Some(value)),
-                Looked::Stored(Stored::Large(large)) => return self.large(tree, large).await.map(Some),
-                // From a root that is no leaf any more one does not go on, for
-                // nobody would ever learn what the tree looks like.
-                Looked::Moved(Some(to)) if steps < FORWARD_STEPS_MAX && node != tree.root => {
+                LookupAnswer::Absent => return Ok(None),
+                LookupAnswer::Stored(StoredValue::Whole(value)) => return Ok(Some(value)),
+                LookupAnswer::Stored(StoredValue::Large(large)) => {
+                    return self.large(tree, large).await.map(Some);
+                }
+                // Forward steps from a stale root would keep this client from ever learning the
+                // tree's inner nodes.
+                LookupAnswer::Moved(Some(to)) if steps < FORWARD_STEPS_MAX && node != tree.root => {
                     steps += 1;
                     trees.moved(path.get_or_insert_with(way), node, &to);
                     node = to.to;
                     looked = self.look(tree, node, key).await?;
                 }
-                Looked::Moved(_) => break,
+                LookupAnswer::Moved(_) => break,
             }
         }
-        // It may be no leaf; else back, and down from there.
+        // The node may be no leaf; search again from an ancestor.
         let path = path.unwrap_or_else(way);
         let view = self.view_of(tree.root);
-        let page = trees.page_from(view, tree.root, Wanted::leaf(goal), path, node).await?;
+        let page = trees.page_from(view, tree.root, PageRequest::leaf(goal), path, node).await?;
         let page = self.pages.keep(tree.root, page);
         self.on_page(tree, &page, key).await
     }
 
-    /// The value under a key of a leaf.
+    /// Returns the value of a key in a leaf.
     async fn on_page(&mut self, tree: Tree, page: &Page, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         match page.cells.position(key) {
             Ok(position) => self.value(tree, page.cells.value(position)).await.map(Some),
@@ -284,41 +282,46 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
-    /// Asks a server what was not asked yet of all that is to be proved.
+    /// Requests the open proofs of a server.
     pub(crate) async fn read_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
         self.trees.client.read_at(&mut self.view, server, &[]).await?;
         self.hold();
         Ok(())
     }
 
-    /// Asks nodes of a tree at the moment at which it is read.
+    /// Reads nodes of a tree at the tree's snapshot.
     pub(crate) async fn read(
         &mut self,
         tree: Tree,
         server: ServerId,
         questions: &[Question<'_>],
-    ) -> Result<Reading, TreeError> {
+    ) -> Result<ReadReply, TreeError> {
         let client = &self.trees.client;
         let reading = client.read_at(self.view_of(tree.root), server, questions).await?;
         self.hold();
         Ok(reading)
     }
 
-    /// The leaf of a goal, from the transaction's own cache if it is there.
-    pub(crate) async fn page(&mut self, tree: Tree, mut wanted: Wanted<'_>) -> Result<Rc<Page>, TreeError> {
+    /// Returns the leaf of a goal, from the transaction's cache if possible.
+    pub(crate) async fn page(
+        &mut self,
+        tree: Tree,
+        mut wanted: PageRequest<'_>,
+    ) -> Result<Rc<Page>, TreeError> {
         let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
             return Ok(nothing(tree, KeyRange::all()));
         }
-        if let Some(beyond) = self.beyond(tree.root) {
-            let nothing_from = nothing_from(beyond);
-            if goal.is_in(&nothing_from) && matches!(goal, Goal::At(_)) {
-                return Ok(nothing(tree, nothing_from));
+        if let Some(empty_from) = self.empty_from(tree.root) {
+            let empty_range_from = empty_range_from(empty_from);
+            if goal.is_in(&empty_range_from) && matches!(goal, Goal::At(_)) {
+                return Ok(nothing(tree, empty_range_from));
             }
         }
-        // What is read of two trees in one request is of one moment.
-        if self.makes.is_some() {
-            wanted.follow = wanted.follow.filter(|other| self.is_ahead(*other) == self.is_ahead(tree.root));
+        // One request reads both trees at one snapshot, and bulk-loaded trees have another one.
+        if self.bulk_loads.is_some() {
+            wanted.follow =
+                wanted.follow.filter(|other| self.is_bulk_loaded(*other) == self.is_bulk_loaded(tree.root));
         }
         if let Some(page) = self.pages.last(tree.root, goal) {
             return Ok(page);
@@ -338,7 +341,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Ok(self.pages.keep(tree.root, page))
     }
 
-    /// Sees to it that the snapshot, if there is one, is not let go of.
+    /// Holds the snapshot, if there is one.
     fn hold(&mut self) {
         if self.held.is_none() {
             self.held = self.view.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
@@ -351,53 +354,51 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if bytes > bytes_max { Err(TreeError::TooLong { what: "a value", bytes, bytes_max }) } else { Ok(()) }
     }
 
-    fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
+    fn write(&mut self, tree: Tree, key: &[u8], write: BufferedWrite) {
         if write.value.is_some() {
             self.gaps.end_at(tree.root, key);
         }
         let length = key.len() + write.value.as_ref().map_or(0, |value| value.len());
-        let is_undone = self.is_undone_singly(tree.root, length);
+        let is_undone = self.record_write(tree.root, length);
         let old = self.writes.or_default(tree.root).insert(key.into(), write);
         if is_undone {
-            self.steps.push(|| Undo::Write(tree.root, key.into(), old));
+            self.undo_log.push(|| Undo::Write(tree.root, key.into(), old));
         }
     }
 
-    /// What a write of a key must expect, which an earlier one may have
-    /// settled.
+    /// Returns what a write of a key must expect, given earlier writes of this transaction.
     fn expect(&self, tree: Tree, key: &[u8], wanted: Expect) -> Result<Expect, TreeError> {
         let own = self.own_writes(tree).and_then(|writes| writes.get(key));
         match own {
-            Some(Write { value: Some(_), .. }) if wanted == Expect::Absent => Err(TreeError::Exists),
-            // What the first one expected must still be so.
-            Some(Write { expect, .. }) => Ok(*expect),
+            Some(BufferedWrite { value: Some(_), .. }) if wanted == Expect::Absent => Err(TreeError::Exists),
+            // The first write's expectation remains.
+            Some(BufferedWrite { expect, .. }) => Ok(*expect),
             None if self.is_deleted(tree, key) => Ok(Expect::Any),
             None => Ok(wanted),
         }
     }
 
-    /// Writes a value under a key, whatever is there.
+    /// Writes a value under a key, present or not.
     pub fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         Self::check(key, value)?;
         let expect = self.expect(tree, key, Expect::Any)?;
-        self.write(tree, key, Write { value: Some(value.into()), expect });
+        self.write(tree, key, BufferedWrite { value: Some(value.into()), expect });
         Ok(())
     }
 
-    /// Inserts a key that must not be there; that it is not is found out by
-    /// the commit, if not before.
+    /// Inserts a key that must be absent. The commit checks that, if no read did before.
     pub fn insert(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
         Self::check(key, value)?;
         let expect = self.expect(tree, key, Expect::Absent)?;
-        self.write(tree, key, Write { value: Some(value.into()), expect });
+        self.write(tree, key, BufferedWrite { value: Some(value.into()), expect });
         Ok(())
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it is present.
     pub fn delete(&mut self, tree: Tree, key: &[u8]) -> Result<(), TreeError> {
         Self::check(key, &[])?;
         let expect = self.expect(tree, key, Expect::Any)?;
-        self.write(tree, key, Write { value: None, expect });
+        self.write(tree, key, BufferedWrite { value: None, expect });
         Ok(())
     }
 
@@ -410,61 +411,60 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(writes) = self.writes.get_mut(&tree.root) {
             let own: Vec<Key> = writes.keys().filter(|key| range.contains(key)).cloned().collect();
             for key in own {
-                // That a key was absent must hold, whatever became of it.
+                // The expectation that the key was absent remains.
                 let old = match writes.get(&key).map(|write| write.expect) {
                     Some(expect @ Expect::Absent) => {
-                        writes.insert(key.clone(), Write { value: None, expect })
+                        writes.insert(key.clone(), BufferedWrite { value: None, expect })
                     }
                     _ => writes.remove(&key),
                 };
-                self.steps.push(|| Undo::Write(tree.root, key, old));
+                self.undo_log.push(|| Undo::Write(tree.root, key, old));
             }
         }
         self.ranges.push((tree.root, range.clone()));
-        self.steps.push(|| Undo::Range(tree.root));
+        self.undo_log.push(|| Undo::Range(tree.root));
     }
 
-    /// What was read in a range must still be so at the commit, and whoever
-    /// changes it meanwhile loses, or this one.
+    /// Guards a range: if another transaction changes it between this one's reads and commit, one
+    /// of the two fails.
     pub fn guard(&mut self, tree: Tree, range: KeyRange) {
         if !range.is_empty() {
             self.guards.push((tree.root, range.into_short_bounds()));
-            self.steps.push(|| Undo::Guard);
+            self.undo_log.push(|| Undo::Guard);
         }
     }
 
-    /// It makes a tree from now on.
-    pub(crate) fn made(&mut self, root: NodeId) {
-        self.steps.push(|| Undo::Create(root));
+    /// Notes that the transaction creates a tree.
+    pub(crate) fn note_created(&mut self, root: NodeId) {
+        self.undo_log.push(|| Undo::Create(root));
     }
 
-    /// What it writes is within a lease, where nobody else writes now. One that
-    /// is over is no fault: others may be first then, as ever.
-    pub fn under(&mut self, lease: &Lease) {
-        self.lease = Some(lease.clone());
+    /// Declares that the writes are within a lease, where no other client writes now. If the lease
+    /// has expired, the transaction is still correct, but others may conflict with it.
+    pub fn within_lease(&mut self, holder: &LeaseHolder) {
+        self.lease = Some(holder.clone());
     }
 
-    /// Takes a whole tree away. Whoever writes to it afterwards is told that
-    /// there is none.
+    /// Drops a tree. Later writers to it get an error.
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);
-        self.steps.push(|| Undo::Drop);
+        self.undo_log.push(|| Undo::Drop);
     }
 
-    /// A place to come back to, until it is released.
+    /// Sets a savepoint, valid until it is released.
     pub fn savepoint(&self) -> Savepoint {
-        self.steps.savepoint()
+        self.undo_log.savepoint()
     }
 
-    /// Forgets a savepoint and those after it: nobody will come back to them.
+    /// Releases a savepoint and the later ones.
     pub fn release(&mut self, savepoint: Savepoint) -> Result<(), TreeError> {
-        self.steps.release(savepoint).map_err(TreeError::Savepoint)
+        self.undo_log.release(savepoint).map_err(TreeError::Savepoint)
     }
 
-    /// Takes back what was written after a savepoint. Fails, and changes
-    /// nothing, if it is another transaction's, or was itself taken back.
+    /// Rolls back the writes after a savepoint. Fails, without effect, if the savepoint belongs to
+    /// another transaction or was itself rolled back.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TreeError> {
-        for undo in self.steps.back_to(savepoint).map_err(TreeError::Savepoint)? {
+        for undo in self.undo_log.back_to(savepoint).map_err(TreeError::Savepoint)? {
             match undo {
                 Undo::Write(root, key, old) => {
                     let writes = self.writes.or_default(root);
@@ -474,12 +474,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     }
                 }
                 Undo::Range(root) => {
-                    // One that goes back with its tree may have been sent ahead.
+                    // A range undone with its tree may have been flushed.
                     let last = self.ranges.iter().rposition(|(of, _)| *of == root);
                     last.map(|last| self.ranges.remove(last));
                 }
                 Undo::Guard => drop(self.guards.pop()),
-                Undo::Create(root) => self.take_back(root),
+                Undo::Create(root) => self.undo_create(root),
                 Undo::Drop => drop(self.drops.pop()),
             }
         }
@@ -487,38 +487,37 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Ok(())
     }
 
-    /// Takes back all that was written, savepoints among it. What was read is
-    /// still of its moment.
+    /// Rolls back all writes and savepoints. The snapshot stays.
     pub fn rollback_all(&mut self) {
         self.writes = SmallMap::default();
         self.ranges.clear();
         self.guards.clear();
-        self.take_all_back();
+        self.undo_all_creates();
         self.drops.clear();
-        self.steps.clear();
+        self.undo_log.clear();
         self.gaps.clear();
     }
 
-    /// Ends it without a trace.
+    /// Rolls the transaction back.
     pub fn rollback(self) {}
 
-    /// Commits it. Returns when it happened.
+    /// Commits the transaction. Returns the commit timestamp.
     pub async fn commit(self) -> Result<Timestamp, TreeError> {
         self.try_commit().await
     }
 
-    /// The same for those who try again as long as others hold leases. After it
-    /// was committed, or lost, there is nothing more to be done with it.
+    /// Like [`commit`](Self::commit), for callers that retry while others hold leases. After a
+    /// commit or an unknown outcome the transaction must not be used any more.
     pub async fn try_commit(&self) -> Result<Timestamp, TreeError> {
         self.try_commit_since(None).await
     }
 
-    /// The same for one that has read nothing, but knows what an earlier
-    /// transaction of this client has read, of that one's moment: what it guards
-    /// must be as it was then. If it fails, nothing was done, and there is
-    /// [the other way](Self::try_commit).
+    /// Commits a transaction that has read nothing itself, but relies on reads of an earlier
+    /// transaction of this client at snapshot `since`: its guarded ranges must be unchanged since
+    /// then. A failure has no effect, and the caller may go on with
+    /// [`try_commit`](Self::try_commit).
     pub async fn try_commit_since(&self, since: Option<Timestamp>) -> Result<Timestamp, TreeError> {
-        self.check_sent()?;
+        self.check_bulk_loads()?;
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
         let outcome = self.commit_staged(self.view.snapshot.or(since), &larges, &mut staging).await;

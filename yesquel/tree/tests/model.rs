@@ -17,7 +17,7 @@ use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
 use yesquel_transport::block_on;
-use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
+use yesquel_tree::{Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees};
 
 const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 40;
@@ -166,7 +166,7 @@ fn apply(state: &mut State, effect: &Effect) {
 }
 
 struct Open<'a> {
-    txn: Transaction<'a, EmbeddedServer>,
+    txn: TreeTransaction<'a, EmbeddedServer>,
     /// In the order in which they were asked for.
     effects: Vec<Effect>,
     /// Keys that must have been absent when it was the first to be written.

@@ -1,6 +1,6 @@
 //! Answers to questions about nodes.
 
-use crate::{LargeValue, Malformed, NodeKind, Reader, Writer};
+use crate::{ByteReader, ByteWriter, LargeValue, Malformed, NodeKind};
 use yesquel_model::{KeyRange, NodeId};
 
 /// The value of a cell in an answer.
@@ -30,7 +30,7 @@ impl<'a> Cells<'a> {
     /// Encodes an answer that consists of these cells only.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        AnswerWriter(Writer(&mut bytes)).cells(self.kind, &self.fence, self.more, self.bytes);
+        AnswerWriter(ByteWriter(&mut bytes)).cells(self.kind, &self.fence, self.more, self.bytes);
         bytes
     }
 
@@ -40,7 +40,7 @@ impl<'a> Cells<'a> {
     }
 
     fn check(&self) -> Result<(), Malformed> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = ByteReader::new(self.bytes);
         while !reader.is_done() {
             cell(&mut reader)?;
         }
@@ -49,7 +49,7 @@ impl<'a> Cells<'a> {
 
     /// Iterates over the cells in scan order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], CellValue<'a>)> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = ByteReader::new(self.bytes);
         // Decoding has checked them before.
         std::iter::from_fn(move || cell(&mut reader).ok())
     }
@@ -59,7 +59,7 @@ const LENGTH: u8 = 0;
 const BYTES: u8 = 1;
 const LARGE: u8 = 2;
 
-fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malformed> {
+fn cell<'a>(reader: &mut ByteReader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malformed> {
     let key = reader.key()?;
     let before = *reader;
     let value = match reader.byte()? {
@@ -131,7 +131,7 @@ const DIFFERS: u8 = 8;
 
 /// Writes answers.
 #[derive(Debug)]
-pub struct AnswerWriter<'a>(pub Writer<'a>);
+pub struct AnswerWriter<'a>(pub ByteWriter<'a>);
 
 impl AnswerWriter<'_> {
     /// Writes that there is no such cell or attribute.
@@ -183,7 +183,7 @@ impl AnswerWriter<'_> {
 
     /// Appends a cell to a buffer of cells.
     pub fn cell(cells: &mut Vec<u8>, key: &[u8], value: CellValue<'_>) {
-        let mut writer = Writer(cells);
+        let mut writer = ByteWriter(cells);
         match value {
             CellValue::Bytes(bytes) => writer.bytes(key).byte(BYTES).bytes(bytes),
             CellValue::Length(length) => writer.bytes(key).byte(LENGTH).number(length),
@@ -201,13 +201,13 @@ pub struct Answers<'a> {
 impl<'a> Answers<'a> {
     /// Decodes and checks answers.
     pub fn decode(bytes: &'a [u8]) -> Result<Answers<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         while !reader.is_done() {
             match answer(&mut reader)? {
                 Answer::Cells(cells) | Answer::Differs(_, Some(cells)) => cells.check()?,
                 Answer::Followed(Followed { cells, bytes }) => {
                     cells.check()?;
-                    let mut reader = Reader::new(bytes);
+                    let mut reader = ByteReader::new(bytes);
                     while !reader.is_done() {
                         let before = reader;
                         match answer(&mut reader)? {
@@ -234,13 +234,13 @@ impl<'a> Answers<'a> {
 
     /// Iterates over the answers in order.
     pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = ByteReader::new(self.bytes);
         // Decoding has checked them before.
         std::iter::from_fn(move || answer(&mut reader).ok())
     }
 }
 
-pub(crate) fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malformed> {
+pub(crate) fn answer<'a>(reader: &mut ByteReader<'a>) -> Result<Answer<'a>, Malformed> {
     let before = *reader;
     Ok(match reader.byte()? {
         ABSENT => Answer::Absent,
@@ -274,7 +274,7 @@ pub(crate) fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malforme
     })
 }
 
-fn cells<'a>(tag: u8, reader: &mut Reader<'a>) -> Result<Cells<'a>, Malformed> {
+fn cells<'a>(tag: u8, reader: &mut ByteReader<'a>) -> Result<Cells<'a>, Malformed> {
     let kind = if tag == CELLS_OF_LEAF { NodeKind::Leaf } else { NodeKind::Inner };
     let (fence, more, bytes) = (reader.range()?, reader.flag()?, reader.bytes()?);
     Ok(Cells { kind, fence, more, bytes })

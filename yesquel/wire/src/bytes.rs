@@ -15,16 +15,16 @@ pub struct Malformed {
 
 /// Decodes a message from its start.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub struct ByteReader<'a> {
     rest: &'a [u8],
     length: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// Starts at the beginning of a message.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes, length: bytes.len() }
+        ByteReader { rest: bytes, length: bytes.len() }
     }
 
     /// Bytes that are not read yet.
@@ -189,9 +189,9 @@ impl<'a> Reader<'a> {
 
 /// Encodes a message at the end of a buffer.
 #[derive(Debug)]
-pub struct Writer<'a>(pub &'a mut Vec<u8>);
+pub struct ByteWriter<'a>(pub &'a mut Vec<u8>);
 
-impl Writer<'_> {
+impl ByteWriter<'_> {
     /// Writes one byte.
     #[inline]
     pub fn byte(&mut self, byte: u8) -> &mut Self {
@@ -218,11 +218,11 @@ impl Writer<'_> {
 
     /// Writes the length of what `write` writes, then that.
     #[inline]
-    pub fn within(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
+    pub fn within(&mut self, write: impl FnOnce(&mut ByteWriter<'_>)) -> &mut Self {
         let start = self.0.len();
         // The length usually fits into one byte.
         self.0.push(0);
-        write(&mut Writer(self.0));
+        write(&mut ByteWriter(self.0));
         let length = self.0.len() - start - 1;
         match u8::try_from(length) {
             Ok(length @ 0..=0x7f) => self.0[start] = length,
@@ -233,7 +233,7 @@ impl Writer<'_> {
 
     fn put_length(&mut self, at: usize, length: usize) {
         let mut number = Vec::new();
-        Writer(&mut number).number(length as u64);
+        ByteWriter(&mut number).number(length as u64);
         self.0.splice(at..=at, number);
     }
 
@@ -288,8 +288,8 @@ mod tests {
     fn nested_writes_get_their_length() {
         for length in [0, 1, 127, 128, 300, 20_000] {
             let (bytes, mut plain, mut within) = (vec![7; length], vec![1], vec![1]);
-            Writer(&mut plain).bytes(&bytes).byte(2);
-            Writer(&mut within).within(|writer| writer.0.extend_from_slice(&bytes)).byte(2);
+            ByteWriter(&mut plain).bytes(&bytes).byte(2);
+            ByteWriter(&mut within).within(|writer| writer.0.extend_from_slice(&bytes)).byte(2);
             assert_eq!(within, plain);
         }
     }
@@ -299,8 +299,8 @@ mod tests {
         fn values_round_trip(number: u64, bytes: Vec<u8>, flag: bool) {
             let mut all = Vec::new();
             let range = KeyRange { low: bytes.clone().into(), high: flag.then(|| bytes.clone().into()) };
-            Writer(&mut all).number(number).bytes(&bytes).flag(flag).fixed(number).range(&range);
-            let mut reader = Reader::new(&all);
+            ByteWriter(&mut all).number(number).bytes(&bytes).flag(flag).fixed(number).range(&range);
+            let mut reader = ByteReader::new(&all);
             prop_assert_eq!(reader.number(), Ok(number));
             prop_assert_eq!(reader.bytes(), Ok(&bytes[..]));
             prop_assert_eq!(reader.flag(), Ok(flag));
@@ -312,10 +312,10 @@ mod tests {
         /// Each number has one encoding.
         #[test]
         fn numbers_have_one_encoding(bytes: Vec<u8>) {
-            let mut reader = Reader::new(&bytes);
+            let mut reader = ByteReader::new(&bytes);
             if let Ok(number) = reader.number() {
                 let mut again = Vec::new();
-                Writer(&mut again).number(number);
+                ByteWriter(&mut again).number(number);
                 prop_assert_eq!(&again[..], &bytes[..bytes.len() - reader.rest().len()]);
             }
         }
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn lengths_beyond_the_message_are_malformed() {
-        let mut reader = Reader::new(&[1, 200, 1, 0]);
+        let mut reader = ByteReader::new(&[1, 200, 1, 0]);
         assert_eq!(reader.number(), Ok(1));
         let error = reader.bytes().unwrap_err();
         assert_eq!(error.to_string(), "malformed message: a length beyond the message at byte 1");

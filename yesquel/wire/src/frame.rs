@@ -1,7 +1,7 @@
 //! Frames: messages of many requests travel together, long ones in pieces. `docs/yesquel/wire.md`
 //! has the format.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed};
 use std::{
     collections::{HashMap, VecDeque},
     io::{self, Read},
@@ -109,7 +109,7 @@ impl Outbox {
         if self.open == self.frames.len() {
             self.frames.extend_from_slice(&[0; HEAD_BYTES]);
         }
-        Writer(&mut self.frames).number(number).flag(is_last).bytes(bytes);
+        ByteWriter(&mut self.frames).number(number).flag(is_last).bytes(bytes);
     }
 
     /// Completes the head of the open frame.
@@ -261,7 +261,7 @@ impl Inbox {
             if self.given == 0 && crc32fast::hash(body) != crc {
                 return Err(FrameError::Checksum);
             }
-            let mut reader = Reader::new(body.get(self.given..).unwrap_or_default());
+            let mut reader = ByteReader::new(body.get(self.given..).unwrap_or_default());
             let mut goes_on = true;
             while !reader.is_done() {
                 if !goes_on {
@@ -413,7 +413,7 @@ mod tests {
         let frame = |pieces: &[(u64, bool, usize)]| {
             let mut body = Vec::new();
             for (number, is_last, length) in pieces {
-                Writer(&mut body).number(*number).flag(*is_last).bytes(&vec![0; *length]);
+                ByteWriter(&mut body).number(*number).flag(*is_last).bytes(&vec![0; *length]);
             }
             let mut frame = (body.len() as u32).to_le_bytes().to_vec();
             frame.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());

@@ -1,7 +1,7 @@
 //! The greeting that client and server exchange before the first frame. `docs/yesquel/wire.md` has
 //! the format.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed};
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
 
@@ -94,10 +94,10 @@ pub enum Denial {
 }
 
 /// Prepends the magic and the length to a body.
-fn enclose(body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+fn enclose(body: impl FnOnce(&mut ByteWriter<'_>)) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&[0; 4]);
-    body(&mut Writer(&mut bytes));
+    body(&mut ByteWriter(&mut bytes));
     let length = (bytes.len() - HEAD_BYTES) as u32;
     bytes[MAGIC.len()..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
     bytes
@@ -132,7 +132,7 @@ impl<'a> Hello<'a> {
     /// incomplete. Later versions may append fields.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, GreetingError> {
         let Some((body, length)) = enclosed(bytes)? else { return Ok(None) };
-        let mut reader = Reader::new(body);
+        let mut reader = ByteReader::new(body);
         let versions = (version(&mut reader)?, version(&mut reader)?);
         let (client, before) = (reader.fixed()?, reader);
         let credential = reader.bytes()?;
@@ -143,7 +143,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-fn version(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
+fn version(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     let before = *reader;
     u16::try_from(reader.number()?).map_err(|_| before.malformed("a version beyond 16 bits"))
 }
@@ -181,9 +181,9 @@ impl Welcome {
     /// incomplete.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Welcome, usize)>, GreetingError> {
         let Some((body, length)) = enclosed(bytes)? else { return Ok(None) };
-        let mut reader = Reader::new(body);
+        let mut reader = ByteReader::new(body);
         let before = reader;
-        let most = |reader: &mut Reader<'_>| {
+        let most = |reader: &mut ByteReader<'_>| {
             let before = *reader;
             u32::try_from(reader.number()?).map_err(|_| before.malformed("a number beyond 32 bits"))
         };

@@ -1,6 +1,6 @@
 //! What a client regularly tells its servers about itself.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed};
 use yesquel_model::Timestamp;
 
 /// A client's heartbeat: the message with number [`NUMBER`](Self::NUMBER), sent when it has
@@ -23,13 +23,13 @@ impl ClientHeartbeat {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(27);
         let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
-        Writer(&mut bytes).timestamp(oldest).timestamp(next).number(self.known).byte(self.more.into());
+        ByteWriter(&mut bytes).timestamp(oldest).timestamp(next).number(self.known).byte(self.more.into());
         bytes
     }
 
     /// Decodes a heartbeat.
     pub fn decode(bytes: &[u8]) -> Result<ClientHeartbeat, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let oldest = [reader.timestamp()?, reader.timestamp()?];
         let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
         let (known, before) = (reader.number()?, reader);

@@ -1,7 +1,7 @@
 //! Values too long for a cell, stored in pieces in nodes of their own. `docs/yesquel/tree.md`
 //! describes their life.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed};
 use yesquel_model::{LocalId, NodeId, ServerId, TreeId, limits};
 
 /// Bytes of a piece.
@@ -45,13 +45,13 @@ impl LargeValue {
     /// Encodes the location.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(20);
-        Writer(&mut bytes).number(self.length).number(u64::from(self.server.0)).fixed(self.first.0);
+        ByteWriter(&mut bytes).number(self.length).number(u64::from(self.server.0)).fixed(self.first.0);
         bytes
     }
 
     /// Decodes a location.
     pub fn decode(bytes: &[u8]) -> Result<LargeValue, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let before = reader;
         let large = LargeValue {
             length: reader.number()?,

@@ -18,7 +18,7 @@ mod request;
 pub mod status;
 
 pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
-pub use bytes::{Malformed, Reader, Writer};
+pub use bytes::{ByteReader, ByteWriter, Malformed};
 pub use heartbeat::ClientHeartbeat;
 pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};

@@ -1,7 +1,7 @@
 //! Operations of a transaction on nodes (figure 7 of the paper), encoded alike in requests and in
 //! the log.
 
-use crate::{LargeValue, Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, LargeValue, Malformed};
 use yesquel_model::{KeyRange, NodeId, limits};
 
 /// The kind of a node.
@@ -150,7 +150,7 @@ const SAME_NODE: u8 = 0x80;
 const EXPECT: [Expect; 3] = [Expect::Any, Expect::Absent, Expect::Present];
 
 impl NewNode {
-    fn read(kind: NodeKind, reader: &mut Reader<'_>) -> Result<NewNode, Malformed> {
+    fn read(kind: NodeKind, reader: &mut ByteReader<'_>) -> Result<NewNode, Malformed> {
         Ok(NewNode { kind, fence: reader.range()? })
     }
 }
@@ -186,7 +186,7 @@ impl<'a> Operations<'a> {
             bytes.reserve(PUT_BYTES + key.len() + value.len());
         }
         bytes.push(0);
-        let mut writer = Writer(bytes);
+        let mut writer = ByteWriter(bytes);
         if *last != Some(operation.node) {
             writer.node(operation.node);
         }
@@ -259,7 +259,7 @@ impl<'a> Operations<'a> {
 
     /// Decodes and checks operations.
     pub fn decode(bytes: &'a [u8]) -> Result<Operations<'a>, Malformed> {
-        let mut iter = Iter { reader: Reader::new(bytes), last: None };
+        let mut iter = Iter { reader: ByteReader::new(bytes), last: None };
         let mut count = 0;
         while !iter.reader.is_done() {
             iter.read()?;
@@ -285,14 +285,14 @@ impl<'a> Operations<'a> {
 
     /// Iterates over the operations in order.
     pub fn iter(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
-        let mut iter = Iter { reader: Reader::new(self.bytes), last: None };
+        let mut iter = Iter { reader: ByteReader::new(self.bytes), last: None };
         // Decoding has checked them before.
         (0..self.count).map_while(move |_| iter.read().ok())
     }
 }
 
 struct Iter<'a> {
-    reader: Reader<'a>,
+    reader: ByteReader<'a>,
     last: Option<NodeId>,
 }
 

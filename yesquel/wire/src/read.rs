@@ -1,6 +1,6 @@
 //! Questions about nodes, which change nothing.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed};
 use yesquel_model::{Key, KeyRange, NodeId};
 
 /// Direction of a scan.
@@ -43,7 +43,7 @@ impl Scan {
     }
 
     /// Appends the scan without its direction.
-    fn write(&self, writer: &mut Writer<'_>) {
+    fn write(&self, writer: &mut ByteWriter<'_>) {
         writer.range(&self.range);
         writer.number(self.cells_max).number(self.bytes_max).number(self.value_bytes_max);
         writer.flag(self.near.is_some());
@@ -52,7 +52,7 @@ impl Scan {
         }
     }
 
-    fn read(direction: Direction, reader: &mut Reader<'_>) -> Result<Scan, Malformed> {
+    fn read(direction: Direction, reader: &mut ByteReader<'_>) -> Result<Scan, Malformed> {
         Ok(Scan {
             range: reader.range()?,
             direction,
@@ -143,7 +143,7 @@ impl<'a> Question<'a> {
     }
 
     /// Appends the question to a message.
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub fn write(&self, writer: &mut ByteWriter<'_>) {
         match self {
             Question::Lookup { node, key } => {
                 writer.byte(LOOKUP).node(*node).bytes(key);
@@ -181,7 +181,7 @@ impl<'a> Question<'a> {
 
     /// Decodes the node and key, if the bytes are one lookup.
     pub(crate) fn lookup(bytes: &'a [u8]) -> Option<(NodeId, &'a [u8])> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         if reader.byte() != Ok(LOOKUP) {
             return None;
         }
@@ -189,7 +189,7 @@ impl<'a> Question<'a> {
         reader.is_done().then_some(lookup)
     }
 
-    fn read(reader: &mut Reader<'a>) -> Result<Question<'a>, Malformed> {
+    fn read(reader: &mut ByteReader<'a>) -> Result<Question<'a>, Malformed> {
         let before = *reader;
         let (tag, node) = (reader.byte()?, reader.node()?);
         Ok(match tag {
@@ -228,7 +228,7 @@ pub struct Questions<'a> {
 impl<'a> Questions<'a> {
     /// Decodes and checks questions.
     pub fn decode(bytes: &'a [u8]) -> Result<Questions<'a>, Malformed> {
-        let (mut reader, mut count) = (Reader::new(bytes), 0);
+        let (mut reader, mut count) = (ByteReader::new(bytes), 0);
         while !reader.is_done() {
             Question::read(&mut reader)?;
             count += 1;
@@ -253,7 +253,7 @@ impl<'a> Questions<'a> {
 
     /// Iterates over the questions in order.
     pub fn iter(&self) -> impl Iterator<Item = Question<'a>> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = ByteReader::new(self.bytes);
         // Decoding has checked them before.
         (0..self.count).map_while(move |_| Question::read(&mut reader).ok())
     }

@@ -1,7 +1,7 @@
 //! Replies of a server.
 
 use crate::{
-    Answer, AnswerWriter, Answers, Decision, Malformed, Participants, Reader, Writer, answer::answer,
+    Answer, AnswerWriter, Answers, ByteReader, ByteWriter, Decision, Malformed, Participants, answer::answer,
 };
 use yesquel_model::{Conflict, NodeId, Refusal, Timestamp, TooFarAhead};
 
@@ -84,13 +84,13 @@ const LEASED: u8 = 15;
 impl<'a> Reply<'a> {
     /// Appends a reply to `Read`, whose answers `answer` writes.
     pub fn write_answers(buffer: &mut Vec<u8>, snapshot: Timestamp, answer: impl FnOnce(AnswerWriter<'_>)) {
-        Writer(buffer).byte(ANSWERS).timestamp(snapshot);
-        answer(AnswerWriter(Writer(buffer)));
+        ByteWriter(buffer).byte(ANSWERS).timestamp(snapshot);
+        answer(AnswerWriter(ByteWriter(buffer)));
     }
 
     /// Decodes a reply with one lookup in a single pass; `None` for other replies.
     pub fn lookup(bytes: &'a [u8]) -> Option<(Timestamp, Answer<'a>)> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         if reader.byte() != Ok(ANSWERS) {
             return None;
         }
@@ -102,7 +102,7 @@ impl<'a> Reply<'a> {
 
     /// Appends the reply to a message.
     pub fn write(&self, buffer: &mut Vec<u8>) {
-        let mut writer = Writer(buffer);
+        let mut writer = ByteWriter(buffer);
         match self {
             Reply::Answers { snapshot, answers } => {
                 writer.byte(ANSWERS).timestamp(*snapshot).0.extend_from_slice(answers.bytes());
@@ -155,7 +155,7 @@ impl<'a> Reply<'a> {
 
     /// Decodes a reply.
     pub fn decode(bytes: &'a [u8]) -> Result<Reply<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let before = reader;
         let reply = match reader.byte()? {
             ANSWERS => {
@@ -208,11 +208,11 @@ const REFUSED_LEASES: u8 = 16;
 const REFUSED_LOST: u8 = 17;
 const REFUSED_FULL: u8 = 32;
 
-fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
-    let of_node = |writer: &mut Writer<'_>, tag: u8, node: NodeId| {
+fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
+    let of_node = |writer: &mut ByteWriter<'_>, tag: u8, node: NodeId| {
         writer.byte(tag).node(node);
     };
-    let of_times = |writer: &mut Writer<'_>, tag: u8, first: Timestamp, second: Timestamp| {
+    let of_times = |writer: &mut ByteWriter<'_>, tag: u8, first: Timestamp, second: Timestamp| {
         writer.byte(tag).timestamp(first).timestamp(second);
     };
     match *refusal {
@@ -252,7 +252,7 @@ fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
     }
 }
 
-fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+fn read_refusal(reader: &mut ByteReader<'_>) -> Result<Refusal, Malformed> {
     let before = *reader;
     Ok(match reader.byte()? {
         CONFLICT_CELL => Refusal::Conflict(Conflict::Cell { node: reader.node()? }),

@@ -1,6 +1,6 @@
 //! Requests to a server.
 
-use crate::{Malformed, Operations, Question, Questions, Reader, Writer};
+use crate::{ByteReader, ByteWriter, Malformed, Operations, Question, Questions};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 
 /// Outcome of a transaction.
@@ -26,14 +26,14 @@ impl<'a> Participants<'a> {
     pub fn encode(servers: &[ServerId]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for server in servers {
-            Writer(&mut bytes).number(u64::from(server.0));
+            ByteWriter(&mut bytes).number(u64::from(server.0));
         }
         bytes
     }
 
     /// Decodes and checks servers.
     pub fn decode(bytes: &'a [u8]) -> Result<Participants<'a>, Malformed> {
-        let (mut reader, mut last) = (Reader::new(bytes), None);
+        let (mut reader, mut last) = (ByteReader::new(bytes), None);
         while !reader.is_done() {
             let before = reader;
             let server = reader.server()?;
@@ -52,7 +52,7 @@ impl<'a> Participants<'a> {
 
     /// Iterates over the servers in order.
     pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = ByteReader::new(self.bytes);
         std::iter::from_fn(move || reader.server().ok())
     }
 }
@@ -192,7 +192,7 @@ pub struct Staged {
 
 impl Staged {
     /// Appends it to a message; zero parts encode `None`.
-    pub fn write(staged: Option<Staged>, writer: &mut Writer<'_>) {
+    pub fn write(staged: Option<Staged>, writer: &mut ByteWriter<'_>) {
         writer.number(staged.map_or(0, |staged| staged.parts));
         if let Some(staged) = staged {
             writer.number(staged.number);
@@ -200,7 +200,7 @@ impl Staged {
     }
 
     /// Decodes it.
-    pub fn read(reader: &mut Reader<'_>) -> Result<Option<Staged>, Malformed> {
+    pub fn read(reader: &mut ByteReader<'_>) -> Result<Option<Staged>, Malformed> {
         let parts = reader.number()?;
         if parts == 0 { Ok(None) } else { Ok(Some(Staged { number: reader.number()?, parts })) }
     }
@@ -241,25 +241,25 @@ const RELEASE: u8 = 15;
 const INSPECT_AFTER: u8 = 16;
 
 /// Decodes a snapshot; zero is none.
-fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
+fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
     Ok(Some(reader.timestamp()?).filter(|snapshot| *snapshot != Timestamp::ZERO))
 }
 
 /// Decodes a commit time.
-fn decided_at(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
+fn decided_at(reader: &mut ByteReader<'_>) -> Result<Timestamp, Malformed> {
     let before = *reader;
     let at = reader.timestamp()?;
     if at > Timestamp::DECIDED_MAX { Err(before.malformed("a time beyond the clock")) } else { Ok(at) }
 }
 
-fn tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
+fn tree(reader: &mut ByteReader<'_>) -> Result<TreeId, Malformed> {
     let before = *reader;
     TreeId::new(reader.number()?).ok_or(before.malformed("a tree beyond 48 bits"))
 }
 
 impl<'a> Request<'a> {
     /// Appends the request to a message.
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub fn write(&self, writer: &mut ByteWriter<'_>) {
         match self {
             Request::Read { snapshot, seen, questions } => {
                 writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
@@ -323,7 +323,7 @@ impl<'a> Request<'a> {
 
     /// Appends a [`Read`](Request::Read) of some questions to a message.
     pub fn write_read(
-        writer: &mut Writer<'_>,
+        writer: &mut ByteWriter<'_>,
         snapshot: Option<Timestamp>,
         seen: Timestamp,
         questions: impl IntoIterator<Item = Question<'a>>,
@@ -335,17 +335,17 @@ impl<'a> Request<'a> {
 
     /// Appends a [`Read`](Request::Read) whose questions `write` writes.
     pub fn write_questions(
-        writer: &mut Writer<'_>,
+        writer: &mut ByteWriter<'_>,
         snapshot: Option<Timestamp>,
         seen: Timestamp,
-        write: impl FnOnce(&mut Writer<'_>),
+        write: impl FnOnce(&mut ByteWriter<'_>),
     ) {
         writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
         writer.within(write);
     }
 
     /// Appends a [`Read`](Request::Read) of one lookup to a message.
-    pub fn write_lookup(writer: &mut Writer<'_>, lookup: &Lookup<'_>) {
+    pub fn write_lookup(writer: &mut ByteWriter<'_>, lookup: &Lookup<'_>) {
         let Lookup { snapshot, seen, node, key } = *lookup;
         if key.len() > SHORT_KEY {
             let question = Question::Lookup { node, key };
@@ -363,7 +363,7 @@ impl<'a> Request<'a> {
 
     /// Decodes a read of one lookup in a single pass; `None` for other requests.
     pub fn lookup(bytes: &'a [u8]) -> Option<Lookup<'a>> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         if reader.byte() != Ok(READ) {
             return None;
         }
@@ -384,7 +384,7 @@ impl<'a> Request<'a> {
 
     /// Decodes a request.
     pub fn decode(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let before = reader;
         let request = match reader.byte()? {
             READ => Request::Read {
@@ -465,7 +465,7 @@ mod tests {
             Question::Scan { node, scan: scan.into() },
             Question::Attribute { node, id: 9 },
         ];
-        all.iter().for_each(|question| question.write(&mut Writer(&mut questions)));
+        all.iter().for_each(|question| question.write(&mut ByteWriter(&mut questions)));
         let questions = Questions::decode(&questions).unwrap();
         assert_eq!(questions.iter().collect::<Vec<_>>(), all);
         let participants = Participants::encode(&[ServerId(1), ServerId(700)]);
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!(participants.iter().collect::<Vec<_>>(), [ServerId(1), ServerId(700)]);
         let (seen, operations) = (Timestamp(5), Operations::NONE);
         let mut written = Vec::new();
-        Request::write_read(&mut Writer(&mut written), Some(seen), seen, all.iter().cloned());
+        Request::write_read(&mut ByteWriter(&mut written), Some(seen), seen, all.iter().cloned());
         assert_eq!(Request::decode(&written), Ok(Request::Read { snapshot: Some(seen), seen, questions }));
         for request in [
             Request::Read { snapshot: None, seen, questions },
@@ -503,7 +503,7 @@ mod tests {
             Request::InspectAfter { node },
         ] {
             let mut bytes = Vec::new();
-            request.write(&mut Writer(&mut bytes));
+            request.write(&mut ByteWriter(&mut bytes));
             assert_eq!(Request::decode(&bytes), Ok(request));
             for length in 0..bytes.len() {
                 assert!(Request::decode(&bytes[..length]).is_err());
@@ -538,7 +538,7 @@ mod tests {
             for questions in [&[lookup.clone()][..], &[lookup.clone(), lookup], &[]] {
                 let mut bytes = Vec::new();
                 Request::write_read(
-                    &mut Writer(&mut bytes),
+                    &mut ByteWriter(&mut bytes),
                     snapshot,
                     Timestamp(5),
                     questions.iter().cloned(),
@@ -546,7 +546,7 @@ mod tests {
                 if let [Question::Lookup { node, key }] = *questions {
                     let (lookup, mut again) =
                         (Lookup { snapshot, seen: Timestamp(5), node, key }, Vec::new());
-                    Request::write_lookup(&mut Writer(&mut again), &lookup);
+                    Request::write_lookup(&mut ByteWriter(&mut again), &lookup);
                     assert_eq!(again, bytes);
                 }
                 let is_one = questions.len() == 1 && key.len() <= limits::KEY_BYTES_MAX;
@@ -570,7 +570,7 @@ mod tests {
         let decode = |at: u64| {
             let (txn, mut bytes) = (TxnId { client: 1, number: 2 }, Vec::new());
             let request = Request::Decide { txn, decision: Decision::Commit(Timestamp(at)) };
-            request.write(&mut Writer(&mut bytes));
+            request.write(&mut ByteWriter(&mut bytes));
             Request::decode(&bytes).map(drop)
         };
         let last = Timestamp::DECIDED_MAX.0;

@@ -1,18 +1,18 @@
-//! A server in this process, or servers at addresses.
+//! Transport to an embedded server or to servers at addresses.
 
 use std::{future::Future, sync::Arc};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::ServerId;
-use yesquel_transport::{HeartbeatSource, Lost, Sockets, Transport};
+use yesquel_transport::{HeartbeatSource, LostCall, SocketTransport, Transport};
 
 #[derive(Debug)]
 pub(crate) enum AnyTransport {
     Embedded(EmbeddedServer),
-    Sockets(Sockets),
+    Sockets(SocketTransport),
 }
 
-/// A call by the one way or the other.
-enum Call<A, B> {
+/// Call by either transport.
+enum EitherCall<A, B> {
     Embedded(A),
     Sockets(B),
 }
@@ -22,29 +22,35 @@ impl Transport for AnyTransport {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
-        // What is called now is sent now, whenever it is polled.
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
+        // The request is sent now, not when the future is first polled.
         let call = match self {
-            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),
-            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call(server, request)),
+            AnyTransport::Embedded(embedded) => EitherCall::Embedded(embedded.call(server, request)),
+            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call(server, request)),
         };
         async move {
             match call {
-                Call::Embedded(call) => call.await,
-                Call::Sockets(call) => call.await,
+                EitherCall::Embedded(call) => call.await,
+                EitherCall::Sockets(call) => call.await,
             }
         }
     }
 
-    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call_unordered(
+        &self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         let call = match self {
-            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call_beside(server, request)),
-            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call_beside(server, request)),
+            AnyTransport::Embedded(embedded) => {
+                EitherCall::Embedded(embedded.call_unordered(server, request))
+            }
+            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call_unordered(server, request)),
         };
         async move {
             match call {
-                Call::Embedded(call) => call.await,
-                Call::Sockets(call) => call.await,
+                EitherCall::Embedded(call) => call.await,
+                EitherCall::Sockets(call) => call.await,
             }
         }
     }

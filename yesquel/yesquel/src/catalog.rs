@@ -1,35 +1,34 @@
-//! The names of databases and of their maps: a tree of its own, with number
-//! zero.
+//! Catalog: the names of databases and of their maps. It is a tree with number zero.
 //!
 //! ```text
 //! d NAME               -> number of the database, 8 bytes, big-endian
 //! m NUMBER NAME        -> id of the map's root, 16 bytes
-//! w NUMBER NAME        -> a map that a transaction fills ahead of its commit
+//! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
 use crate::{Error, any_transport::AnyTransport, host::catalog};
 use yesquel_model::{KeyRange, NodeId, ServerId};
-use yesquel_tree::{Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
+use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
-/// Bytes of a name.
+/// Maximum length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The counter that numbers databases; trees have those below.
+/// Counter that numbers databases. Counters below it belong to the trees.
 const DATABASES: u16 = 16;
 
-/// Times that a map is looked for again which others make and drop.
+/// Maximum number of attempts for a map that other clients create and drop.
 const ATTEMPTS_MAX: usize = 100;
 
 const DATABASE: u8 = b'd';
 const MAP: u8 = b'm';
-const UNDER_WAY: u8 = b'w';
+const BULK_LOAD: u8 = b'w';
 
-/// What can be a name: text without control characters.
+/// Checks a name: text without control characters.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let wrong = |what| Err(Error::Name { name: name.to_owned(), what });
+    let invalid = |what| Err(Error::Name { name: name.to_owned(), what });
     match name {
-        "" => wrong("it is empty"),
-        name if name.len() > NAME_BYTES_MAX => wrong("it is longer than 255 bytes"),
-        name if name.chars().any(char::is_control) => wrong("it has control characters"),
+        "" => invalid("it is empty"),
+        name if name.len() > NAME_BYTES_MAX => invalid("it is longer than 255 bytes"),
+        name if name.chars().any(char::is_control) => invalid("it has control characters"),
         _ => Ok(()),
     }
 }
@@ -42,9 +41,9 @@ fn map_key(database: u64, name: &str) -> Vec<u8> {
     [&[MAP], &database.to_be_bytes()[..], name.as_bytes()].concat()
 }
 
-/// Where a map is entered before it has its name.
-fn under_way_key(map_key: &[u8]) -> Vec<u8> {
-    [&[UNDER_WAY], map_key.get(1..).unwrap_or_default()].concat()
+/// Key under which a bulk-loaded map is registered before its commit.
+fn bulk_load_key(map_key: &[u8]) -> Vec<u8> {
+    [&[BULK_LOAD], map_key.get(1..).unwrap_or_default()].concat()
 }
 
 fn damaged() -> Error {
@@ -60,17 +59,17 @@ fn root(value: &[u8]) -> Result<Tree, Error> {
     Ok(Tree::at(NodeId::from_bits(bits)))
 }
 
-/// The names of one server.
+/// Catalog of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalog<'a> {
     pub(crate) trees: &'a Trees<AnyTransport>,
     pub(crate) server: ServerId,
 }
 
-/// A map's name in the catalog.
+/// Entry of a map's name.
 struct MapEntry {
     key: Vec<u8>,
-    /// The map's tree, if there is one.
+    /// Tree of the map, if it exists.
     tree: Option<Tree>,
 }
 
@@ -79,10 +78,10 @@ impl<'a> Catalog<'a> {
         catalog(self.server)
     }
 
-    /// What stands under names that begin with a prefix, each without it.
+    /// Returns the entries whose keys begin with a prefix, without the prefix.
     async fn list(
         &self,
-        transaction: &mut Transaction<'a, AnyTransport>,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
         prefix: &[u8],
     ) -> Result<Vec<(String, Box<[u8]>)>, Error> {
         let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
@@ -95,17 +94,17 @@ impl<'a> Catalog<'a> {
         Ok(all)
     }
 
-    /// The names of the databases.
+    /// Returns the names of the databases.
     pub(crate) async fn databases(&self) -> Result<Vec<String>, Error> {
         let all = self.list(&mut self.trees.begin(), &[DATABASE]).await?;
         Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The number of a database, which is another one after it was dropped and
-    /// made anew: it is looked up with what is asked for, and never kept.
+    /// Returns the number of a database. It changes when the database is dropped and created again,
+    /// so it is read in the transaction that needs it, and never cached.
     async fn number(
         &self,
-        transaction: &mut Transaction<'_, AnyTransport>,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
         name: &str,
     ) -> Result<u64, Error> {
         check_name(name)?;
@@ -113,16 +112,16 @@ impl<'a> Catalog<'a> {
         found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
     }
 
-    /// Fails if there is no such database.
+    /// Checks that a database exists.
     pub(crate) async fn database(&self, name: &str) -> Result<(), Error> {
         self.number(&mut self.trees.begin(), name).await.map(|_| ())
     }
 
-    /// Makes a database.
+    /// Creates a database.
     pub(crate) async fn create_database(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
-        // DATABASE/MAP is cut at the first one. Older versions have made such
-        // names, so that they can still be asked for.
+        // DATABASE/MAP is split at the first `/`. Older versions allowed such names, which still
+        // resolve.
         if name.contains('/') {
             let what = "it has a '/', behind which the name of a map begins";
             return Err(Error::Name { name: name.to_owned(), what });
@@ -132,13 +131,13 @@ impl<'a> Catalog<'a> {
         transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;
         match transaction.commit().await.map_err(Error::from) {
             Ok(_) => Ok(()),
-            // Another one made it a moment ago.
+            // Another client has just created it.
             Err(Error::Exists | Error::Conflict(_)) => Err(Error::DatabaseExists(name.to_owned())),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes a database away, with all its maps.
+    /// Drops a database with all its maps.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
         let mut transaction = self.trees.begin();
         let number = self.number(&mut transaction, name).await?;
@@ -147,20 +146,19 @@ impl<'a> Catalog<'a> {
             transaction.drop_tree(root(&value)?);
         }
         transaction.delete_range(self.tree(), &KeyRange::prefix(&prefix));
-        // Whoever makes a map meanwhile writes below the prefix, which is
-        // guarded by its deletion.
+        // A client that creates a map meanwhile writes below the prefix, which the range deletion
+        // guards.
         transaction.delete(self.tree(), &database_key(name))?;
         transaction.commit().await?;
-        // Whoever was filling maps of it cannot commit any more. What is left of
-        // them is found by others, if not now.
-        let _ = self.sweep_below(&under_way_key(&prefix), true).await;
+        // Bulk loads of maps in it cannot commit any more. If this fails, a later sweep removes
+        // their trees.
+        let _ = self.sweep_below(&bulk_load_key(&prefix), true).await;
         Ok(())
     }
 
-    /// Takes away what transactions that never ended have left: maps that were
-    /// filled ahead of a commit which cannot come any more. Returns how many.
+    /// Removes bulk-loaded maps whose transaction can no longer commit. Returns their number.
     pub(crate) async fn sweep(&self) -> Result<usize, Error> {
-        self.sweep_below(&[UNDER_WAY], false).await
+        self.sweep_below(&[BULK_LOAD], false).await
     }
 
     async fn sweep_below(&self, prefix: &[u8], is_dropped: bool) -> Result<usize, Error> {
@@ -168,22 +166,22 @@ impl<'a> Catalog<'a> {
         let (mut found, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
         let mut next = cursor.seek(&mut transaction, prefix).await?;
         while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
-            found.push((key, UnderWayEntry::decode(&value).ok_or_else(damaged)?));
+            found.push((key, UnfinishedLoad::decode(&value).ok_or_else(damaged)?));
             next = cursor.next(&mut transaction).await?;
         }
         drop(transaction);
         let mut swept = 0;
         for (key, entry) in found {
-            if is_dropped || !self.trees.is_kept(self.tree(), entry.snapshot).await? {
-                swept += usize::from(self.strike(&key, entry.tree).await?);
+            if is_dropped || !self.trees.is_snapshot_readable(self.tree(), entry.snapshot).await? {
+                swept += usize::from(self.unregister(&key, entry.tree).await?);
             }
         }
         Ok(swept)
     }
 
-    /// Strikes a map off those under way, whose transaction has ended; without a
-    /// name it is dropped, which is told.
-    async fn strike(&self, key: &[u8], tree: Tree) -> Result<bool, Error> {
+    /// Removes the registration of a map whose transaction has ended. A map without a name is
+    /// dropped; returns whether it was.
+    async fn unregister(&self, key: &[u8], tree: Tree) -> Result<bool, Error> {
         let name = [&[MAP], key.get(1..).unwrap_or_default()].concat();
         let mut transaction = self.trees.begin();
         let has_name = transaction.get(self.tree(), &name).await?.is_some();
@@ -193,20 +191,20 @@ impl<'a> Catalog<'a> {
         }
         match transaction.commit().await {
             Ok(_) => Ok(!has_name),
-            // It had its name, and was dropped.
+            // The map had its name, and was dropped.
             Err(TreeError::NoTree(_)) => {
                 let mut transaction = self.trees.begin();
                 transaction.delete(self.tree(), key)?;
                 transaction.commit().await?;
                 Ok(false)
             }
-            // Somebody else does it.
+            // Another client does the same.
             Err(error) if error.is_conflict() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The maps of a database, by name.
+    /// Returns the maps of a database, by name.
     pub(crate) async fn maps(&self, database: &str) -> Result<Vec<(String, Tree)>, Error> {
         let mut transaction = self.trees.begin();
         let prefix = map_key(self.number(&mut transaction, database).await?, "");
@@ -214,10 +212,10 @@ impl<'a> Catalog<'a> {
         all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
     }
 
-    /// The entry of a map's name.
+    /// Returns the entry of a map's name.
     async fn find(
         &self,
-        transaction: &mut Transaction<'_, AnyTransport>,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
         database: &str,
         name: &str,
     ) -> Result<MapEntry, Error> {
@@ -227,12 +225,12 @@ impl<'a> Catalog<'a> {
         Ok(MapEntry { key, tree: found.map(|value| root(&value)).transpose()? })
     }
 
-    /// The map of a name, if it is there.
+    /// Returns the map of a name, if it exists.
     pub(crate) async fn map(&self, database: &str, name: &str) -> Result<Option<Tree>, Error> {
         Ok(self.find(&mut self.trees.begin(), database, name).await?.tree)
     }
 
-    /// The map of a name, which is made if it is not there.
+    /// Returns the map of a name; creates it if it does not exist.
     pub(crate) async fn create_map(&self, database: &str, name: &str) -> Result<Tree, Error> {
         let (mut fresh, mut attempts) = (None, 0);
         loop {
@@ -241,49 +239,48 @@ impl<'a> Catalog<'a> {
             if let Some(tree) = tree {
                 return Ok(tree);
             }
-            // That of an attempt before is nobody's yet.
+            // The tree of a failed attempt is unused.
             let tree = match fresh {
                 Some(tree) => tree,
-                None => *fresh.insert(self.trees.fresh(self.server).await?),
+                None => *fresh.insert(self.trees.new_tree(self.server).await?),
             };
-            // With its name or not at all: nobody finds a tree that has none.
+            // Tree and name are created together, so that no tree is left without a name.
             transaction.create_tree(tree);
             transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
-            // Not into a database that is dropped meanwhile.
+            // Conflicts with a concurrent drop of the database.
             transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
             match transaction.commit().await.map_err(Error::from) {
                 Ok(_) => return Ok(tree),
-                // Another one made it a moment ago, or dropped the database.
+                // Another client has just created the map, or dropped the database.
                 Err(Error::Exists | Error::Conflict(_)) if attempts < ATTEMPTS_MAX => attempts += 1,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Makes a map as part of a transaction, with a name that may tell its
-    /// number.
+    /// Creates a map within a transaction. The name may contain the map's number.
     pub(crate) async fn create_in(
         &self,
-        transaction: &mut Transaction<'_, AnyTransport>,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
         database: &str,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
         let number = self.number(transaction, database).await?;
-        let tree = self.trees.fresh(self.server).await?;
+        let tree = self.trees.new_tree(self.server).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
         let key = map_key(number, &name);
-        let under_way = UnderWay { list: self.tree(), key: under_way_key(&key).into() };
-        transaction.create_tree_ahead(tree, under_way);
+        let under_way = LoadRegistration { list: self.tree(), key: bulk_load_key(&key).into() };
+        transaction.create_bulk_loaded_tree(tree, under_way);
         transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
         transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
         Ok(tree)
     }
 
-    /// Takes a map away as part of a transaction; whether it was there.
+    /// Drops a map within a transaction. Returns whether it existed.
     pub(crate) async fn drop_in(
         &self,
-        transaction: &mut Transaction<'_, AnyTransport>,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
         database: &str,
         name: &str,
     ) -> Result<bool, Error> {
@@ -294,7 +291,7 @@ impl<'a> Catalog<'a> {
         Ok(true)
     }
 
-    /// Takes a map away; whether it was there.
+    /// Drops a map. Returns whether it existed.
     pub(crate) async fn drop_map(&self, database: &str, name: &str) -> Result<bool, Error> {
         let mut transaction = self.trees.begin();
         let is_there = self.drop_in(&mut transaction, database, name).await?;

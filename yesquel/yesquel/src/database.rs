@@ -1,4 +1,4 @@
-//! Databases, their maps, and transactions over them.
+//! Databases and their maps.
 
 use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::Catalog};
 use std::{
@@ -13,11 +13,11 @@ use yesquel_model::{LocalId, NodeId, Refusal, TreeId};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
-/// A database: maps by name. Clones are the same one; threads may share it.
+/// Database: maps by name. Clones share it, also between threads.
 ///
-/// It goes by its name: after another client has dropped it and made it anew,
-/// this is the new one. Maps that are remembered are forgotten when one is told
-/// [`Error::NoMap`]: ask for them again.
+/// It is identified by its name: after another client has dropped and created it again, this is the
+/// new one. Cached maps are forgotten when an operation fails with [`Error::NoMap`]; request them
+/// again then.
 ///
 /// ```
 /// # fn main() -> Result<(), yesquel::Error> {
@@ -44,12 +44,12 @@ impl Database {
         Database { store, name: name.into(), maps: Arc::default() }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is.
+    /// Returns the store that holds the database.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -66,8 +66,8 @@ impl Database {
         self.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The map of a name, which is made if it is not there. It is remembered:
-    /// asking again asks no server.
+    /// Returns the map of a name; creates it if it does not exist. The result is cached: a second
+    /// call asks no server.
     pub fn map(&self, name: &str) -> Result<Map, Error> {
         if let Some(map) = self.known().get(name) {
             return Ok(*map);
@@ -78,34 +78,34 @@ impl Database {
         Ok(map)
     }
 
-    /// The map of a name, if it is there.
+    /// Returns the map of a name, if it exists.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
         Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
     }
 
-    /// The map with a number that [`Map::tree`] has told, here or in another
-    /// process. Nothing is asked: of one that is not there operations say so.
+    /// Returns the map with a number that [`Map::tree`] has returned, here or in another process,
+    /// without asking a server. If the map does not exist, operations on it fail.
     pub fn map_by_number(&self, number: u64) -> Option<Map> {
         let tree = TreeId::new(number)?;
         Some(self.store.map_of(Tree::at(NodeId::root(tree, self.store.inner.server))))
     }
 
-    /// Its maps, by name in order.
+    /// Returns the maps, in order of their names.
     pub fn maps(&self) -> Result<Vec<(String, Map)>, Error> {
         let all = block_on(self.catalog().maps(&self.name))?;
         Ok(all.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))).collect())
     }
 
-    /// Takes a map away, with all that is in it; whether it was there.
-    /// Whoever writes to it afterwards is told [`Error::NoMap`].
+    /// Drops a map with its content; returns whether it existed. Later writes to it fail with
+    /// [`Error::NoMap`].
     pub fn drop_map(&self, name: &str) -> Result<bool, Error> {
         self.known().remove(name);
         block_on(self.catalog().drop_map(&self.name, name))
     }
 
-    /// Notes what an operation has told: a map that is not there any more may
-    /// have been made anew, and is to be found.
-    pub(crate) fn told<T>(&self, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
+    /// Converts the result of an operation. A missing map is dropped from the cache, for it may
+    /// exist again under another number.
+    pub(crate) fn checked<T>(&self, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
         outcome.map_err(|error| {
             let error = error.into();
             if let Error::NoMap(gone) = &error {
@@ -115,44 +115,45 @@ impl Database {
         })
     }
 
-    /// The value under a key, in a transaction of its own.
+    /// Returns the value of a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        self.told(block_on(self.trees().get(self.store.tree_of(map)?, key)))
+        self.checked(block_on(self.trees().get(self.store.tree_of(map)?, key)))
     }
 
-    /// Numbers of a counter of a map that nobody else gets, above `above`; of
-    /// none, where the next would begin. A map has as many counters as are named;
-    /// they go on whatever becomes of transactions, and survive the server.
+    /// Takes `count` consecutive, unique numbers above `above` from a counter of a map; with
+    /// `count` 0, returns where the next would begin. A map has any number of counters, which exist
+    /// independently of transactions and survive a restart of the server.
     pub fn numbers(&self, map: Map, counter: u64, count: u64, above: u64) -> Result<Range<u64>, Error> {
         let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
         numbers_of(block_on(self.trees().client().take(node, count, above)), count)
     }
 
-    /// The same, asked for at once and waited for later: beside what is read
-    /// meanwhile it costs no round trip of its own.
-    pub fn numbers_beside(
+    /// Like [`numbers`](Self::numbers), requested at once and awaited later, so that it overlaps
+    /// other requests.
+    pub fn numbers_unordered(
         &self,
         map: Map,
         counter: u64,
         count: u64,
         above: u64,
-    ) -> Result<Numbers<'_>, Error> {
+    ) -> Result<PendingNumbers<'_>, Error> {
         let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
-        let reply = Box::pin(self.trees().client().take_beside(node, count, above));
-        Ok(Numbers { count, reply })
+        let reply = Box::pin(self.trees().client().take_unordered(node, count, above));
+        Ok(PendingNumbers { count, reply })
     }
 
-    /// Numbers for new rows of a map, all above `above`, that nobody else gets:
-    /// a counter at the server, from one on. Whoever asks for many at a time
-    /// asks seldom; those that he does not use are used by nobody. Fails with
-    /// [`Error::NoRowIds`], and gives out nothing, if they would be above
+    /// Takes `count` consecutive, unique row numbers above `above` from a counter at the server
+    /// that begins at one. Unused numbers are lost; a caller with many rows should take many at a
+    /// time. Fails with [`Error::NoRowIds`], without effect, if the numbers would exceed
     /// `u64::MAX`.
     pub fn row_ids(&self, map: Map, count: u64, above: u64) -> Result<Range<u64>, Error> {
         let root = self.store.tree_of(map)?.root();
         match block_on(self.trees().client().take(root, count, above)) {
             Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
-            Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
-            Err(yesquel_client::Error::Refused(Refusal::Moved(_))) => self.told(Err(Error::NoMap(root.tree))),
+            Err(yesquel_client::RequestError::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+            Err(yesquel_client::RequestError::Refused(Refusal::Moved(_))) => {
+                self.checked(Err(Error::NoMap(root.tree)))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -163,13 +164,13 @@ impl Store {
         Catalog { trees: &self.inner.trees, server: self.inner.server }
     }
 
-    /// The names of the databases, in order.
+    /// Returns the names of the databases, in order.
     pub fn databases(&self) -> Result<Vec<String>, Error> {
         block_on(self.catalog().databases())
     }
 
-    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
-    /// without control characters and `/`; those of maps may have a `/`.
+    /// Creates a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes without control
+    /// characters and `/`. Names of maps may contain `/`.
     ///
     /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
@@ -177,13 +178,13 @@ impl Store {
         Ok(Database::new(self.clone(), name))
     }
 
-    /// A database.
+    /// Returns a database, which must exist.
     pub fn database(&self, name: &str) -> Result<Database, Error> {
         block_on(self.catalog().database(name))?;
         Ok(Database::new(self.clone(), name))
     }
 
-    /// A database, which is made if it is not there.
+    /// Returns a database; creates it if it does not exist.
     pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
         match self.database(name) {
             Err(Error::NoDatabase(_)) => match self.create_database(name) {
@@ -194,38 +195,36 @@ impl Store {
         }
     }
 
-    /// Takes a database away, with all its maps.
+    /// Drops a database with all its maps.
     pub fn drop_database(&self, name: &str) -> Result<(), Error> {
         block_on(self.catalog().drop_database(name))
     }
 }
 
-/// Numbers that were asked for, [`Database::numbers_beside`]. Those that are not
-/// waited for are used by nobody.
-pub struct Numbers<'a> {
+/// Numbers requested by [`Database::numbers_unordered`]. If they are not awaited they are lost.
+pub struct PendingNumbers<'a> {
     count: u64,
-    reply: Pin<Box<dyn Future<Output = Result<u64, yesquel_client::Error>> + Send + 'a>>,
+    reply: Pin<Box<dyn Future<Output = Result<u64, yesquel_client::RequestError>> + Send + 'a>>,
 }
 
-impl fmt::Debug for Numbers<'_> {
+impl fmt::Debug for PendingNumbers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Numbers").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("PendingNumbers").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
-impl Numbers<'_> {
-    /// Them, once they have come. They are not asked for again if the connection
-    /// was lost.
+impl PendingNumbers<'_> {
+    /// Waits for the numbers. The request is not repeated if the connection was lost.
     pub fn wait(self) -> Result<Range<u64>, Error> {
         numbers_of(block_on(self.reply), self.count)
     }
 }
 
-/// What a counter has given.
-fn numbers_of(first: Result<u64, yesquel_client::Error>, count: u64) -> Result<Range<u64>, Error> {
+/// Converts the reply of a counter.
+fn numbers_of(first: Result<u64, yesquel_client::RequestError>, count: u64) -> Result<Range<u64>, Error> {
     match first {
         Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
-        Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+        Err(yesquel_client::RequestError::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, for callers to match on.
+//! Errors, for callers to match on.
 
 use std::io;
 use thiserror::Error;
@@ -6,121 +6,119 @@ use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
 use yesquel_server::{CoreError, FolderError};
-use yesquel_transport::{Cause, ConnectError};
+use yesquel_transport::{ConnectError, LossCause};
 use yesquel_tree::TreeError;
 
-/// Why something was not done, or may not have been.
+/// Reason for which an operation failed, or may have failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction was first: roll back and begin again.
+    /// Another transaction was first: roll back and retry.
     #[error("{0}")]
     Conflict(Refusal),
-    /// The transaction was open for longer than the server keeps what its
-    /// snapshot sees: roll back and begin again.
+    /// The server no longer keeps the transaction's snapshot, which is too old: roll back and
+    /// retry.
     #[error("{0}")]
     SnapshotTooOld(Refusal),
-    /// A key that was to be inserted is there.
+    /// The key to insert exists.
     #[error("the key exists already")]
     Exists,
     /// The map was dropped.
     #[error("the map is not there any more (tree {0})")]
     NoMap(TreeId),
-    /// The map was got from another store than the one that it is used with.
+    /// The map belongs to another store than the one it is used with.
     #[error("the map is of another store: ask this one's database for it")]
     OtherStore,
-    /// The transaction cannot come back to the savepoint.
+    /// The transaction cannot roll back to this savepoint.
     #[error("not a savepoint to roll back to: {0}")]
     Savepoint(&'static str),
     /// There is no database of this name.
     #[error("there is no database '{0}': create it, or see which there are")]
     NoDatabase(String),
-    /// There is one.
+    /// A database of this name exists.
     #[error("there is a database '{0}' already")]
     DatabaseExists(String),
-    /// What cannot be a name.
+    /// The name is invalid.
     #[error("'{name}' cannot be a name: {what}")]
     Name {
-        /// What was given.
+        /// The name.
         name: String,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A key or value is longer than they may be.
+    /// A key or value is too long.
     #[error("{what} of {bytes} bytes is longer than the {bytes_max} that are taken")]
     TooLong {
-        /// A key, or a value.
+        /// "a key" or "a value".
         what: &'static str,
-        /// How long.
+        /// Its length.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
     },
-    /// Another one holds a [lease](crate::Lease) there: wait, and begin again.
+    /// Another client holds a [lease](crate::Lease) there: wait and retry.
     #[error("{0}")]
     Leased(Refusal),
-    /// The numbers for rows are used up.
+    /// The row numbers of the map are used up.
     #[error("there are no numbers left for rows of the map")]
     NoRowIds,
-    /// The server's memory is spent. Deletes are taken, and reads go on.
+    /// The server's memory is exhausted. Deletes and reads still work.
     #[error("{0}")]
     OutOfMemory(Refusal),
-    /// The server's disk has failed or is full. Reads go on.
+    /// The server's disk has failed or is full. Reads still work.
     #[error("{0}")]
     DiskFailed(Refusal),
-    /// The server did not answer; nothing was done.
+    /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
-    /// Whoever waited for the server gave up, as its [`Patience`](crate::Patience)
-    /// said; nothing was done.
+    /// The caller's [`CancelCheck`](crate::CancelCheck) cancelled the wait for the server. The
+    /// operation had no effect.
     #[error("{0}")]
     Interrupted(String),
-    /// The connection to the server has ended, as when it is started anew; nothing
-    /// was done. What has read nothing may be done again.
+    /// The connection has ended, as after a restart of the server. The operation had no effect; a
+    /// transaction that has read nothing can be repeated.
     #[error("{0}")]
     Disconnected(String),
-    /// It is not known, and cannot be found out, whether the commit was done.
+    /// It cannot be determined whether the transaction committed.
     #[error(
         "{0}; whether the transaction was committed is not known: do not run it again before you have looked"
     )]
     OutcomeUnknown(String),
-    /// There is no connection.
+    /// Connecting failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// Another process has the folder, or this one has it already.
+    /// The folder is in use by another process, or by this one.
     #[error(transparent)]
     InUse(CoreError),
-    /// What is in the folder was written once and cannot be read any more, or
-    /// is missing.
+    /// A file of the folder is damaged or missing.
     #[error(transparent)]
     Damaged(CoreError),
-    /// The system does not allow this process to use the folder.
+    /// The system denies this process access to the folder.
     #[error(transparent)]
     Denied(CoreError),
     /// The folder cannot be opened for another reason.
     #[error(transparent)]
     Open(CoreError),
-    /// A location that makes no sense.
+    /// The location is invalid.
     #[error("'{location}': {what}")]
     Location {
-        /// What was given.
+        /// The location.
         location: String,
         /// What is wrong with it.
         what: String,
     },
-    /// The server says what it must not.
+    /// The server sent an answer that does not make sense.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Error {
-    /// Whether the transaction may be begun again: another one was first, or
-    /// holds a lease.
+    /// Returns whether the transaction may be retried: another one was first or holds a lease.
     pub fn is_retryable(&self) -> bool {
         self.lost_to().is_some()
     }
 
-    /// What the transaction has lost to, if it may be begun again.
+    /// Returns the refusal that the transaction lost to, if it may be retried.
     pub(crate) fn lost_to(&self) -> Option<Refusal> {
         match self {
             Error::Conflict(refusal) | Error::SnapshotTooOld(refusal) | Error::Leased(refusal) => {
@@ -170,17 +168,17 @@ impl From<Refusal> for Error {
     }
 }
 
-impl From<yesquel_client::Error> for Error {
-    fn from(error: yesquel_client::Error) -> Error {
+impl From<yesquel_client::RequestError> for Error {
+    fn from(error: yesquel_client::RequestError) -> Error {
         match error {
-            yesquel_client::Error::Refused(refusal) => refusal.into(),
-            yesquel_client::Error::Lost(lost) if lost.cause == Cause::GivenUp => {
+            yesquel_client::RequestError::Refused(refusal) => refusal.into(),
+            yesquel_client::RequestError::Lost(lost) if lost.cause == LossCause::Cancelled => {
                 Error::Interrupted(lost.to_string())
             }
-            yesquel_client::Error::Lost(lost) if lost.cause == Cause::Ended => {
+            yesquel_client::RequestError::Lost(lost) if lost.cause == LossCause::Disconnected => {
                 Error::Disconnected(lost.to_string())
             }
-            yesquel_client::Error::Lost(lost) => Error::Unavailable(lost.to_string()),
+            yesquel_client::RequestError::Lost(lost) => Error::Unavailable(lost.to_string()),
             other => Error::Internal(other.to_string()),
         }
     }
@@ -194,7 +192,7 @@ impl From<CommitError> for Error {
                 Error::Internal(why) => Error::Unavailable(why),
                 error => error,
             },
-            CommitError::Unknown(yesquel_client::Error::Refused(refusal @ Refusal::DiskLost)) => {
+            CommitError::Unknown(yesquel_client::RequestError::Refused(refusal @ Refusal::DiskLost)) => {
                 Error::OutcomeUnknown(refusal.to_string())
             }
             CommitError::Unknown(error) => Error::OutcomeUnknown(error.to_string()),

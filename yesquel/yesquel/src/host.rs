@@ -1,5 +1,4 @@
-//! A storage server in this process, with the thread that does for it what an
-//! engine cannot do itself: lets time go on, and splits nodes.
+//! Storage server in this process, with the thread that advances its time and splits its nodes.
 
 use crate::{Error, identity::Identity};
 use std::{
@@ -15,44 +14,43 @@ use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Settings, SplitPlan, Techniques};
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, FolderError, Options, ReplySink, Time};
+use yesquel_server::{DataFolder, FolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
-/// How often an engine is told that time goes on.
+/// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The tree of names, of every server.
+/// Returns the catalog's tree, which every server has.
 pub(crate) fn catalog(server: ServerId) -> Tree {
     Tree::at(NodeId::root(TreeId::default(), server))
 }
 
-/// A number that no other client has.
+/// Returns a unique client number.
 pub(crate) fn client_number() -> u64 {
     let mut bytes = [0; 8];
-    // The kernel refuses only before it has gathered chance, at boot; zero is
-    // the number of nobody, so anything is better than it.
+    // The kernel fails only before its random generator is ready, at boot. Any number is better
+    // then than zero, which means no client.
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    // The highest bit is that of connections beside a client's own.
+    // The highest bit marks lanes, which are additional connections of a client.
     let number = u64::from_le_bytes(bytes) & !yesquel_wire::greeting::LANE;
     if filled == Ok(8) && number != 0 { number } else { u64::from(std::process::id()) << 32 | 1 }
 }
 
-/// A storage server in this process. Dropping it ends it in order.
+/// Storage server in this process. Dropping it stops it cleanly.
 #[derive(Debug)]
 pub struct Host {
     embedded: EmbeddedServer,
     server: ServerId,
     pub(crate) identity: Identity,
     ending: Arc<AtomicBool>,
-    helper: Option<JoinHandle<()>>,
-    /// The process that has it, see [`fork`].
+    maintenance: Option<JoinHandle<()>>,
+    /// Fork generation of the process that owns it, see [`fork`].
     generation: u32,
 }
 
 impl Host {
-    /// In memory only. `others` takes the replies to requests that come by
-    /// sockets.
+    /// Creates a server in memory. `others` takes the replies to requests from sockets.
     pub fn in_memory(
         settings: Settings,
         time: impl Time + 'static,
@@ -61,11 +59,11 @@ impl Host {
         Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings)
     }
 
-    /// On a data folder, which is made if it is not there.
+    /// Opens a server on a data folder; creates the folder if it does not exist.
     pub fn open(
         folder: DataFolder,
         settings: Settings,
-        options: Options,
+        options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink,
     ) -> Result<Host, Error> {
@@ -78,17 +76,17 @@ impl Host {
         let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
-        let thread = thread::Builder::new().name("yesquel-helper".to_owned());
-        let helper = thread.spawn(move || help(&served, server, techniques, &ends));
-        let helper = helper
+        let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
+        let maintenance = thread.spawn(move || maintain(&served, server, techniques, &ends));
+        let maintenance = maintenance
             .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
         let host = Host {
             embedded,
             server,
-            identity: Identity::fresh(),
+            identity: Identity::new_unique(),
             ending,
-            helper: Some(helper),
+            maintenance: Some(maintenance),
             generation: fork::generation(),
         };
         let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
@@ -96,12 +94,12 @@ impl Host {
         Ok(host)
     }
 
-    /// Who it is.
+    /// Returns the server's id.
     pub fn server(&self) -> ServerId {
         self.server
     }
 
-    /// The way to it.
+    /// Returns the transport to the server.
     pub fn transport(&self) -> &EmbeddedServer {
         &self.embedded
     }
@@ -110,21 +108,21 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Threads do not go along with a fork: nobody would ever come.
-            std::mem::forget(self.helper.take());
+            // A fork does not copy threads: joining would wait forever.
+            std::mem::forget(self.maintenance.take());
             return;
         }
         self.ending.store(true, Relaxed);
         self.embedded.core().wake_work();
-        if let Some(helper) = self.helper.take() {
-            // It has nothing to say that anybody could hear now.
-            let _ = helper.join();
+        if let Some(maintenance) = self.maintenance.take() {
+            // Nothing could receive a panic's message now.
+            let _ = maintenance.join();
         }
     }
 }
 
-/// Splits what is too large, and ticks, until the end.
-fn help(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
+/// Splits large nodes and ticks until the server stops.
+fn maintain(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
     let trees = Trees::new(Client::new(embedded.clone(), client_number()));
     let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
     while !ending.load(Relaxed) {
@@ -134,29 +132,29 @@ fn help(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, end
         for node in work.full.into_iter().filter(|_| delegated) {
             let SplitPlan { parts, mostly_obsolete } = embedded.with_engine(|engine| engine.split_plan(node));
             let split = block_on(splitter.split_into(&trees, node, parts, mostly_obsolete));
-            if told(node, split, ending) {
+            if log_failure(node, split, ending) {
                 return;
             }
         }
         for (node, key) in work.hot.into_iter().filter(|_| delegated) {
             let split = block_on(splitter.split_at(&trees, node, Some(&key)));
-            if told(node, split, ending) {
+            if log_failure(node, split, ending) {
                 return;
             }
         }
         for node in work.empty {
-            if told(node, block_on(splitter.remove(&trees, node)), ending) {
+            if log_failure(node, block_on(splitter.remove(&trees, node)), ending) {
                 return;
             }
         }
     }
 }
 
-/// Tells of a failure; whether this is the end.
-fn told(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
+/// Logs a failed split or removal. Returns whether the server is stopping.
+fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
     let ends = ending.load(Relaxed);
     if let (Err(error), false) = (done, ends) {
-        // It will be found again.
+        // The engine will report the node again.
         tracing::warn!(%node, %error, "a node was neither split nor taken away");
     }
     ends

@@ -1,4 +1,4 @@
-//! Leases, for threads that wait.
+//! Leases, with blocking calls.
 
 use crate::{Database, Error, Map, Transaction, range::range_of};
 use std::{
@@ -8,21 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{KeyRange, Refusal};
-use yesquel_transport::{block_on, gives_up};
+use yesquel_transport::{block_on, check_cancelled};
 
-/// How long [`Database::run`] and [`Database::put`] wait for leases of others.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often those look again who wait for a lease.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Interval at which they retry.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A range of a map in which for a while nobody else writes: whoever else
-/// commits there, or guards something there, is told [`Error::Leased`].
-/// Transactions that [`begin`](Lease::begin) here write there and lose to
-/// nobody. Dropping it releases it.
+/// Lease of a range of a map. Until it expires, commits and guards of other clients in the range fail
+/// with [`Error::Leased`], and transactions that [`begin`](Lease::begin) here never conflict there.
+/// Reads are not affected. Dropping it releases it.
 ///
-/// It is for work that must not be done again: one that takes long, or one that
-/// cannot be undone outside. It keeps nobody from reading.
+/// Use it for work that must not be repeated: work that takes long or has effects outside the
+/// database.
 ///
 /// ```
 /// # fn main() -> Result<(), yesquel::Error> {
@@ -42,7 +41,7 @@ pub struct Lease {
     database: Database,
     map: Map,
     range: KeyRange,
-    name: yesquel_client::Lease,
+    holder: yesquel_client::LeaseHolder,
     is_held: bool,
 }
 
@@ -53,85 +52,82 @@ impl fmt::Debug for Lease {
 }
 
 impl Lease {
-    /// Begins a transaction that writes within the lease, and anywhere else as
-    /// any other does.
+    /// Begins a transaction that may write within the lease, and elsewhere as any other.
     pub fn begin(&self) -> Transaction<'_> {
         let mut transaction = self.database.begin();
-        transaction.under(self);
+        transaction.within_lease(self);
         transaction
     }
 
-    /// Has it last for some time from now on, a minute at most. Fails if it was
-    /// over and another one has it now.
+    /// Extends the lease for `time` from now, a minute at most. Fails if it has expired and another
+    /// client holds one there.
     pub fn renew(&self, time: Duration) -> Result<(), Error> {
         let (root, range) = (self.map.tree.root(), self.range.clone());
         let client = self.database.trees().client();
-        Ok(block_on(client.lease(root.server, &self.name, (root.tree, range), time))?)
+        Ok(block_on(client.lease(root.server, &self.holder, (root.tree, range), time))?)
     }
 
-    /// Lets it go.
+    /// Releases the lease.
     pub fn release(mut self) -> Result<(), Error> {
-        self.let_go()
+        self.do_release()
     }
 
-    fn let_go(&mut self) -> Result<(), Error> {
+    fn do_release(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.is_held) {
             return Ok(());
         }
         let server = self.map.tree.root().server;
-        Ok(block_on(self.database.trees().client().release(server, &self.name))?)
+        Ok(block_on(self.database.trees().client().release(server, &self.holder))?)
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // If nobody hears it, time lets it go.
-        let _ = self.let_go();
+        // If the server misses this, the lease expires.
+        let _ = self.do_release();
     }
 }
 
 impl Database {
-    /// Leases the keys of a range of a map for some time, a minute at most, and
-    /// waits for others who hold some of it, but no longer than `patience`.
-    /// Those who have prepared something there are waited for, too.
+    /// Leases a range of keys of a map for `time`, a minute at most. Waits, for `timeout` at most,
+    /// until other leases and prepared transactions in the range have ended.
     pub fn lease<K: AsRef<[u8]>>(
         &self,
         map: Map,
         range: impl RangeBounds<K>,
         time: Duration,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Lease, Error> {
         self.store().tree_of(map)?;
-        let name = self.trees().client().new_lease();
+        let holder = self.trees().client().new_lease_holder();
         let range = range_of(&range).with_short_bounds();
-        let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };
-        let leased = patiently(patience, || lease.renew(time));
-        // Who has given up may have it yet, and must let it go.
+        let mut lease = Lease { database: self.clone(), map, range, holder, is_held: false };
+        let leased = retry_while_leased(timeout, || lease.renew(time));
+        // After a cancellation the server may still grant the lease, which must then be released.
         lease.is_held = matches!(leased, Ok(()) | Err(Error::Interrupted(_)));
         leased.map(|()| lease)
     }
 }
 
 impl Transaction<'_> {
-    /// What it writes is within a lease, where nobody else writes now, and
-    /// anywhere else as any other does.
-    pub fn under(&mut self, lease: &Lease) {
-        self.inner.under(&lease.name);
+    /// Declares that the transaction writes within a lease; elsewhere it writes as any other.
+    pub fn within_lease(&mut self, lease: &Lease) {
+        self.inner.within_lease(&lease.holder);
     }
 }
 
-/// Does something again while others hold leases, but not for ever.
-pub(crate) fn patiently<T>(
-    patience: Duration,
+/// Retries while others hold leases, until a timeout.
+pub(crate) fn retry_while_leased<T>(
+    timeout: Duration,
     mut act: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         match act() {
             Err(Error::Leased(Refusal::Leased { ms })) if Instant::now() < until => {
                 let rest = until.saturating_duration_since(Instant::now());
-                thread::sleep(Duration::from_millis(ms).min(LOOK_EVERY).min(rest));
-                if gives_up() {
+                thread::sleep(Duration::from_millis(ms).min(RETRY_INTERVAL).min(rest));
+                if check_cancelled() {
                     return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
                 }
             }
@@ -140,7 +136,7 @@ pub(crate) fn patiently<T>(
     }
 }
 
-/// Does it again as a writer does that nobody else waits for.
-pub(crate) fn writing<T>(act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    patiently(PATIENCE, act)
+/// Retries with the timeout of a write.
+pub(crate) fn retry_write<T>(act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    retry_while_leased(LEASE_TIMEOUT, act)
 }

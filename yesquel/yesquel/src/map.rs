@@ -3,10 +3,10 @@
 use crate::identity::Identity;
 use yesquel_tree::Tree;
 
-/// An ordered map: bytes by bytes, in the order of bytes. It is a name for
-/// one, and costs nothing to copy. It is good for the [`Store`](crate::Store) that it was got
-/// from and others by way of the same [`Host`](crate::Host) or at the same
-/// address; with another one operations fail with [`Error::OtherStore`](crate::Error::OtherStore).
+/// Handle of an ordered map of bytes to bytes, in byte order. It is cheap to copy. It is valid for
+/// the [`Store`](crate::Store) that returned it and for others of the same [`Host`](crate::Host) or
+/// address; with any other one operations fail with
+/// [`Error::OtherStore`](crate::Error::OtherStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Map {
     pub(crate) tree: Tree,
@@ -14,7 +14,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The number of its tree, by which a server's status tells of it.
+    /// Returns the number of its tree, as the server's status shows it.
     pub fn tree(&self) -> u64 {
         self.tree.root().tree.number()
     }

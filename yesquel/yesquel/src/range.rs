@@ -1,9 +1,9 @@
-//! Ranges of keys by their bounds.
+//! Conversion of Rust's range bounds.
 
 use std::ops::{Bound, RangeBounds};
 use yesquel_model::{Key, KeyRange};
 
-/// A range of keys as a whole: what its bounds say.
+/// Returns the key range between bounds.
 pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
     let after = |key: &[u8]| {
         let mut next = Vec::with_capacity(key.len() + 1);

@@ -1,20 +1,19 @@
-//! Transactions that are run again when they lose.
+//! Transactions that retry on conflicts.
 
-use crate::{Database, Error, Map, Transaction, lease::writing};
+use crate::{Database, Error, Map, Transaction, lease::retry_write};
 use yesquel_model::Timestamp;
 
-/// Times that [`Database::run`] begins again.
+/// Maximum number of retries of [`Database::run`].
 const RUNS_MAX: usize = 100;
 
 impl Database {
-    /// Runs what a transaction does and commits it; begins again, up to 100
-    /// times, when another transaction was first, and waits up to five seconds
-    /// for [leases](crate::Lease). Returns what it returned. An error rolls it
-    /// back.
+    /// Runs a closure in a transaction and commits it. Retries up to 100 times when another
+    /// transaction was first, and waits up to five seconds for [leases](crate::Lease). An error
+    /// rolls the transaction back.
     pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
         self.try_run(|transaction| {
             act(transaction).inspect_err(|error| {
-                // It may have been told so by another transaction.
+                // The closure may have used another transaction too.
                 transaction.lost_to = transaction.lost_to.or(error.lost_to());
             })
         })
@@ -64,8 +63,8 @@ impl Database {
     ) -> Result<T, E> {
         let mut attempts = 0;
         loop {
-            // The outer result says whether to begin again, and how.
-            let outcome = writing(|| {
+            // The outer result decides about a retry.
+            let outcome = retry_write(|| {
                 let mut transaction = self.begin();
                 let own = match act(&mut transaction) {
                     Ok(result) => return transaction.commit().map(|_| Ok(result)),
@@ -83,10 +82,10 @@ impl Database {
         }
     }
 
-    /// Writes a value under a key, in a transaction of its own. Returns when
-    /// it happened. Waits up to five seconds for [leases](crate::Lease).
+    /// Writes a value under a key, in a transaction of its own. Returns the commit timestamp. Waits
+    /// up to five seconds for [leases](crate::Lease).
     pub fn put(&self, map: Map, key: &[u8], value: &[u8]) -> Result<Timestamp, Error> {
-        writing(|| {
+        retry_write(|| {
             let mut transaction = self.begin();
             transaction.put(map, key, value)?;
             transaction.commit()

@@ -1,4 +1,4 @@
-//! A storage server that others reach by sockets.
+//! Storage server that listens on sockets.
 
 use crate::{Error, Host, Settings};
 use rustix::{
@@ -18,47 +18,47 @@ use std::{
     sync::Arc,
 };
 use yesquel_server::{
-    DataFolder, Listener, Options, SocketCounters, SocketOptions, SocketReplies, Sockets, Time, WallTime,
+    DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer, SocketServerOptions, Time,
+    WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
 
-/// Clients that a server takes if it is not told otherwise.
+/// Default maximum number of clients.
 pub const CLIENTS_MAX: usize = 1_000;
 
-/// Connections to a Unix socket that wait to be taken.
+/// Length of the accept queue of a Unix socket.
 const BACKLOG: i32 = 4096;
 
-/// The mode of a Unix socket that its owner may connect to, and nobody else.
+/// Mode of a Unix socket that only its owner may connect to.
 pub const SOCKET_MODE: u32 = 0o600;
 
-/// How a server is reached, and by whom. By default nowhere; a server that has
-/// addresses besides takes [`CLIENTS_MAX`] clients without a credential, on Unix
-/// sockets those of its own user.
+/// Addresses of a server, and the clients that it admits. By default there are none. With addresses
+/// only, a server admits [`CLIENTS_MAX`] clients without a credential, on Unix sockets those of its
+/// own user.
 ///
 /// ```
-/// let reach = yesquel::Reach { addresses: vec!["./yesquel.sock".parse()?], ..Default::default() };
+/// let options = yesquel::ListenOptions { addresses: vec!["./yesquel.sock".parse()?], ..Default::default() };
 /// # Ok::<(), yesquel::AddressError>(())
 /// ```
 #[derive(Debug)]
-pub struct Reach {
-    /// Where it listens.
+pub struct ListenOptions {
+    /// Addresses to listen on.
     pub addresses: Vec<Address>,
-    /// Who may connect to its Unix sockets: [`SOCKET_MODE`], or the mode of a
-    /// file that others may write too.
+    /// Mode of the Unix sockets' files: [`SOCKET_MODE`], or one that also allows others to write.
     pub socket_mode: u32,
-    /// Encryption, on TCP. Without it and a credential it listens on this
-    /// machine only.
+    /// Encryption of TCP connections. Without it and a credential the server accepts loopback
+    /// addresses only.
     pub tls: Option<Arc<ServerConfig>>,
-    /// What clients must say; `None`: nothing.
+    /// Credential that clients must present; `None`: none.
     pub credential: Option<Box<[u8]>>,
-    /// Clients at a time.
+    /// Maximum number of clients.
     pub clients_max: usize,
 }
 
-impl Default for Reach {
-    fn default() -> Reach {
-        Reach {
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
             addresses: Vec::new(),
             socket_mode: SOCKET_MODE,
             tls: None,
@@ -68,38 +68,36 @@ impl Default for Reach {
     }
 }
 
-/// A storage server. Dropping it ends it in order: connections first, the log
-/// last.
+/// Storage server. Dropping it stops it cleanly: first the connections, at last the log.
 #[derive(Debug)]
 pub struct Server {
-    // Dropped in this order.
-    sockets: Sockets,
+    // Fields are dropped in this order.
+    sockets: SocketServer,
     host: Arc<Host>,
     addresses: Vec<Address>,
-    /// Files of sockets, which go with it.
+    /// Socket files to delete at the end.
     files: Vec<PathBuf>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         for file in &self.files {
-            // It may be gone, or the folder may.
+            // The file or its folder may be gone.
             let _ = fs::remove_file(file);
         }
     }
 }
 
-fn wrong(address: &Address, what: impl ToString) -> Error {
+fn invalid(address: &Address, what: impl ToString) -> Error {
     Error::Location { location: address.to_string(), what: what.to_string() }
 }
 
-/// A socket at a file with a mode, whatever the process gives other files.
+/// Binds a Unix socket with a mode, regardless of the umask.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None)?;
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    // The file is made with the socket's mode, less the process's mask: at no
-    // moment may anybody connect who must not. Where the system knows nothing of
-    // it, what follows the bind does it.
+    // The file gets the socket's mode minus the umask, so that it never allows more than it should.
+    // Systems that ignore a socket's mode are handled after the bind.
     let _ = rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode as RawMode));
     net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
@@ -107,22 +105,23 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// A socket at a file. One that a server has left behind which is no more is
-/// taken away first.
+/// Listens on a file, which is deleted first if no server listens there.
 fn listen_unix(address: &Address, path: &Path, mode: u32) -> Result<UnixListener, Error> {
     match bind_unix(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let is_socket = fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_socket());
             if !is_socket || std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(wrong(address, "somebody listens there, or it is no socket"));
+                return Err(invalid(address, "somebody listens there, or it is no socket"));
             }
-            fs::remove_file(path).and_then(|()| bind_unix(path, mode)).map_err(|error| wrong(address, error))
+            fs::remove_file(path)
+                .and_then(|()| bind_unix(path, mode))
+                .map_err(|error| invalid(address, error))
         }
-        bound => bound.map_err(|error| wrong(address, error)),
+        bound => bound.map_err(|error| invalid(address, error)),
     }
 }
 
-/// Where a server listens.
+/// Sockets on which a server listens.
 #[derive(Default)]
 struct Listening {
     listeners: Vec<Listener>,
@@ -130,8 +129,8 @@ struct Listening {
     files: Vec<PathBuf>,
 }
 
-impl Reach {
-    /// Listens everywhere, or nowhere.
+impl ListenOptions {
+    /// Listens on all addresses or on none.
     fn listen(&self) -> Result<Listening, Error> {
         let mut listening = Listening::default();
         let Listening { listeners, addresses: bound, files } = &mut listening;
@@ -144,10 +143,10 @@ impl Reach {
                 }
                 Address::Tcp { host, port } => {
                     let found = (host.as_str(), *port).to_socket_addrs();
-                    for found in found.map_err(|error| wrong(address, error))? {
+                    for found in found.map_err(|error| invalid(address, error))? {
                         self.check(address, found.ip())?;
-                        let listener = TcpListener::bind(found).map_err(|error| wrong(address, error))?;
-                        let own = listener.local_addr().map_err(|error| wrong(address, error))?;
+                        let listener = TcpListener::bind(found).map_err(|error| invalid(address, error))?;
+                        let own = listener.local_addr().map_err(|error| invalid(address, error))?;
                         bound.push(Address::Tcp { host: own.ip().to_string(), port: own.port() });
                         listeners.push(Listener::Tcp(listener));
                     }
@@ -157,8 +156,7 @@ impl Reach {
         Ok(listening)
     }
 
-    /// Whoever can be reached from elsewhere must know who asks, and what is
-    /// said must not be read on the way.
+    /// Checks that a server reachable from other machines authenticates and encrypts.
     fn check(&self, address: &Address, ip: IpAddr) -> Result<(), Error> {
         if ip.is_loopback() || (self.tls.is_some() && self.credential.is_some()) {
             return Ok(());
@@ -168,7 +166,7 @@ impl Reach {
             (None, Some(_)) => "a certificate with its key",
             _ => "a credential",
         };
-        Err(wrong(
+        Err(invalid(
             address,
             format!(
                 "others could reach this server, so it needs {missing}; without, it listens on 127.0.0.1 and ::1 only"
@@ -178,66 +176,64 @@ impl Reach {
 }
 
 impl Server {
-    /// On a data folder, or, without one, in memory only.
+    /// Starts a server on a data folder, or in memory without one.
     pub fn start(
         folder: Option<&Path>,
         settings: Settings,
-        options: Options,
-        reach: Reach,
+        options: LogOptions,
+        listen: ListenOptions,
     ) -> Result<Server, Error> {
-        Server::start_with_clock(folder, settings, options, reach, WallTime::default())
+        Server::start_with_clock(folder, settings, options, listen, WallTime::default())
     }
 
-    /// The same by a clock that is not the system's, for those who do not want
-    /// to wait: what is counted in milliseconds goes by it.
+    /// Like [`start`](Self::start), with a clock for everything that is counted in milliseconds.
     pub fn start_with_clock(
         folder: Option<&Path>,
         settings: Settings,
-        options: Options,
-        reach: Reach,
+        options: LogOptions,
+        listen: ListenOptions,
         time: impl Time + 'static,
     ) -> Result<Server, Error> {
-        // The folder first: it is who would be harmed by a second server.
+        // Lock the folder first, for a second server on it would do the harm.
         let folder = folder.map(DataFolder::take).transpose()?;
-        let Listening { listeners, addresses, files } = reach.listen()?;
+        let Listening { listeners, addresses, files } = listen.listen()?;
         let sink = SocketReplies::new();
         let host = match folder {
             Some(folder) => Host::open(folder, settings, options, time, sink.clone())?,
             None => Host::in_memory(settings, time, sink.clone())?,
         };
-        let options = SocketOptions {
+        let options = SocketServerOptions {
             server: settings.server,
-            credential: reach.credential,
-            tls: reach.tls,
-            connections_max: reach.clients_max,
-            // A part of the budget where there is one, and room for one client's
-            // in any case.
+            credential: listen.credential,
+            tls: listen.tls,
+            connections_max: listen.clients_max,
+            // A quarter of the memory budget, but enough for one client.
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
-        let sockets = Sockets::serve(core, sink, listeners, options);
+        let sockets = SocketServer::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
         addresses.iter().for_each(|address| host.identity.is_at(address, settings.server));
         Ok(Server { sockets, host: Arc::new(host), addresses, files })
     }
 
-    /// Where it listens, ports that were left to the system among them.
+    /// Returns the addresses, with the ports that the system has chosen.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The server without its sockets.
+    /// Returns the server without its sockets.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
     }
 
-    /// What it tells of itself.
+    /// Returns the server's status.
     pub fn status(&self) -> Status {
         self.host.transport().core().status()
     }
 
-    /// What its sockets have seen.
+    /// Returns the counters of its sockets.
     pub fn sockets(&self) -> &Arc<SocketCounters> {
         self.sockets.counters()
     }

@@ -1,4 +1,4 @@
-//! Where databases are: in this process, or at servers.
+//! Store: the place of databases, in this process or at a server.
 
 use crate::{
     Error, Map,
@@ -8,136 +8,142 @@ use crate::{
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
-use yesquel_client::{Client, Counts as SentCounts};
+use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
-use yesquel_server::{DataFolder, Options, ReplySink, WallTime};
-use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
-use yesquel_tree::{Counts as SearchCounts, Tree, Trees};
+use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
+use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
+use yesquel_tree::{SearchCounts, Tree, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
 
-/// There are no sockets.
-struct NoSockets;
+/// The sink of a server without sockets.
+struct NoSocketReplies;
 
-impl ReplySink for NoSockets {
+impl ReplySink for NoSocketReplies {
     fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct StoreInner {
     pub(crate) trees: Trees<AnyTransport>,
     pub(crate) server: ServerId,
     pub(crate) identity: Identity,
-    /// The server itself, where it is in this process. After the trees, so
-    /// that it goes last.
+    /// The server, if it is in this process. Declared after the trees, to be dropped after them.
     host: Option<Arc<Host>>,
 }
 
-/// A place where databases are. Clones are the same one; threads may share it.
+/// Place of databases. Clones share it, also between threads.
 #[derive(Debug, Clone)]
 pub struct Store {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<StoreInner>,
 }
 
-/// What a server's report says.
-fn understood<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
+/// Decodes a server's status.
+fn decode_status<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json)
         .map_err(|error| Error::Internal(format!("the server's report is not understood: {error}")))
 }
 
 impl Store {
-    /// In the memory of this process: what it holds goes with it.
+    /// Creates a store in memory.
     pub fn in_memory() -> Result<Store, Error> {
-        Ok(Store::of_host(Arc::new(Host::in_memory(Settings::default(), WallTime::default(), NoSockets)?)))
+        Ok(Store::of_host(Arc::new(Host::in_memory(
+            Settings::default(),
+            WallTime::default(),
+            NoSocketReplies,
+        )?)))
     }
 
-    /// In a folder, which is made if it is not there. What was committed is on
-    /// disk. Another process that has the folder is named in the error.
+    /// Opens a store in a folder; creates the folder if it does not exist. A commit returns when it
+    /// is on disk. If another process uses the folder, the error names it.
     pub fn open(folder: impl AsRef<Path>) -> Result<Store, Error> {
-        Store::open_with(folder, Options::default())
+        Store::open_with(folder, LogOptions::default())
     }
 
-    /// In a folder, with a choice of when what was committed is on disk.
-    pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Store, Error> {
+    /// Opens a store in a folder with a choice of durability.
+    pub fn open_with(folder: impl AsRef<Path>, options: LogOptions) -> Result<Store, Error> {
         let folder = DataFolder::take(folder.as_ref())?;
         Ok(Store::of_host(Arc::new(Host::open(
             folder,
             Settings::default(),
             options,
             WallTime::default(),
-            NoSockets,
+            NoSocketReplies,
         )?)))
     }
 
-    /// By way of a server in this process that others may share.
+    /// Creates a store on a server in this process, which other stores may share.
     pub fn of_host(host: Arc<Host>) -> Store {
         let (server, transport) = (host.server(), AnyTransport::Embedded(host.transport().clone()));
         let trees = Trees::new(Client::new(transport, client_number()));
-        Store { inner: Arc::new(Inner { trees, server, identity: host.identity, host: Some(host) }) }
+        Store { inner: Arc::new(StoreInner { trees, server, identity: host.identity, host: Some(host) }) }
     }
 
-    /// At a server. All threads of a process share one connection to it.
+    /// Connects to a server. All threads of the process share one connection.
     pub fn connect(address: &Address, options: SocketOptions) -> Result<Store, Error> {
         let client = client_number();
-        let sockets = Sockets::connect(std::slice::from_ref(address), client, options)?;
+        let sockets = SocketTransport::connect(std::slice::from_ref(address), client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
         let trees = Trees::new(Client::new(AnyTransport::Sockets(sockets), client));
         Ok(Store {
-            inner: Arc::new(Inner { trees, server, identity: Identity::at(address, server), host: None }),
+            inner: Arc::new(StoreInner {
+                trees,
+                server,
+                identity: Identity::at(address, server),
+                host: None,
+            }),
         })
     }
 
-    /// The server, where it is in this process.
+    /// Returns the server, if it is in this process.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.inner.host.as_ref()
     }
 
-    /// Whether it is the same one: a clone, or what it is a clone of.
+    /// Returns whether both are the same store, or clones of it.
     pub fn is(&self, other: &Store) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// How many bytes a transaction that begins now gathers for maps that it makes
-    /// before it sends them ahead of its commit; 32 MiB if nothing is said.
-    pub fn set_ahead_bytes(&self, bytes: usize) {
-        self.inner.trees.set_ahead_bytes(bytes);
+    /// Sets how many bytes later transactions buffer for maps that they create before they send
+    /// them ahead of the commit. Default: 32 MiB.
+    pub fn set_bulk_load_bytes(&self, bytes: usize) {
+        self.inner.trees.set_bulk_load_bytes(bytes);
     }
 
-    /// What searches of trees have cost: how often what was known of them was
-    /// not so any more.
+    /// Returns the costs of searches in trees: how often cached nodes were stale.
     pub fn searches(&self) -> SearchCounts {
         self.inner.trees.counters().counts()
     }
 
-    /// What was sent to servers so far, and has come back.
+    /// Returns the number and sizes of the messages exchanged with servers.
     pub fn sent(&self) -> SentCounts {
         self.inner.trees.client().counters().counts()
     }
 
-    /// What the server tells of itself.
+    /// Returns the server's status.
     pub fn status(&self) -> Result<Status, Error> {
-        understood(&block_on(self.inner.trees.client().inspect(self.inner.server, None))?)
+        decode_status(&block_on(self.inner.trees.client().inspect(self.inner.server, None))?)
     }
 
-    /// The nodes of a map, as its server tells of them.
+    /// Returns the nodes of a map, from the server's status.
     ///
-    /// Those of a large map come in several answers of the server, one after
-    /// the other, and each is of its own moment: of a node that was split
-    /// between two of them one half may be missing, with the keys that went
-    /// there, and one that was taken away may be named by its parent.
+    /// The nodes of a large map come in several answers, each as of another time. A node that was
+    /// split meanwhile may lack a half, and a node that was removed may still be named by its
+    /// parent.
     pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
         let (client, server) = (self.inner.trees.client(), self.inner.server);
         let tree = self.tree_of(map)?.root().tree;
         let first = block_on(client.inspect(server, Some(tree)))?;
-        let mut all: TreeNodes = understood(&first)?;
+        let mut all: TreeNodes = decode_status(&first)?;
         while all.more {
             let last = all.nodes.last().and_then(|node| u128::from_str_radix(&node.id, 16).ok());
             let Some(last) = last.map(NodeId::from_bits) else {
                 return Err(Error::Internal("the server tells of more nodes than it names".to_owned()));
             };
-            let next: TreeNodes = understood(&block_on(client.inspect_after(server, last))?)?;
-            // Ids in hexadecimal have all the same length.
+            let next: TreeNodes = decode_status(&block_on(client.inspect_after(server, last))?)?;
+            // Ids in hexadecimal have equal lengths.
             let goes_on =
                 next.nodes.first().zip(all.nodes.last()).is_none_or(|(next, last)| next.id > last.id);
             if !goes_on {
@@ -149,8 +155,8 @@ impl Store {
         Ok(all)
     }
 
-    /// The tree of a map, if it is of this store: another one may have given
-    /// the same number to something else.
+    /// Returns the tree of a map if the map belongs to this store: another store may use the same
+    /// number for another map.
     pub(crate) fn tree_of(&self, map: Map) -> Result<Tree, Error> {
         if map.store == self.inner.identity { Ok(map.tree) } else { Err(Error::OtherStore) }
     }

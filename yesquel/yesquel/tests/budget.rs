@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Durability, Error, ManualTime, Map, Options, Reach, Server, Settings, SocketOptions,
-    Store, status::Status,
+    Address, Database, Durability, Error, ListenOptions, LogOptions, ManualTime, Map, Server, Settings,
+    SocketOptions, Store, status::Status,
 };
 
 const BUDGET: usize = 4 << 20;
@@ -45,11 +45,11 @@ fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
 
 fn start(folder: &Path, clock: &ManualTime) -> Server {
     let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
-    let options = Options { durability: Durability::None, checkpoint_bytes: 16 << 10 };
+    let options = LogOptions { durability: Durability::None, checkpoint_bytes: 16 << 10 };
     let addresses = vec![Address::Unix(folder.join("socket"))];
-    let reach = Reach { addresses, ..Reach::default() };
+    let listen = ListenOptions { addresses, ..ListenOptions::default() };
     let folder = folder.join("data");
-    Server::start_with_clock(Some(&folder), settings, options, reach, clock.clone()).unwrap()
+    Server::start_with_clock(Some(&folder), settings, options, listen, clock.clone()).unwrap()
 }
 
 fn connect(server: &Server) -> Store {

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 use yesquel::{
-    Address, ConnectError, ConnectStep, Error, Options, Reach, Server, Settings, SocketOptions, Store,
-    tls::ClientConfig,
+    Address, ConnectError, ConnectStep, Error, ListenOptions, LogOptions, Server, Settings, SocketOptions,
+    Store, tls::ClientConfig,
 };
 
 /// Somebody else who takes one connection.
@@ -105,9 +105,9 @@ fn what_is_likely_the_matter_is_told() {
     server.join().unwrap();
 
     let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-    let reach = |tls| Reach { addresses: vec![local.clone()], tls, ..Reach::default() };
-    let start = |reach| Server::start(None, Settings::default(), Options::default(), reach).unwrap();
-    let server = start(reach(None));
+    let listen = |tls| ListenOptions { addresses: vec![local.clone()], tls, ..ListenOptions::default() };
+    let start = |listen| Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let server = start(listen(None));
     let error = connect(&server.addresses()[0], encrypted());
     assert!(matches!(error, ConnectError::NotTls { .. }), "{error:?}");
 
@@ -116,7 +116,7 @@ fn what_is_likely_the_matter_is_told() {
     let (certificate, key) = (place.path().join("certificate.pem"), place.path().join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let server = start(reach(Some(yesquel::tls::server(&certificate, &key).unwrap())));
+    let server = start(listen(Some(yesquel::tls::server(&certificate, &key).unwrap())));
     let error = connect(&server.addresses()[0], encrypted());
     assert!(matches!(error, ConnectError::Certificate { .. }), "{error:?}");
     let error = connect(&server.addresses()[0], None);

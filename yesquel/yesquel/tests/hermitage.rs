@@ -16,7 +16,8 @@
 
 use std::{array, sync::Arc, thread};
 use yesquel::{
-    Address, Database, Error, Map, Options, Reach, Server, Settings, SocketOptions, Store, Transaction,
+    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store,
+    Transaction,
 };
 
 /// Three clients of a server with Hermitage's table.
@@ -122,9 +123,9 @@ fn each(case: impl Fn(&World)) {
     let start = |settings| {
         let place = tempfile::tempdir().unwrap();
         let addresses = vec![Address::Unix(place.path().join("socket"))];
-        let reach = Reach { addresses, ..Reach::default() };
+        let listen = ListenOptions { addresses, ..ListenOptions::default() };
         let folder = place.path().join("data");
-        (Server::start(Some(&folder), settings, Options::default(), reach).unwrap(), place)
+        (Server::start(Some(&folder), settings, LogOptions::default(), listen).unwrap(), place)
     };
     let connect = |server: &Server| Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap();
     let (server, _place) = start(Settings::default());

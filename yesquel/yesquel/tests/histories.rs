@@ -9,9 +9,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 use yesquel::{
-    Address, Database, Error, Map, Options, Reach, Server, Settings, SocketOptions, Store, Transaction,
+    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store,
+    Transaction,
 };
-use yesquel_histories::{Kind, Model, Operation, Outcome, check};
+use yesquel_histories::{AnomalyKind, ConsistencyModel, ListOperation, RecordedOutcome, check};
 use yesquel_seeds::Random;
 
 /// Lists, each with leaves of other keys around it.
@@ -34,7 +35,7 @@ fn act(
     map: Map,
     random: &mut Random,
     element: &mut u64,
-    seen: &mut Vec<Operation>,
+    seen: &mut Vec<ListOperation>,
 ) -> Result<(), Error> {
     for _ in 0..1 + random.next(4) {
         // Embedded, a thread would else do whole transactions by itself.
@@ -43,14 +44,14 @@ fn act(
         match random.next(5) {
             0..2 => {
                 let found = transaction.get(map, &key(list))?;
-                seen.push(Operation::read(list, elements(found)));
+                seen.push(ListOperation::read(list, elements(found)));
             }
             2..4 => {
                 let mut value = transaction.get(map, &key(list))?.unwrap_or_default().into_vec();
                 let before: Vec<u64> = elements(Some(value.clone().into()));
                 value.extend_from_slice(&element.to_be_bytes());
                 transaction.put(map, &key(list), &value)?;
-                seen.extend([Operation::read(list, before), Operation::append(list, *element)]);
+                seen.extend([ListOperation::read(list, before), ListOperation::append(list, *element)]);
                 *element += 1;
             }
             _ => {
@@ -65,7 +66,7 @@ fn act(
                 for list in list..LISTS {
                     if last.as_ref().is_some_and(|last| key(list)[..] <= last[..]) {
                         let value = found.remove(&key(list)[..]);
-                        seen.push(Operation::read(list, elements(value)));
+                        seen.push(ListOperation::read(list, elements(value)));
                     }
                 }
             }
@@ -92,7 +93,7 @@ fn fill(database: &Database, map: Map, random: &mut Random) {
     outcome.unwrap();
 }
 
-fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Transaction> {
+fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::RecordedTransaction> {
     let (clock, history) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let now = || clock.fetch_add(1, SeqCst);
     std::thread::scope(|scope| {
@@ -111,11 +112,11 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Transact
                     let mut transaction = database.begin();
                     let done = act(&mut transaction, map, &mut random, &mut element, &mut seen);
                     let outcome = match done.and_then(|()| transaction.commit()) {
-                        Ok(_) => Outcome::Committed,
-                        Err(error) if error.is_retryable() => Outcome::Aborted,
+                        Ok(_) => RecordedOutcome::Committed,
+                        Err(error) if error.is_retryable() => RecordedOutcome::Aborted,
                         Err(error) => panic!("{error}"),
                     };
-                    let told = yesquel_histories::Transaction::committed(thread, begun, now(), seen);
+                    let told = yesquel_histories::RecordedTransaction::committed(thread, begun, now(), seen);
                     history.lock().unwrap().push(told.with_outcome(outcome));
                 }
             });
@@ -126,9 +127,10 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Transact
     let mut transaction = databases[0].begin();
     let last = (0..LISTS).map(|list| {
         let found = transaction.get(map, &key(list)).unwrap();
-        Operation::read(list, elements(found))
+        ListOperation::read(list, elements(found))
     });
-    let last = yesquel_histories::Transaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
+    let last =
+        yesquel_histories::RecordedTransaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
     let mut history = history.into_inner().unwrap();
     history.push(last);
     history
@@ -136,11 +138,11 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Transact
 
 fn hold(databases: &[Database], seed: u64) {
     let history = history(databases, seed);
-    let report = check(&history, Model::StrongSnapshotIsolation).unwrap();
+    let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert!(report.is_clean(), "{report}");
     // Threads did meet: what snapshots allow and an order does not is there.
-    let report = check(&history, Model::Serializable).unwrap();
-    assert!(report.found(Kind::G2Item), "{report}");
+    let report = check(&history, ConsistencyModel::Serializable).unwrap();
+    assert!(report.found(AnomalyKind::G2Item), "{report}");
 }
 
 fn settings() -> Settings {
@@ -149,8 +151,8 @@ fn settings() -> Settings {
 
 #[test]
 fn threads_of_one_process_see_snapshots() {
-    let reach = Reach::default();
-    let server = Server::start(None, settings(), Options::default(), reach).unwrap();
+    let listen = ListenOptions::default();
+    let server = Server::start(None, settings(), LogOptions::default(), listen).unwrap();
     let store = Store::of_host(server.host().clone());
     hold(&[store.create_database("lists").unwrap()], 1);
 }
@@ -159,10 +161,10 @@ fn threads_of_one_process_see_snapshots() {
 fn clients_of_a_server_see_snapshots_whose_commits_are_on_disk() {
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
-    let reach = Reach { addresses: vec![socket.clone()], ..Reach::default() };
-    let options = Options { checkpoint_bytes: 1 << 20, ..Options::default() };
+    let listen = ListenOptions { addresses: vec![socket.clone()], ..ListenOptions::default() };
+    let options = LogOptions { checkpoint_bytes: 1 << 20, ..LogOptions::default() };
     let data = place.path().join("data");
-    let _server = Server::start(Some(&data), settings(), options, reach).unwrap();
+    let _server = Server::start(Some(&data), settings(), options, listen).unwrap();
     let connect = |_| Store::connect(&socket, SocketOptions::default()).unwrap();
     let stores: Vec<Store> = (0..3).map(connect).collect();
     let databases: Vec<Database> =

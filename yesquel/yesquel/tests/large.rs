@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Error, Map, Options, Reach, Server, Settings, SocketOptions, Store, limits,
+    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store, limits,
 };
 
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
@@ -124,9 +124,9 @@ fn splits_leave_them_where_they_are() {
 }
 
 fn serve(folder: &Path, checkpoint_bytes: u64, socket: &Address) -> Server {
-    let reach = Reach { addresses: vec![socket.clone()], ..Reach::default() };
-    let options = Options { checkpoint_bytes, ..Options::default() };
-    Server::start(Some(folder), Settings::default(), options, reach).unwrap()
+    let listen = ListenOptions { addresses: vec![socket.clone()], ..ListenOptions::default() };
+    let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
+    Server::start(Some(folder), Settings::default(), options, listen).unwrap()
 }
 
 #[test]

@@ -455,7 +455,7 @@ fn a_commit_may_be_tried_again_while_others_hold_leases() {
     waiting.put(stock, b"a", b"1").unwrap();
     assert!(matches!(waiting.try_commit(), Err(Error::Leased(_))));
     let mut leased = shop.begin();
-    leased.under(&lease);
+    leased.within_lease(&lease);
     leased.put(stock, b"b", b"2").unwrap();
     leased.commit().unwrap();
     assert!(matches!(waiting.try_commit(), Err(Error::Leased(_))));

@@ -11,18 +11,20 @@ use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
-use yesquel::{Address, Error, Options, Reach, SOCKET_MODE, Server, Settings, SocketOptions, Store};
+use yesquel::{
+    Address, Error, ListenOptions, LogOptions, SOCKET_MODE, Server, Settings, SocketOptions, Store,
+};
 
 fn local() -> Address {
     Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }
 }
 
-fn reach(addresses: Vec<Address>) -> Reach {
-    Reach { addresses, ..Reach::default() }
+fn listen(addresses: Vec<Address>) -> ListenOptions {
+    ListenOptions { addresses, ..ListenOptions::default() }
 }
 
-fn start(reach: Reach) -> Server {
-    Server::start(None, Settings::default(), Options::default(), reach).unwrap()
+fn start(listen: ListenOptions) -> Server {
+    Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap()
 }
 
 fn connect(server: &Server) -> Store {
@@ -57,7 +59,7 @@ fn work(store: &Store) {
 fn threads_share_a_connection_on_tcp_and_unix() {
     let place = tempfile::tempdir().unwrap();
     let file = Address::Unix(place.path().join("socket"));
-    let server = start(reach(vec![local(), file.clone()]));
+    let server = start(listen(vec![local(), file.clone()]));
     let shared = SocketOptions { lanes: 0, ..SocketOptions::default() };
     work(&Store::connect(&server.addresses()[0], shared.clone()).unwrap());
     work(&Store::connect(&file, shared).unwrap());
@@ -90,7 +92,7 @@ fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
 
 #[test]
 fn few_threads_get_connections_to_themselves() {
-    let server = start(reach(vec![local()]));
+    let server = start(listen(vec![local()]));
     let store = connect(&server);
     // One for each but the first, and as many as there may be.
     let counts = server.sockets();
@@ -110,7 +112,7 @@ fn few_threads_get_connections_to_themselves() {
 
 #[test]
 fn connections_to_oneself_leave_places_to_other_clients() {
-    let server = start(Reach { clients_max: 4, ..reach(vec![local()]) });
+    let server = start(ListenOptions { clients_max: 4, ..listen(vec![local()]) });
     let store = connect(&server);
     let counts = server.sockets();
     work_until(&store, || counts.refused.load(Relaxed) > 0);
@@ -123,7 +125,7 @@ fn connections_to_oneself_leave_places_to_other_clients() {
 fn maps_are_good_for_all_who_reach_the_same_server() {
     let place = tempfile::tempdir().unwrap();
     let file = Address::Unix(place.path().join("socket"));
-    let (server, other) = (start(reach(vec![local(), file.clone()])), start(reach(vec![local()])));
+    let (server, other) = (start(listen(vec![local(), file.clone()])), start(listen(vec![local()])));
     let map = connect(&server).create_database("test").unwrap().map("map").unwrap();
     let stores = [
         connect(&server),
@@ -140,7 +142,7 @@ fn maps_are_good_for_all_who_reach_the_same_server() {
 
 #[test]
 fn a_long_message_goes_in_pieces_and_lets_others_by() {
-    let server = start(reach(vec![local()]));
+    let server = start(listen(vec![local()]));
     let store = connect(&server);
     let database = store.database_or_create("long").unwrap();
     let map = database.map("map").unwrap();
@@ -159,7 +161,7 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
 #[test]
 fn threads_may_all_send_long_messages_at_once() {
     const THREADS: u32 = 70;
-    let server = start(reach(vec![local()]));
+    let server = start(listen(vec![local()]));
     let store = connect(&server);
     let database = store.database_or_create("long").unwrap();
     let map = database.map("map").unwrap();
@@ -186,8 +188,8 @@ fn a_socket_has_the_mode_that_was_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("socket");
     for mode in [SOCKET_MODE, 0o660, 0o606] {
-        let reach = Reach { socket_mode: mode, ..reach(vec![Address::Unix(path.clone())]) };
-        let server = start(reach);
+        let listen = ListenOptions { socket_mode: mode, ..listen(vec![Address::Unix(path.clone())]) };
+        let server = start(listen);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
         connect(&server).databases().unwrap();
     }
@@ -202,7 +204,7 @@ fn a_leaf_that_no_message_takes_is_read_in_parts() {
         node_load_max: 0,
         ..Settings::default()
     };
-    let server = Server::start(None, settings, Options::default(), reach(vec![local()])).unwrap();
+    let server = Server::start(None, settings, LogOptions::default(), listen(vec![local()])).unwrap();
     let store = connect(&server);
     let database = store.database_or_create("long").unwrap();
     let map = database.map("map").unwrap();
@@ -258,7 +260,7 @@ fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn garbage_is_refused_and_harms_nobody() {
-    let server = start(reach(vec![local()]));
+    let server = start(listen(vec![local()]));
     let store = connect(&server);
     assert_eq!(say(&server, b"GET / HTTP/1.1\r\n\r\n"), b"");
     assert_eq!(say(&server, &[0xff; 100_000]), b"");
@@ -307,7 +309,7 @@ fn what_is_no_server_is_told() {
 #[test]
 fn only_who_knows_the_credential_is_served() {
     let credential = Some(b"secret".to_vec().into_boxed_slice());
-    let server = start(Reach { credential, ..reach(vec![local()]) });
+    let server = start(ListenOptions { credential, ..listen(vec![local()]) });
     let with = |credential: &[u8]| SocketOptions { credential: credential.into(), ..Default::default() };
     for wrong in [&b""[..], b"secre", b"secret2"] {
         let error = Store::connect(&server.addresses()[0], with(wrong)).unwrap_err().to_string();
@@ -325,15 +327,15 @@ fn others_are_not_let_in_unencrypted() {
     {
         let credential = credential.map(|byte| vec![byte].into_boxed_slice());
         let everywhere = Address::Tcp { host: "0.0.0.0".to_owned(), port: 0 };
-        let reach = Reach { credential, ..reach(vec![everywhere]) };
-        let error = Server::start(None, Settings::default(), Options::default(), reach).unwrap_err();
+        let listen = ListenOptions { credential, ..listen(vec![everywhere]) };
+        let error = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap_err();
         assert!(matches!(&error, Error::Location { what, .. } if what.contains(missing)), "{error}");
     }
 }
 
 #[test]
 fn as_many_clients_as_told_are_served() {
-    let server = start(Reach { clients_max: 3, ..reach(vec![local()]) });
+    let server = start(ListenOptions { clients_max: 3, ..listen(vec![local()]) });
     let stores: Vec<Store> = (0..3).map(|_| connect(&server)).collect();
     let error = Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap_err().to_string();
     assert!(error.contains("maximum of 3 connections"), "{error}");
@@ -359,7 +361,7 @@ fn encrypted_connections_do_the_same() {
     let place = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(place.path());
     let tls = Some(yesquel::tls::server(&certificate, &key).unwrap());
-    let server = start(Reach { tls, ..reach(vec![local()]) });
+    let server = start(ListenOptions { tls, ..listen(vec![local()]) });
     let with = |signers| SocketOptions {
         tls: Some(yesquel::tls::client(signers).unwrap()),
         connect_timeout: Duration::from_secs(2),
@@ -373,7 +375,7 @@ fn encrypted_connections_do_the_same() {
     let plain = SocketOptions { connect_timeout: Duration::from_secs(2), ..Default::default() };
     let error = Store::connect(&server.addresses()[0], plain).unwrap_err().to_string();
     assert!(error.contains("Yesquel server"), "{error}");
-    let server = start(reach(vec![local()]));
+    let server = start(listen(vec![local()]));
     Store::connect(&server.addresses()[0], with(Some(&certificate))).unwrap_err();
 }
 
@@ -382,7 +384,7 @@ fn threads_that_wait_for_a_server_in_vain_do_so_together() {
     const THREADS: usize = 16;
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
-    let server = start(reach(vec![socket.clone()]));
+    let server = start(listen(vec![socket.clone()]));
     let options = SocketOptions { connect_timeout: Duration::from_millis(300), ..Default::default() };
     let store = Store::connect(&socket, options).unwrap();
     drop(server);
@@ -412,8 +414,8 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
     let socket = Address::Unix(place.path().join("socket"));
     let begin = || {
         let folder = place.path().join("data");
-        let reach = reach(vec![socket.clone()]);
-        Server::start(Some(&folder), Settings::default(), Options::default(), reach).unwrap()
+        let listen = listen(vec![socket.clone()]);
+        Server::start(Some(&folder), Settings::default(), LogOptions::default(), listen).unwrap()
     };
     let server = begin();
     let store = Store::connect(&socket, SocketOptions::default()).unwrap();
@@ -437,7 +439,7 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
 #[test]
 fn nodes_are_told_in_pages() {
     let settings = Settings { node_cells_max: 8, report_bytes_max: 2_000, ..Settings::default() };
-    let server = Server::start(None, settings, Options::default(), reach(vec![local()])).unwrap();
+    let server = Server::start(None, settings, LogOptions::default(), listen(vec![local()])).unwrap();
     let store = connect(&server);
     let database = store.database_or_create("pages").unwrap();
     let map = database.map("map").unwrap();

@@ -1,13 +1,12 @@
-//! A client process of a group: an agent that waits for work, or a process that has joined
-//! a group by itself.
+//! A client process of a group: an agent that waits for work, or a process that joins one group.
 //!
-//! What goes over the network lives on a thread of its own, so that questions about
-//! the clock are answered at once; the load runs on the thread that called.
+//! The network has a thread of its own, which answers questions about the clock
+//! at once. The load runs on the calling thread.
 
-mod belonging;
-mod line;
+mod job;
+mod membership;
 
-pub use line::Line;
+pub use job::JobHandle;
 
 use crate::{
     directory::{Directory, DirectoryError, Leader},
@@ -19,50 +18,50 @@ use tokio::{
     time,
 };
 
-/// Pause before something is tried again that failed.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Pause before a failed attempt is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where an agent waits for work.
+/// Options of an agent.
 #[derive(Debug, Clone)]
 pub struct Joining {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// The node that everything is below.
+    /// Root node of everything that Serval keeps in ZooKeeper.
     pub root: String,
-    /// Silence after which the session, and a coordinator, is given up.
+    /// Silence after which the ZooKeeper session or the coordinator counts as dead.
     pub timeout: Duration,
-    /// Whether it ends after one group.
+    /// Whether the agent ends after one group.
     pub once: bool,
-    /// Who it is.
+    /// What the agent tells coordinators about itself.
     pub facts: ClientFacts,
-    /// The monotonic clock, ns.
+    /// Monotonic clock, ns.
     pub clock: fn() -> u64,
 }
 
-/// What an agent tells people.
+/// What an agent reports to its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum AgentEvent {
     /// It waits for work.
     Waiting,
-    /// It belongs to a group: its number, and who leads it.
+    /// It joined a group: its number, and the coordinator's name.
     Joined(u64, String),
-    /// The group is over, or it belongs to it no more; why.
+    /// It left the group, or the group is over: why.
     Parted(String),
-    /// Something does not work, and is tried again.
+    /// Something failed and will be repeated.
     Trouble(String),
 }
 
-/// Does what an agent is asked.
+/// Does an agent's work.
 pub trait Worker {
-    /// A part of a phase. Calls [`Line::ready`] when all is ready. What it saw; or why it
-    /// cannot.
+    /// Carries out this client's part of a phase and returns its measurements.
+    /// Calls [`JobHandle::ready`] once all is ready to start.
     ///
     /// # Errors
     ///
     /// Why it cannot.
-    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String>;
-    /// For people.
-    fn news(&mut self, news: News);
+    fn work(&mut self, work: Work, job: &JobHandle) -> Result<Vec<u8>, String>;
+    /// Shows an event to the user.
+    fn on_event(&mut self, event: AgentEvent);
 }
 
 enum FromWorker {
@@ -73,13 +72,13 @@ enum FromWorker {
 }
 
 enum ForWorker {
-    Work(Box<Work>, Line),
-    News(News),
-    /// There will be no more.
+    Work(Box<Work>, JobHandle),
+    Event(AgentEvent),
+    /// The last message.
     End(Result<(), DirectoryError>),
 }
 
-/// Ends an agent from outside: from a signal handler's thread, say.
+/// Ends an agent from another thread, such as a signal handler's.
 #[derive(Debug, Clone)]
 pub struct Quit(tokio::sync::watch::Sender<bool>);
 
@@ -90,18 +89,18 @@ impl Default for Quit {
 }
 
 impl Quit {
-    /// Asks the agent to end. A load that runs is ended, and its group told.
+    /// Asks the agent to end. A running load ends, and its group is told.
     pub fn quit(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// Waits for work and does it, until it is told to end; with `once`, until the first
-/// group is over.
+/// Waits for work and does it until `quit` is requested; with
+/// [`Joining::once`], until the first group is over.
 ///
 /// # Errors
 ///
-/// That ZooKeeper cannot be reached at the start. Later it is waited for.
+/// ZooKeeper cannot be reached at the start. Later failures are retried.
 pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<(), DirectoryError> {
     let (jobs, asked) = blocking::channel();
     let (out, done) = mpsc::unbounded_channel();
@@ -110,31 +109,31 @@ pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                let _ = jobs.send(ForWorker::News(News::Trouble(error.to_string())));
+                let _ = jobs.send(ForWorker::Event(AgentEvent::Trouble(error.to_string())));
                 return;
             }
         };
-        let mut life = Life {
+        let mut session = AgentSession {
             joining,
             jobs: jobs.clone(),
             done,
             out: back,
-            busy: None,
+            job: None,
             announced: None,
-            told: None,
+            last_event: None,
             quitting,
         };
-        let ended = runtime.block_on(life.live());
+        let ended = runtime.block_on(session.run());
         let _ = jobs.send(ForWorker::End(ended));
         runtime.shutdown_timeout(Duration::from_millis(100));
     });
     while let Ok(job) = asked.recv() {
         match job {
-            ForWorker::Work(work, line) => {
-                let result = worker.work(*work, &line);
+            ForWorker::Work(work, job) => {
+                let result = worker.work(*work, &job);
                 let _ = out.send(FromWorker::Finished(result));
             }
-            ForWorker::News(news) => worker.news(news),
+            ForWorker::Event(event) => worker.on_event(event),
             ForWorker::End(ended) => {
                 if let Ok(network) = network {
                     let _ = network.join();
@@ -146,31 +145,31 @@ pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<
     Ok(())
 }
 
-/// The part of an agent that the network sees.
-struct Life {
+/// Network side of an agent.
+struct AgentSession {
     joining: Joining,
     jobs: blocking::Sender<ForWorker>,
     done: UnboundedReceiver<FromWorker>,
     out: UnboundedSender<FromWorker>,
-    /// The line of the load that runs.
-    busy: Option<Line>,
-    /// The node by which it is found.
+    /// The running load.
+    job: Option<JobHandle>,
+    /// Node by which coordinators find this agent.
     announced: Option<String>,
-    /// What was told last.
-    told: Option<News>,
+    /// The last event that was reported.
+    last_event: Option<AgentEvent>,
     quitting: tokio::sync::watch::Receiver<bool>,
 }
 
-impl Life {
-    fn news(&mut self, news: News) {
-        // What is tried again and again is said once.
-        if self.told.as_ref() != Some(&news) {
-            self.told = Some(news.clone());
-            let _ = self.jobs.send(ForWorker::News(news));
+impl AgentSession {
+    fn tell(&mut self, event: AgentEvent) {
+        // A failure that repeats is reported once.
+        if self.last_event.as_ref() != Some(&event) {
+            self.last_event = Some(event.clone());
+            let _ = self.jobs.send(ForWorker::Event(event));
         }
     }
 
-    async fn live(&mut self) -> Result<(), DirectoryError> {
+    async fn run(&mut self) -> Result<(), DirectoryError> {
         let mut directory = self.open().await?;
         while !*self.quitting.borrow() {
             if directory.is_over() {
@@ -180,7 +179,7 @@ impl Life {
                         self.announced = None;
                     }
                     Err(error) => {
-                        self.news(News::Trouble(error.to_string()));
+                        self.tell(AgentEvent::Trouble(error.to_string()));
                         self.pause().await;
                         continue;
                     }
@@ -190,14 +189,14 @@ impl Life {
                 Ok(Some(leader)) => leader,
                 Ok(None) => continue,
                 Err(error) => {
-                    self.news(News::Trouble(error.to_string()));
+                    self.tell(AgentEvent::Trouble(error.to_string()));
                     self.pause().await;
                     continue;
                 }
             };
-            let why = self.belong(&directory, &leader).await;
-            self.news(News::Parted(why));
-            self.end_load().await;
+            let why = self.serve_group(&directory, &leader).await;
+            self.tell(AgentEvent::Parted(why));
+            self.end_job_and_wait().await;
             if self.joining.once {
                 break;
             }
@@ -205,10 +204,10 @@ impl Life {
         Ok(())
     }
 
-    /// A load that was given up may still be ending.
-    async fn end_load(&mut self) {
-        let Some(line) = self.busy.take() else { return };
-        line.end();
+    /// Waits for the end of a load that was abandoned.
+    async fn end_job_and_wait(&mut self) {
+        let Some(job) = self.job.take() else { return };
+        job.end();
         let timeout = self.joining.timeout;
         let ended = async |done: &mut UnboundedReceiver<FromWorker>| {
             while let Some(said) = done.recv().await {
@@ -218,9 +217,9 @@ impl Life {
             }
         };
         if time::timeout(timeout, ended(&mut self.done)).await.is_err() {
-            self.news(News::Trouble(format!(
-                "the load that was given up has not ended after {timeout:?}: its store does not answer. There is no \
-                 other work here before it has"
+            self.tell(AgentEvent::Trouble(format!(
+                "the load of the group that ended has not stopped within {timeout:?}: its store does not answer. This \
+                 agent accepts no other work until it stops"
             )));
             ended(&mut self.done).await;
         }
@@ -232,16 +231,17 @@ impl Life {
 
     async fn pause(&mut self) {
         let quitting = self.quitting.wait_for(|quit| *quit);
-        let _ = time::timeout(AGAIN, quitting).await;
+        let _ = time::timeout(RETRY_PAUSE, quitting).await;
     }
 
-    /// Who calls. `None` when it must announce itself anew, or end.
+    /// Waits until a coordinator calls this agent. Returns `None` if the agent
+    /// must announce itself again, or end.
     async fn wait_for_work(&mut self, directory: &Directory) -> Result<Option<Leader>, DirectoryError> {
-        // What was announced before something went wrong may still be there: two nodes would be two
-        // agents.
+        // A node that was announced before a failure may still exist; a second node would
+        // look like a second agent.
         let is_there = async |node: &str| match directory.agent(node).await {
             Ok(found) => Ok(found.is_some()),
-            // Somebody else has written it: nobody would call by it any more.
+            // Another program has written to it: no coordinator could use it.
             Err(DirectoryError::Foreign { .. }) => directory.retire(node).await.map(|()| false),
             Err(error) => Err(error),
         };
@@ -250,7 +250,7 @@ impl Life {
             _ => directory.announce(&self.joining.facts).await?,
         };
         self.announced = Some(node.clone());
-        self.news(News::Waiting);
+        self.tell(AgentEvent::Waiting);
         loop {
             let Some((agent, changed)) = directory.agent(&node).await? else { return Ok(None) };
             if let Some(leader) = agent.called {

@@ -1,10 +1,10 @@
-//! What goes by ZooKeeper: agents that are called, barriers of phases, and who stands there.
+//! The coordinator's use of ZooKeeper: calls of agents, and the barriers of phases.
 
-use super::{AGAIN, Desk, Incoming, Report};
+use super::{CoordinatorTask, Incoming, RETRY_PAUSE, Report};
 use crate::{
-    calling::call_agents,
-    directory::Change,
+    directory::EpochChange,
     group::{Action, Event},
+    recruiting::call_agents,
 };
 use std::time::Duration;
 use tokio::{
@@ -12,8 +12,8 @@ use tokio::{
     time::{self, Instant},
 };
 
-impl Desk {
-    /// Makes the barriers of the phase, as soon as ZooKeeper can.
+impl CoordinatorTask {
+    /// Creates the barriers of the phase; retries while ZooKeeper fails.
     pub(super) fn open_phase(&self) {
         let (directory, group, epoch, phase) =
             (self.directory.clone(), self.leading.group.clone(), self.leader.epoch, self.phase);
@@ -22,7 +22,9 @@ impl Desk {
             let until = Instant::now() + patience;
             let opened = loop {
                 match directory.open_phase(&group, epoch, phase).await {
-                    Err(_) if !directory.is_over() && Instant::now() < until => time::sleep(AGAIN).await,
+                    Err(_) if !directory.is_over() && Instant::now() < until => {
+                        time::sleep(RETRY_PAUSE).await
+                    }
                     done => break done,
                 }
             };
@@ -30,42 +32,42 @@ impl Desk {
         });
     }
 
-    /// Calls agents, until [`Desk::coming`] is gone.
+    /// Calls agents until [`CoordinatorTask::arrivals`] is dropped.
     pub(super) fn call_agents(&mut self) {
-        let (said, coming) = mpsc::unbounded_channel();
-        self.coming = Some(said);
+        let (sender, arrivals) = mpsc::unbounded_channel();
+        self.arrivals = Some(sender);
         let report = self.report.clone();
         tokio::spawn(call_agents(
             self.directory.clone(),
             self.leader.clone(),
             self.leading.settings.clients,
             Duration::from_nanos(self.leading.settings.timeout),
-            coming,
+            arrivals,
             move |error| {
                 let _ = report.send(Report::Trouble(error.to_string()));
             },
         ));
     }
 
-    pub(super) fn changed(&mut self, change: Change, actions: &mut Vec<Action>) {
+    pub(super) fn changed(&mut self, change: EpochChange, actions: &mut Vec<Action>) {
         match change {
-            Change::There(path) => {
+            EpochChange::There(path) => {
                 if let Some((place, client)) = path.rsplit_once('/')
                     && let Ok(client) = client.parse()
                 {
                     self.stands(place, client, actions);
                 }
             }
-            // A client that is well makes its node anew, and one that is not says
-            // nothing by its connection either.
-            Change::Gone => {}
-            Change::Missed => self.watch_again(),
-            Change::Over => self.lose_zookeeper(actions),
+            // A healthy client creates its node again, and a dead one is silent on its
+            // connection too.
+            EpochChange::Gone => {}
+            EpochChange::Missed => self.watch_again(),
+            EpochChange::Over => self.lose_zookeeper(actions),
         }
     }
 
-    /// Watches anew after the connection was lost, and then looks at who stands there: so nothing that
-    /// happens in between is missed, whatever has become of the watch at the server.
+    /// Watches again after the connection was lost, and then lists the barriers, so that no
+    /// change in between is missed.
     fn watch_again(&self) {
         let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
         let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
@@ -76,13 +78,13 @@ impl Desk {
                         let _ = incoming.send(Incoming::Watching(watch));
                         break;
                     }
-                    Err(_) => time::sleep(AGAIN).await,
+                    Err(_) => time::sleep(RETRY_PAUSE).await,
                 }
             }
         });
     }
 
-    /// Looks at who stands at the barriers of the present phase.
+    /// Lists the clients at the barriers of the current phase.
     pub(super) fn look_at_barriers(&self) {
         for barrier in ["entered", "left"] {
             let place = format!("{}/{barrier}", self.phase);
@@ -95,23 +97,22 @@ impl Desk {
                             let _ = incoming.send(Incoming::Standing { place, clients });
                             break;
                         }
-                        // There is no such phase yet: it is watched from its beginning.
+                        // The phase does not exist yet; the watch reports all of it.
                         Err(error) if error.is_no_node() => break,
-                        Err(_) => time::sleep(AGAIN).await,
+                        Err(_) => time::sleep(RETRY_PAUSE).await,
                     }
                 }
             });
         }
     }
 
-    /// The group cannot go on. What its clients have measured they hand over by their connections, so that a
-    /// phase that runs is ended in order.
+    /// Ends the group. A running phase ends in order: clients send their results by their connections.
     fn lose_zookeeper(&mut self, actions: &mut Vec<Action>) {
         let why = "the coordinator's session with ZooKeeper is over: it was away for longer than the timeout";
         if !self.group.is_running() {
             return self.disband(Some(why.to_owned()));
         }
-        self.blind = true;
+        self.zookeeper_lost = true;
         self.tell(Report::Ending(why.to_owned()));
         self.group.stop(self.now(), actions);
         for client in 0..self.by_client.len() {
@@ -121,7 +122,7 @@ impl Desk {
         }
     }
 
-    /// A client stands at a barrier.
+    /// Handles a client's node at a barrier.
     pub(super) fn stands(&mut self, place: &str, client: u64, actions: &mut Vec<Action>) {
         let Some((phase, barrier)) = place.split_once('/') else { return };
         if phase.parse() != Ok(self.phase) {
@@ -131,8 +132,8 @@ impl Desk {
         let event = match barrier {
             "entered" => Event::Entered,
             "left" => {
-                if let Some(line) = self.line_of(client) {
-                    line.at_barrier = true;
+                if let Some(connection) = self.connection_of(client) {
+                    connection.at_barrier = true;
                 }
                 if !self.has_left(client) {
                     return;
@@ -145,8 +146,9 @@ impl Desk {
     }
 
     pub(super) fn has_left(&mut self, client: usize) -> bool {
-        let blind = self.blind;
-        self.line_of(client).is_some_and(|line| line.handed_over && (line.at_barrier || blind))
+        let zookeeper_lost = self.zookeeper_lost;
+        self.connection_of(client)
+            .is_some_and(|connection| connection.handed_over && (connection.at_barrier || zookeeper_lost))
     }
 
     pub(super) fn write_start(&self, at: u64) {

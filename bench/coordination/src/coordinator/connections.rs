@@ -1,11 +1,13 @@
-//! Connections of clients: whoever knocks is greeted, and what a client says and is told goes through here.
+//! Connections of clients: accepting, identifying, receiving and sending.
 
-use super::{AGAIN, Desk, FIRST_EXCHANGES, GREETING, GREETINGS_MAX, Incoming, Line, Report};
+use super::{
+    Connection, CoordinatorTask, FIRST_EXCHANGES, GREETING, GREETINGS_MAX, Incoming, RETRY_PAUSE, Report,
+};
 use crate::{
-    calling::Coming,
     clock::ClockTrack,
     group::Action,
     message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
+    recruiting::Arrival,
 };
 use std::{
     io,
@@ -20,7 +22,7 @@ use tokio::{
     time,
 };
 
-/// Takes connections, [`GREETINGS_MAX`] at a time that have not said who they are.
+/// Accepts connections; at most [`GREETINGS_MAX`] at a time are unidentified.
 pub(super) async fn accept(
     listener: TcpListener,
     incoming: UnboundedSender<Incoming>,
@@ -32,24 +34,24 @@ pub(super) async fn accept(
         match listener.accept().await {
             Ok((stream, _)) => {
                 refused = false;
-                if incoming.send(Incoming::Knocked { stream, place }).is_err() {
+                if incoming.send(Incoming::Connected { stream, place }).is_err() {
                     break;
                 }
             }
             Err(error) => {
-                // Told once, however long it lasts.
+                // Report once, however long it lasts.
                 if !std::mem::replace(&mut refused, true) {
-                    let what = format!("a connection cannot be taken: {error}");
+                    let what = format!("cannot accept a client's connection: {error}");
                     let _ = report.send(Report::Trouble(what));
                 }
-                // Most likely there are too many, which does not change at once.
-                time::sleep(AGAIN).await;
+                // Too many open files, most likely, which takes a while to change.
+                time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
-impl Desk {
+impl CoordinatorTask {
     pub(super) fn greet(&self, mut stream: TcpStream, place: OwnedSemaphorePermit) {
         let (incoming, epoch, token) = (self.incoming.clone(), self.leader.epoch, self.leader.token.clone());
         let report = self.report.clone();
@@ -85,7 +87,7 @@ impl Desk {
         let (out, queue) = mpsc::unbounded_channel();
         let (reading, mut writing) = stream.into_split();
         let clock = self.leading.clock;
-        // Those that have ended need no place.
+        // Removes the writers that have ended.
         while self.writers.try_join_next().is_some() {}
         self.writers.spawn(async move {
             let mut queue: UnboundedReceiver<Frame<ToClient>> = queue;
@@ -103,19 +105,19 @@ impl Desk {
             let _ = out.send(Frame::Message(ToClient::Refused { why }));
             return;
         };
-        let line = self.next_line;
-        self.next_line += 1;
+        let connection = self.next_connection;
+        self.next_connection += 1;
         let timeout_ms = self.leading.settings.timeout / 1_000_000;
         let _ = out.send(Frame::Message(ToClient::Welcome { client: client as u64, timeout_ms }));
-        self.listen(line, reading);
+        self.listen(connection, reading);
         if self.by_client.len() <= client {
             self.by_client.resize(client + 1, None);
         }
-        self.by_client[client] = Some(line);
+        self.by_client[client] = Some(connection);
         self.track(client, |track| *track = ClockTrack::default());
-        self.lines.insert(
-            line,
-            Line {
+        self.connections.insert(
+            connection,
+            Connection {
                 client,
                 facts: facts.clone(),
                 out,
@@ -124,31 +126,31 @@ impl Desk {
                 first_exchanges: FIRST_EXCHANGES,
             },
         );
-        if let Some(coming) = &self.coming {
-            let _ = coming.send(Coming::Joined(facts.clone()));
+        if let Some(arrivals) = &self.arrivals {
+            let _ = arrivals.send(Arrival::Joined(facts.clone()));
         }
         self.ask_clock(client);
         self.tell(Report::Joined { client, facts });
     }
 
-    fn listen(&self, line: u64, mut reading: OwnedReadHalf) {
+    fn listen(&self, connection: u64, mut reading: OwnedReadHalf) {
         let (incoming, clock) = (self.incoming.clone(), self.leading.clock);
         tokio::spawn(async move {
             loop {
-                // Part of a long result is a sign of life.
+                // Each part of a long result counts as a heartbeat.
                 let heard = || {
                     let frame = Frame::Message(ToCoordinator::Beat);
-                    let _ = incoming.send(Incoming::Came { line, at: clock(), frame });
+                    let _ = incoming.send(Incoming::Came { connection, at: clock(), frame });
                 };
                 let came = match message::read_noting(&mut reading, message::FRAME_MAX, heard).await {
-                    Ok(frame) => Incoming::Came { line, at: clock(), frame },
+                    Ok(frame) => Incoming::Came { connection, at: clock(), frame },
                     Err(error) => {
                         let ended = matches!(
                             error.kind(),
                             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
                         );
                         let how = if ended { "its connection ended".to_owned() } else { error.to_string() };
-                        let _ = incoming.send(Incoming::Ended { line, how });
+                        let _ = incoming.send(Incoming::Ended { connection, how });
                         break;
                     }
                 };
@@ -159,7 +161,7 @@ impl Desk {
         });
     }
 
-    /// Asks what a client's clock says, in its turn.
+    /// Queues a question about a client's clock.
     pub(super) fn ask_clock(&mut self, client: usize) {
         if !self.group.is_lost(client) && self.asking.want(client) {
             self.send(client, ToClient::Ask { asked: 0 });
@@ -167,23 +169,30 @@ impl Desk {
     }
 
     pub(super) fn send(&self, client: usize, message: ToClient) {
-        let line = self.by_client.get(client).copied().flatten().and_then(|line| self.lines.get(&line));
-        if let Some(line) = line {
-            let _ = line.out.send(Frame::Message(message));
+        let connection = self
+            .by_client
+            .get(client)
+            .copied()
+            .flatten()
+            .and_then(|connection| self.connections.get(&connection));
+        if let Some(connection) = connection {
+            let _ = connection.out.send(Frame::Message(message));
         }
     }
 
     pub(super) fn send_all(&self, message: impl Fn(usize) -> Option<ToClient>) {
-        for line in self.lines.values().filter(|line| !self.group.is_lost(line.client)) {
-            if let Some(message) = message(line.client) {
-                let _ = line.out.send(Frame::Message(message));
+        for connection in
+            self.connections.values().filter(|connection| !self.group.is_lost(connection.client))
+        {
+            if let Some(message) = message(connection.client) {
+                let _ = connection.out.send(Frame::Message(message));
             }
         }
     }
 
-    pub(super) fn line_of(&mut self, client: usize) -> Option<&mut Line> {
-        let line = self.by_client.get(client).copied().flatten()?;
-        self.lines.get_mut(&line)
+    pub(super) fn connection_of(&mut self, client: usize) -> Option<&mut Connection> {
+        let connection = self.by_client.get(client).copied().flatten()?;
+        self.connections.get_mut(&connection)
     }
 
     pub(super) fn hand_out(&mut self) {

@@ -1,20 +1,20 @@
-//! A coordinator at work: ZooKeeper, connections and time drive a [`Group`].
+//! A coordinator: ZooKeeper, connections and time drive a [`Group`].
 //!
-//! One task owns everything and never waits for anybody: what takes time (a
-//! request to ZooKeeper, a greeting, a write to a slow client) is a task of its own that
-//! tells it of the end. It lives on a thread of its own, so that what clients are
-//! asked is timed by nobody else's work.
+//! One task owns all state and never waits. A request to ZooKeeper, a greeting or
+//! a write to a slow client is a task of its own, which sends its result to the
+//! first. The coordinator has a thread of its own, so that no other work delays
+//! the questions about clocks.
 
 mod barriers;
 mod connections;
-mod desk;
+mod task;
 
 use crate::{
-    calling::Coming,
     clock::{Asking, ClockTrack, Offset},
     directory::{Directory, DirectoryError, EpochWatch, Leader},
-    group::{Group, Lost, PhaseEnd, Settings},
+    group::{Group, GroupSettings, Lost, PhaseEnd},
     message::{ClientFacts, Frame, ToClient, ToCoordinator, Work},
+    recruiting::Arrival,
 };
 use std::{
     collections::HashMap,
@@ -36,72 +36,71 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Time in which a connection must have said who it is.
+/// Time limit for a connection to identify itself.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Connections that are greeted at a time. Whoever knocks may be anybody, and may say
-/// [`HELLO_MAX`](crate::message::HELLO_MAX) before it is known who it is: 64 MiB in all. Others wait in the system's queue.
+/// Maximum number of unidentified connections. Each may send
+/// [`HELLO_MAX`](crate::message::HELLO_MAX) bytes, 64 MiB in all. Others wait in the system's backlog.
 const GREETINGS_MAX: usize = 1024;
 
-/// Exchanges about the clock that are made as soon as a client has joined, one after
-/// the other.
+/// Number of clock exchanges with a client as soon as it has joined, one after the other.
 const FIRST_EXCHANGES: usize = 16;
 
-/// Pause before ZooKeeper is asked again.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Pause before a failed request to ZooKeeper is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How to lead a group.
+/// Options of a coordinator.
 #[derive(Debug, Clone)]
 pub struct Leading {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// The node that everything is below.
+    /// Root node of everything that Serval keeps in ZooKeeper.
     pub root: String,
     /// The group's name.
     pub group: String,
-    /// Where to listen; `None` for a free port of the address that leads to
-    /// ZooKeeper.
+    /// Address to listen at; `None` for a free port of the address by which this
+    /// machine reaches ZooKeeper.
     pub listen: Option<SocketAddr>,
-    /// Whether agents are called; else clients come by themselves.
+    /// Whether to call agents; otherwise clients join by themselves.
     pub calls_agents: bool,
-    /// How the group goes about it.
-    pub settings: Settings,
-    /// The monotonic clock, ns.
+    /// Number of clients and time limits.
+    pub settings: GroupSettings,
+    /// Monotonic clock, ns.
     pub clock: fn() -> u64,
 }
 
-/// What a coordinator tells whoever leads by it.
+/// What a coordinator reports.
 #[derive(Debug)]
 pub enum Report {
     /// A client has joined.
     Joined {
         /// Its number.
         client: usize,
-        /// Who it is.
+        /// What it says of itself.
         facts: ClientFacts,
     },
-    /// All have joined.
+    /// All clients have joined.
     Complete,
     /// The phase begins at this instant of the coordinator's clock, ns.
     Starts(u64),
-    /// An interval of a client, as it made it.
+    /// An interval of a client, as the client encoded it.
     Interval(usize, Vec<u8>),
-    /// What a client saw in the phase.
+    /// A client's result of the phase, as the client encoded it.
     Result(usize, Vec<u8>),
     /// A client was lost.
     Lost(Lost),
     /// The phase is over.
     Over(PhaseEnd),
-    /// Something that is no failure yet.
+    /// A problem that does not end the group.
     Trouble(String),
-    /// The group ends with the phase that runs; why. What was measured is still reported.
+    /// The group ends with the running phase: why. Results are still reported.
     Ending(String),
-    /// The group is no more; why, if it was for a failure.
+    /// The group is over: why, if for a failure.
     Disbanded(Option<String>),
 }
 
 #[derive(Debug)]
-enum Command {
+enum CoordinatorCommand {
     Phase { works: Vec<Option<Work>>, length_max: Option<Duration> },
     Measure(u64),
     Finish(Vec<usize>),
@@ -112,43 +111,43 @@ enum Command {
 /// A group's coordinator. Dropping it ends the group.
 #[derive(Debug)]
 pub struct Coordinator {
-    commands: UnboundedSender<Command>,
+    commands: UnboundedSender<CoordinatorCommand>,
     reports: Receiver<Report>,
     leader: Leader,
     tracks: Arc<Mutex<Vec<ClockTrack>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why a group cannot be led.
+/// Why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LeadError {
-    /// ZooKeeper.
+    /// ZooKeeper failed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The address.
+    /// The address is in use, or not one of this machine's.
     #[error(
         "cannot listen for clients at {address}: {error}. Set coordination.listen to an address of this machine"
     )]
     Listen {
-        /// The address.
+        /// The address that was tried.
         address: SocketAddr,
-        /// The system's words.
+        /// The system's message.
         error: io::Error,
     },
-    /// The system.
+    /// The system refused a thread, say.
     #[error("cannot start the coordinator: {0}")]
     System(#[from] io::Error),
 }
 
-/// The address of this machine from which ZooKeeper is reached: clients, which reach
-/// ZooKeeper too, most likely reach it.
+/// Returns the address by which this machine reaches ZooKeeper. Clients reach
+/// ZooKeeper too, so most likely they can reach this address.
 fn address_towards(cluster: &str) -> IpAddr {
     let first = cluster.split([',', '/']).next().unwrap_or_default();
     let target = if first.contains(':') { first.to_owned() } else { format!("{first}:2181") };
     let local = || {
         let target = target.to_socket_addrs().ok()?.next()?;
         let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { "::".parse().ok()? };
-        // Nothing is sent: connecting a datagram socket chooses the way.
+        // Connecting a datagram socket sends nothing; it chooses the route.
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(target).ok()?;
         Some(socket.local_addr().ok()?.ip())
@@ -156,7 +155,7 @@ fn address_towards(cluster: &str) -> IpAddr {
     local().unwrap_or(Ipv4Addr::LOCALHOST.into())
 }
 
-/// 128 bits that nobody guesses, from the system.
+/// Returns 128 random bits, in hexadecimal.
 fn token() -> io::Result<String> {
     use std::io::Read;
     let mut bytes = [0; 16];
@@ -165,12 +164,11 @@ fn token() -> io::Result<String> {
 }
 
 impl Coordinator {
-    /// Takes the lead of a group, and waits for clients on a thread of its own.
+    /// Becomes the coordinator of a group and waits for clients on a thread of its own.
     ///
     /// # Errors
     ///
-    /// That ZooKeeper cannot be reached, that somebody leads the group already, that
-    /// nobody can be listened to.
+    /// ZooKeeper cannot be reached, the group has a coordinator, or the address cannot be listened at.
     pub fn open(leading: Leading, name: &str) -> Result<Coordinator, LeadError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let timeout = Duration::from_nanos(leading.settings.timeout);
@@ -183,7 +181,7 @@ impl Coordinator {
             let listener = TcpListener::bind(wanted).await.map_err(failed)?;
             let mut address = listener.local_addr().map_err(failed)?;
             if address.ip().is_unspecified() {
-                // All of this machine's: nobody finds it by that.
+                // Clients cannot connect to the unspecified address.
                 address.set_ip(address_towards(&leading.cluster));
             }
             let address = address.to_string();
@@ -203,20 +201,20 @@ impl Coordinator {
         let (report, reports) = blocking::channel();
         let led = leader.clone();
         let tracks = Arc::new(Mutex::new(Vec::new()));
-        let desk_tracks = Arc::clone(&tracks);
+        let task_tracks = Arc::clone(&tracks);
         let thread = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
             let (incoming, come) = mpsc::unbounded_channel();
             let now = (leading.clock)();
-            let desk = Desk {
+            let task = CoordinatorTask {
                 group: Group::new(leading.settings.clone(), now),
-                lines: HashMap::new(),
+                connections: HashMap::new(),
                 by_client: Vec::new(),
-                next_line: 0,
+                next_connection: 0,
                 phase: 0,
                 works: Vec::new(),
                 done: false,
-                blind: false,
-                coming: None,
+                zookeeper_lost: false,
+                arrivals: None,
                 asking: Asking::default(),
                 writers: JoinSet::new(),
                 leading,
@@ -224,104 +222,103 @@ impl Coordinator {
                 directory,
                 incoming,
                 report,
-                tracks: desk_tracks,
+                tracks: task_tracks,
             };
-            runtime.block_on(desk.run(listener, come, asked, watch));
+            runtime.block_on(task.run(listener, come, asked, watch));
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
         Ok(Coordinator { commands, reports, leader: led, tracks, thread: Some(thread) })
     }
 
-    /// Where clients find it.
+    /// Returns what clients find in ZooKeeper about this coordinator.
     pub fn leader(&self) -> &Leader {
         &self.leader
     }
 
-    /// Of each client, by its number: instants of its clock, ns, in rising order, and its offset at
-    /// each, from when it joined until now.
+    /// Returns, for each client by number, its clock's offsets since it joined: instants of its
+    /// clock, ns, in rising order, and the offset at each.
     pub fn clocks(&self) -> Vec<Vec<(u64, Offset)>> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         tracks.iter().map(ClockTrack::offsets).collect()
     }
 
-    /// What has happened, waiting for it. `None` once the coordinator has ended.
+    /// Waits for the next report. Returns `None` once the coordinator has ended.
     pub fn next(&self) -> Option<Report> {
         self.reports.recv().ok()
     }
 
-    /// What has happened, waiting so long at most.
+    /// Waits for the next report for at most `span`.
     ///
     /// # Errors
     ///
-    /// That nothing has, or never will.
+    /// There was none, or there will be no more.
     pub fn next_within(&self, span: Duration) -> Result<Report, blocking::RecvTimeoutError> {
         self.reports.recv_timeout(span)
     }
 
-    /// Begins a phase: each client's work, by its number; those without take no part. It
-    /// lasts `length_max` at most once it has begun.
+    /// Starts a phase with each client's work, by number; clients without work take no part. It
+    /// lasts at most `length_max` from its start.
     pub fn phase(&self, works: Vec<Option<Work>>, length_max: Option<Duration>) {
-        let _ = self.commands.send(Command::Phase { works, length_max });
+        let _ = self.commands.send(CoordinatorCommand::Phase { works, length_max });
     }
 
-    /// Has the measured part begin at an instant of the coordinator's clock, ns.
+    /// Sets the instant at which the measured part starts, ns of the coordinator's clock.
     pub fn measure(&self, at: u64) {
-        let _ = self.commands.send(Command::Measure(at));
+        let _ = self.commands.send(CoordinatorCommand::Measure(at));
     }
 
-    /// Tells some clients to end their part of the phase and hand over what they saw; the phase and
-    /// the group go on.
+    /// Asks some clients to end their part of the phase and send their results; the phase and
+    /// the group continue.
     pub fn finish(&self, clients: Vec<usize>) {
-        let _ = self.commands.send(Command::Finish(clients));
+        let _ = self.commands.send(CoordinatorCommand::Finish(clients));
     }
 
-    /// Ends the phase early; what was measured is reported. Between phases, ends the
-    /// group.
+    /// Ends the phase early; results are still reported. Between phases, ends the group.
     pub fn stop(&self) {
-        let _ = self.commands.send(Command::Stop);
+        let _ = self.commands.send(CoordinatorCommand::Stop);
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        let _ = self.commands.send(Command::Farewell);
+        let _ = self.commands.send(CoordinatorCommand::Farewell);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// A connection that has said who it is.
-struct Line {
-    /// Its client's number, until it is lost.
+/// A connection of a client.
+struct Connection {
+    /// The client's number.
     client: usize,
     facts: ClientFacts,
     out: UnboundedSender<Frame<ToClient>>,
-    /// Whether its result of the phase is there, and whether it stands at the
-    /// barrier: it has left when both are so.
+    /// Whether its result of the phase has arrived, and whether it is at the
+    /// barrier. A client has left the phase when both are true.
     handed_over: bool,
     at_barrier: bool,
-    /// Exchanges about its clock that are still to be made.
+    /// Number of initial clock exchanges left.
     first_exchanges: usize,
 }
 
-/// What comes to the desk.
+/// Events of the coordinator's task.
 enum Incoming {
     Greeted {
         facts: ClientFacts,
         stream: TcpStream,
     },
     Came {
-        line: u64,
+        connection: u64,
         at: u64,
         frame: Frame<ToCoordinator>,
     },
     Ended {
-        line: u64,
+        connection: u64,
         how: String,
     },
-    /// Somebody has connected, and has a place among those that are greeted.
-    Knocked {
+    /// A connection was accepted; `place` is one of the [`GREETINGS_MAX`].
+    Connected {
         stream: TcpStream,
         place: OwnedSemaphorePermit,
     },
@@ -337,27 +334,27 @@ enum Incoming {
     Watching(EpochWatch),
 }
 
-struct Desk {
+struct CoordinatorTask {
     group: Group,
-    lines: HashMap<u64, Line>,
+    connections: HashMap<u64, Connection>,
     by_client: Vec<Option<u64>>,
-    next_line: u64,
-    /// The number of the present phase, or of the next.
+    next_connection: u64,
+    /// Number of the current phase, or of the next between phases.
     phase: u64,
     works: Vec<Option<Work>>,
     done: bool,
-    /// Whether ZooKeeper is gone for good: who stands at a barrier is not seen any more.
-    blind: bool,
-    /// Who calls agents, as long as places are free.
-    coming: Option<UnboundedSender<Coming>>,
+    /// Whether the ZooKeeper session is over, so that barriers cannot be seen.
+    zookeeper_lost: bool,
+    /// Tells the task that calls agents which clients joined; `None` once the group is complete.
+    arrivals: Option<UnboundedSender<Arrival>>,
     asking: Asking,
-    /// What sends to clients.
+    /// Tasks that send to clients.
     writers: JoinSet<()>,
     leading: Leading,
     leader: Leader,
     directory: Directory,
     incoming: UnboundedSender<Incoming>,
     report: blocking::Sender<Report>,
-    /// Each client's clock all through.
+    /// Each client's clock since it joined.
     tracks: Arc<Mutex<Vec<ClockTrack>>>,
 }

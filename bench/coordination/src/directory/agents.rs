@@ -1,4 +1,4 @@
-//! Agents that wait for work, and who calls them.
+//! Agents that wait for work, and the coordinators that call them.
 
 use super::{Directory, DirectoryError, Leader};
 use crate::message::ClientFacts;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use zookeeper_client::{Acls, CreateMode, Error, OneshotWatcher};
 
-/// What stands in an agent's node.
+/// Contents of an agent's node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agent {
     /// What it says of itself.
     pub facts: ClientFacts,
-    /// Who has called it, if somebody has.
+    /// The coordinator that has called it.
     pub called: Option<Leader>,
 }
 
-/// An agent that waits, as a coordinator finds it.
+/// A waiting agent, as a coordinator finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     /// Its node's name.
@@ -25,28 +25,28 @@ pub(crate) struct Waiting {
     version: i32,
 }
 
-/// Agents' nodes that have been read: who waits there, if it is to be called.
+/// Agents' nodes that have been read; `None` for an agent that must not be called.
 #[derive(Debug, Default)]
 pub(crate) struct KnownAgents(HashMap<String, Option<Waiting>>);
 
 impl KnownAgents {
-    /// It was called, or is not what it was: not to be called again.
+    /// Marks an agent that was called, or that has changed: it must not be called again.
     pub(crate) fn called(&mut self, agent: &Waiting) {
         self.0.insert(agent.node.clone(), None);
     }
 
-    /// Whether it was called is not known: it is looked at again.
+    /// Forgets an agent whose call may have failed, so that its node is read again.
     pub(crate) fn forget(&mut self, agent: &Waiting) {
         self.0.remove(&agent.node);
     }
 }
 
 impl Directory {
-    /// Says that an agent waits here. Its node's name.
+    /// Creates the node of a waiting agent. Returns the node's name.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn announce(&self, facts: &ClientFacts) -> Result<String, DirectoryError> {
         let agent = Agent { facts: facts.clone(), called: None };
         let data = serde_json::to_vec(&agent).unwrap_or_default();
@@ -56,12 +56,12 @@ impl Directory {
         Ok(format!("a-{number}"))
     }
 
-    /// What stands in an agent's node, and what tells that it has changed; `None`
-    /// if there is none.
+    /// Returns the contents of an agent's node and a watcher of it; `None` if there
+    /// is no such node.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn agent(&self, node: &str) -> Result<Option<(Agent, OneshotWatcher)>, DirectoryError> {
         let path = self.path(&format!("agents/{node}"));
         match self.ask("look for work", self.session.get_and_watch_data(&path)).await {
@@ -71,23 +71,23 @@ impl Directory {
         }
     }
 
-    /// Takes an agent's node away.
+    /// Removes an agent's node.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn retire(&self, node: &str) -> Result<(), DirectoryError> {
         let path = self.path(&format!("agents/{node}"));
         self.remove(&path).await
     }
 
-    /// The agents that wait for work and are not known to be called already, in the order in which they came; and
-    /// what tells that there are others. Each node is read once. One that is no agent's is told
-    /// of, and passed over.
+    /// Returns the agents that wait for work, in order of arrival, without those that `known` marks as called; and a
+    /// watcher for more. Reads each node once. Reports a node that is not an agent's to `trouble` and
+    /// skips it.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub(crate) async fn waiting(
         &self,
         known: &mut KnownAgents,
@@ -122,11 +122,11 @@ impl Directory {
         Ok((waiting, watcher))
     }
 
-    /// Calls an agent into a group; whether it was still free.
+    /// Calls an agent into a group. Returns whether it was still waiting.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub(crate) async fn call(&self, agent: &Waiting, leader: &Leader) -> Result<bool, DirectoryError> {
         let record = Agent { facts: agent.facts.clone(), called: Some(leader.clone()) };
         let data = serde_json::to_vec(&record).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Groups: who leads which in which epoch, and what stands at its barriers.
+//! Groups: their coordinators, epochs and barriers.
 
 use super::{Directory, DirectoryError, EPHEMERAL, PERSISTENT};
 use serde::{Deserialize, Serialize};
@@ -12,49 +12,49 @@ pub struct Leader {
     pub group: String,
     /// Its epoch.
     pub epoch: u64,
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: String,
-    /// What a client must say to be heard.
+    /// Token that clients must send to it.
     pub token: String,
     /// Host and process, for people.
     pub name: String,
 }
 
-/// What has changed below a group's epoch.
+/// A change below a group's epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// A node is there: its path below the epoch, `0/entered/3`.
+pub enum EpochChange {
+    /// A node was created: its path below the epoch, `0/entered/3`.
     There(String),
-    /// A node is gone.
+    /// A node was removed.
     Gone,
-    /// The connection was lost and is back: what came meanwhile is not told.
+    /// The connection was lost and is back; changes in between were missed.
     Missed,
     /// The session is over.
     Over,
 }
 
 impl Directory {
-    /// Leads a group from now on, in an epoch that no other has had.
+    /// Becomes the coordinator of a group, in a new epoch.
     ///
     /// # Errors
     ///
-    /// [`DirectoryError::Led`] if somebody does; those of ZooKeeper.
+    /// [`DirectoryError::Led`] if the group has a coordinator; ZooKeeper fails a request.
     pub async fn lead(&self, group: &str, leader: impl Fn(u64) -> Leader) -> Result<Leader, DirectoryError> {
         let path = self.path(&format!("groups/{group}"));
         self.ask("make the group", self.session.mkdir(&path, &PERSISTENT)).await?;
-        let seat = format!("{path}/coordinator");
+        let node = format!("{path}/coordinator");
         loop {
             let (data, stat) = self.ask("read the epoch", self.session.get_data(&path)).await?;
             let last: u64 = if data.is_empty() { 0 } else { self.decode(&path, &data)? };
-            // Nobody has led so often.
+            // No group reaches this epoch: the node is not Serval's.
             let next = last.checked_add(1).ok_or_else(|| self.foreign(&path))?;
             let leader = leader(next);
             let record = serde_json::to_vec(&leader).unwrap_or_default();
-            // The epoch is raised by who has the seat, and by nobody else.
-            match self.ask("lead the group", self.session.create(&seat, &record, &EPHEMERAL)).await {
+            // Only the owner of the coordinator's node raises the epoch.
+            match self.ask("lead the group", self.session.create(&node, &record, &EPHEMERAL)).await {
                 Ok(_) => {}
                 Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
-                    self.wait_for_seat(group, &seat, &leader.address).await?;
+                    self.wait_for_node(group, &node, &leader.address).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -65,9 +65,9 @@ impl Directory {
                 .await
             {
                 Ok(_) => {}
-                // Somebody had the seat in between.
+                // Another process was the coordinator in between.
                 Err(DirectoryError::Request { error: Error::BadVersion, .. }) => {
-                    self.remove(&seat).await?;
+                    self.remove(&node).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -79,13 +79,13 @@ impl Directory {
         }
     }
 
-    /// Waits until nobody leads a group: the node of one that died goes with its session. Where this
-    /// process listens already, at `own`, nobody else does.
-    async fn wait_for_seat(&self, group: &str, seat: &str, own: &str) -> Result<(), DirectoryError> {
-        // What a server grants may be more than was asked for.
+    /// Waits until a group has no coordinator: a dead one's node disappears with its session. `own` is
+    /// the address at which this process listens, so an earlier coordinator there is dead.
+    async fn wait_for_node(&self, group: &str, node: &str, own: &str) -> Result<(), DirectoryError> {
+        // A server may grant a longer session timeout than requested.
         let until = Instant::now() + self.session.session_timeout().max(self.timeout) * 2;
         loop {
-            let asking = self.session.check_and_watch_stat(seat);
+            let asking = self.session.check_and_watch_stat(node);
             let (there, changed) = self.ask("look for the coordinator", asking).await?;
             if there.is_none() {
                 return Ok(());
@@ -102,7 +102,7 @@ impl Directory {
         }
     }
 
-    /// Removes what earlier epochs have left, as far as it can be.
+    /// Removes the nodes of earlier epochs, as far as possible.
     async fn sweep(&self, group: &str) {
         let Ok(epochs) = self.ask("look for old epochs", self.session.list_children(group)).await else {
             return;
@@ -112,11 +112,11 @@ impl Directory {
         }
     }
 
-    /// Who leads a group.
+    /// Returns the coordinator of a group.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn leader(&self, group: &str) -> Result<Option<Leader>, DirectoryError> {
         let path = self.path(&format!("groups/{group}/coordinator"));
         match self.ask("look for the coordinator", self.session.get_data(&path)).await {
@@ -126,14 +126,14 @@ impl Directory {
         }
     }
 
-    /// Leads a group no more.
+    /// Stops being the coordinator of a group.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn resign(&self, group: &str, epoch: u64) -> Result<(), DirectoryError> {
         let path = self.path(&format!("groups/{group}"));
-        // The seat first: there may be no time for the rest, which the next leader sweeps away.
+        // The coordinator's node first: there may be no time for the rest, which the next coordinator removes.
         let resigned = self.remove(&format!("{path}/coordinator")).await;
         self.remove_all(&format!("{path}/{epoch}")).await;
         resigned
@@ -143,11 +143,11 @@ impl Directory {
         self.path(&format!("groups/{group}/{epoch}/{path}"))
     }
 
-    /// Makes the barriers of a phase.
+    /// Creates the barriers of a phase.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn open_phase(&self, group: &str, epoch: u64, phase: u64) -> Result<(), DirectoryError> {
         for barrier in ["entered", "left"] {
             let path = self.below(group, epoch, &format!("{phase}/{barrier}"));
@@ -156,11 +156,11 @@ impl Directory {
         Ok(())
     }
 
-    /// Writes down when a phase began, ns by the coordinator's clock.
+    /// Records the start of a phase, ns of the coordinator's clock.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn started(&self, group: &str, epoch: u64, phase: u64, at: u64) -> Result<(), DirectoryError> {
         let path = self.below(group, epoch, &format!("{phase}/start"));
         let text = at.to_string();
@@ -170,32 +170,32 @@ impl Directory {
         }
     }
 
-    /// Puts a node of a client's there that goes with its session: `members/3`, `0/entered/3`.
-    /// False if the epoch is over.
+    /// Creates an ephemeral node of a client: `members/3`, `0/entered/3`. Returns false if the
+    /// epoch is over.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn stand(&self, group: &str, epoch: u64, node: &str) -> Result<bool, DirectoryError> {
         let path = self.below(group, epoch, node);
         match self.ask("stand at a barrier", self.session.create(&path, b"", &EPHEMERAL)).await {
-            // It was there already: the answer to the first attempt was lost.
+            // It exists: the answer to the first attempt was lost.
             Ok(_) | Err(DirectoryError::Request { error: Error::NodeExists, .. }) => Ok(true),
             Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes a client's node away, as far as it can be.
+    /// Removes a client's node, if possible.
     pub async fn part(&self, group: &str, epoch: u64, node: &str) {
         let _ = self.remove(&self.below(group, epoch, node)).await;
     }
 
-    /// Tells of all changes below an epoch from now on.
+    /// Watches all changes below an epoch.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn watch(&self, group: &str, epoch: u64) -> Result<EpochWatch, DirectoryError> {
         let path = self.path(&format!("groups/{group}/{epoch}"));
         let watcher =
@@ -203,11 +203,11 @@ impl Directory {
         Ok(EpochWatch { watcher, prefix: format!("{path}/"), away: false })
     }
 
-    /// The clients that stand somewhere: at `members`, `0/entered`.
+    /// Returns the clients that have a node below `members` or `0/entered`, say.
     ///
     /// # Errors
     ///
-    /// Those of ZooKeeper.
+    /// ZooKeeper fails the request.
     pub async fn standing(&self, group: &str, epoch: u64, place: &str) -> Result<Vec<u64>, DirectoryError> {
         let path = self.below(group, epoch, place);
         let names = self.ask("look at a barrier", self.session.list_children(&path)).await?;
@@ -215,7 +215,7 @@ impl Directory {
     }
 }
 
-/// What happens below an epoch.
+/// Watcher of an epoch's nodes.
 #[derive(Debug)]
 pub struct EpochWatch {
     watcher: PersistentWatcher,
@@ -224,23 +224,23 @@ pub struct EpochWatch {
 }
 
 impl EpochWatch {
-    /// The next change. Not to be asked again after [`Change::Over`].
-    pub async fn next(&mut self) -> Change {
+    /// Waits for the next change. Must not be called after [`EpochChange::Over`].
+    pub async fn next(&mut self) -> EpochChange {
         loop {
             let event = self.watcher.changed().await;
             let below = || event.path.strip_prefix(&self.prefix).map(str::to_owned);
             match (event.event_type, event.session_state) {
                 (EventType::Session, SessionState::Disconnected) => self.away = true,
                 (EventType::Session, SessionState::SyncConnected) if std::mem::take(&mut self.away) => {
-                    return Change::Missed;
+                    return EpochChange::Missed;
                 }
-                (EventType::Session, state) if state.is_terminated() => return Change::Over,
+                (EventType::Session, state) if state.is_terminated() => return EpochChange::Over,
                 (EventType::NodeCreated, _) => {
                     if let Some(below) = below() {
-                        return Change::There(below);
+                        return EpochChange::There(below);
                     }
                 }
-                (EventType::NodeDeleted, _) if below().is_some() => return Change::Gone,
+                (EventType::NodeDeleted, _) if below().is_some() => return EpochChange::Gone,
                 _ => {}
             }
         }

@@ -1,13 +1,13 @@
-//! What a barrier without a coordinator needs: nodes of a folder, and a list that is written once.
+//! Nodes of a barrier without a coordinator: ephemeral nodes of a folder, and lists of names.
 
 use super::{Directory, DirectoryError, EPHEMERAL, PERSISTENT};
 use zookeeper_client::{Error, OneshotWatcher};
 
-/// Names, and the version of the node that has them, if it is there.
+/// Names, and the version of their node; `None` if there is no node.
 pub(crate) type List = (Vec<String>, Option<i32>);
 
 impl Directory {
-    /// Puts an ephemeral node into a folder, which is made if it is not there.
+    /// Creates an ephemeral node in a folder, and the folder if it is missing.
     pub(crate) async fn come(&self, folder: &str, name: &str) -> Result<(), DirectoryError> {
         let folder = self.path(folder);
         self.ask("make a barrier", self.session.mkdir(&folder, &PERSISTENT)).await?;
@@ -18,7 +18,7 @@ impl Directory {
         }
     }
 
-    /// The nodes of a folder, those first that came first.
+    /// Returns the nodes of a folder in order of creation.
     pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>, DirectoryError> {
         let folder = self.path(folder);
         let names = match self.ask("look at a barrier", self.session.list_children(&folder)).await {
@@ -36,8 +36,7 @@ impl Directory {
         Ok(numbered.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// The names in a list's node and its version, if it is there, and what tells that it has
-    /// changed.
+    /// Returns the names of a list, its node's version and a watcher of the node.
     pub(crate) async fn list_of(&self, list: &str) -> Result<(List, OneshotWatcher), DirectoryError> {
         let path = self.path(list);
         loop {
@@ -48,14 +47,14 @@ impl Directory {
             }
             match self.ask("look at a barrier", self.session.get_data(&path)).await {
                 Ok((data, stat)) => return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed)),
-                // It was removed just then.
+                // The node was removed in between.
                 Err(error) if error.is_no_node() => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Writes a list's node, if it is still that of this version; else somebody else has.
+    /// Writes a list, unless its node has another version: then another client has written it.
     pub(crate) async fn write_list(
         &self,
         list: &str,

@@ -1,13 +1,13 @@
-//! ZooKeeper: who is there, and who leads which group in which epoch.
+//! Agents, groups and their coordinators in ZooKeeper.
 //!
 //! ```text
-//! ROOT/agents/a-0000000007          ephemeral   an agent, and what it is called to
+//! ROOT/agents/a-0000000007          ephemeral   an agent, and the coordinator that calls it
 //! ROOT/groups/NAME                  persistent  the last epoch
-//! ROOT/groups/NAME/coordinator      ephemeral   who leads it, where, in which epoch
-//! ROOT/groups/NAME/E/members/I      ephemeral   a client of the epoch E
-//! ROOT/groups/NAME/E/K/entered/I    ephemeral   it is ready for the phase K
-//! ROOT/groups/NAME/E/K/start        persistent  when that began
-//! ROOT/groups/NAME/E/K/left/I       ephemeral   it has done its part
+//! ROOT/groups/NAME/coordinator      ephemeral   the coordinator: its name, address and epoch
+//! ROOT/groups/NAME/E/members/I      ephemeral   client I of epoch E
+//! ROOT/groups/NAME/E/K/entered/I    ephemeral   client I is ready for phase K
+//! ROOT/groups/NAME/E/K/start        persistent  start of phase K
+//! ROOT/groups/NAME/E/K/left/I       ephemeral   client I has done its part of phase K
 //! ```
 
 mod agents;
@@ -16,13 +16,13 @@ mod lists;
 
 pub use agents::Agent;
 pub(crate) use agents::KnownAgents;
-pub use groups::{Change, EpochWatch, Leader};
+pub use groups::{EpochChange, EpochWatch, Leader};
 
 use serde::Deserialize;
 use std::time::Duration;
 use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error};
 
-/// Why ZooKeeper could not serve.
+/// A failure of ZooKeeper.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// No session.
@@ -30,7 +30,7 @@ pub enum DirectoryError {
     Unreachable {
         /// Its address.
         cluster: String,
-        /// The driver's words.
+        /// The driver's error.
         error: Error,
     },
     /// No answer in time.
@@ -38,7 +38,7 @@ pub enum DirectoryError {
     Silent {
         /// Its address.
         cluster: String,
-        /// How long it was given.
+        /// The time limit.
         within: Duration,
     },
     /// A request failed.
@@ -48,32 +48,32 @@ pub enum DirectoryError {
         cluster: String,
         /// What was asked.
         what: String,
-        /// The driver's words.
+        /// The driver's error.
         error: Error,
     },
-    /// A node of ours that somebody else has written.
-    #[error("ZooKeeper at {cluster}: {path} holds what is none of Serval's; choose another root")]
+    /// A node that another program has written.
+    #[error("ZooKeeper at {cluster}: {path} was not written by Serval; choose another root")]
     Foreign {
         /// Its address.
         cluster: String,
         /// The node.
         path: String,
     },
-    /// Somebody leads the group.
+    /// The group has a coordinator.
     #[error(
-        "the group '{group}' is led already, by {by}. Wait for its end, or give this one another name \
+        "the group '{group}' has a coordinator already, {by}. Wait for its end, or give this group another name \
          (coordination.group)"
     )]
     Led {
         /// The group.
         group: String,
-        /// Who.
+        /// The coordinator's name.
         by: String,
     },
 }
 
 impl DirectoryError {
-    /// Whether it is only that a node is not there.
+    /// Returns whether the error is that a node does not exist.
     pub(crate) fn is_no_node(&self) -> bool {
         matches!(self, DirectoryError::Request { error: Error::NoNode, .. })
     }
@@ -92,13 +92,12 @@ const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
 impl Directory {
-    /// Opens a session with `cluster` (`host:2181,host2:2181`), and makes the root
-    /// if it is not there. A session whose process says nothing for `timeout`
-    /// is over.
+    /// Opens a session with `cluster` (`host:2181,host2:2181`), and creates the root
+    /// if it is missing. The session ends when this process is silent for `timeout`.
     ///
     /// # Errors
     ///
-    /// That it cannot be reached, or not within `timeout`.
+    /// ZooKeeper cannot be reached, or does not answer within `timeout`.
     pub async fn open(cluster: &str, root: &str, timeout: Duration) -> Result<Directory, DirectoryError> {
         let directory = Self::connect(cluster, root, timeout).await?;
         for folder in ["agents", "groups"] {
@@ -108,7 +107,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The same, and makes nothing.
+    /// As [`open`](Self::open), but creates nothing.
     pub(crate) async fn connect(
         cluster: &str,
         root: &str,
@@ -121,22 +120,22 @@ impl Directory {
             Ok(Err(error)) => return Err(DirectoryError::Unreachable { cluster: cluster.to_owned(), error }),
             Err(_) => return Err(DirectoryError::Silent { cluster: cluster.to_owned(), within: timeout }),
         };
-        // YCSB++'s roots come with and without a slash.
+        // YCSB++ writes roots with and without a slash.
         let root = format!("/{}", root.trim_matches('/'));
         Ok(Directory { session, cluster: cluster.to_owned(), root, timeout })
     }
 
-    /// The root's node.
+    /// Returns the root node.
     pub(crate) fn place(&self) -> &str {
         &self.root
     }
 
-    /// The session's number, which no other has.
+    /// Returns the session's unique number.
     pub(crate) fn session_id(&self) -> i64 {
         self.session.session_id().0
     }
 
-    /// Whether the session is over, and another must be opened.
+    /// Returns whether the session is over and another must be opened.
     pub fn is_over(&self) -> bool {
         self.session.state().is_terminated()
     }

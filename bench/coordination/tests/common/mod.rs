@@ -6,10 +6,10 @@ pub(crate) mod server;
 
 use rustix::time::{ClockId, clock_gettime};
 use serval_coordination::{
-    agent::{self, Joining, Line, News, Quit, Worker},
+    agent::{self, AgentEvent, JobHandle, Joining, Quit, Worker},
     coordinator::{Coordinator, Leading, Report},
     directory::DirectoryError,
-    group::{OnLost, PhaseEnd, Settings},
+    group::{GroupSettings, OnLost, PhaseEnd},
     message::{ClientFacts, Work},
 };
 use std::{
@@ -39,7 +39,7 @@ pub(crate) fn root() -> String {
 }
 
 pub(crate) fn leading(cluster: &str, root: &str, clients: usize, on_lost: OnLost) -> Leading {
-    let settings = Settings { clients, on_lost, ..Settings::default() };
+    let settings = GroupSettings { clients, on_lost, ..GroupSettings::default() };
     Leading {
         cluster: cluster.to_owned(),
         root: root.to_owned(),
@@ -73,32 +73,32 @@ impl Hold {
 /// Is told of the start, notes when it shall be, and says what it was told to.
 struct Waiter {
     starts: mpsc::Sender<u64>,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<AgentEvent>,
     hold: Arc<Hold>,
 }
 
 impl Worker for Waiter {
-    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String> {
+    fn work(&mut self, work: Work, job: &JobHandle) -> Result<Vec<u8>, String> {
         if let Some(why) = work.kind.strip_prefix("fail ") {
             return Err(why.to_owned());
         }
-        let Some(start) = line.ready() else { return Ok(Vec::new()) };
+        let Some(start) = job.ready() else { return Ok(Vec::new()) };
         // What it was told is what is tested, and not how well this machine keeps
         // to it: nothing needs to wait.
-        line.began(start);
+        job.began(start);
         let _ = self.starts.send(start);
-        line.interval(b"interval".to_vec());
+        job.interval(b"interval".to_vec());
         if work.kind.starts_with("hold") {
             let hold = Arc::clone(&self.hold);
-            line.on_end(move |_| hold.open());
+            job.on_end(move |_| hold.open());
             self.hold.wait();
         }
         Ok(format!("{} {}", work.kind, work.store).into_bytes())
     }
 
-    fn news(&mut self, news: News) {
-        println!("{news:?}");
-        let _ = self.news.send(news);
+    fn on_event(&mut self, event: AgentEvent) {
+        println!("{event:?}");
+        let _ = self.events.send(event);
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Agents {
     threads: Vec<thread::JoinHandle<Result<(), DirectoryError>>>,
     quits: Vec<Quit>,
     pub(crate) starts: mpsc::Receiver<u64>,
-    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) events: mpsc::Receiver<AgentEvent>,
     pub(crate) hold: Arc<Hold>,
 }
 
@@ -127,7 +127,7 @@ impl Agents {
 
     pub(crate) fn with_timeout(cluster: &str, root: &str, count: usize, timeout: Duration) -> Agents {
         let (said, starts) = mpsc::channel();
-        let (told, news) = mpsc::channel();
+        let (told, events) = mpsc::channel();
         let hold = Arc::new(Hold::default());
         let quits: Vec<Quit> = (0..count).map(|_| Quit::default()).collect();
         let threads = quits.iter().enumerate().map(|(number, quit)| {
@@ -139,16 +139,16 @@ impl Agents {
                 facts: facts(number),
                 clock,
             };
-            let mut waiter = Waiter { starts: said.clone(), news: told.clone(), hold: Arc::clone(&hold) };
+            let mut waiter = Waiter { starts: said.clone(), events: told.clone(), hold: Arc::clone(&hold) };
             let quit = quit.clone();
             thread::spawn(move || agent::serve(&joining, &quit, &mut waiter))
         });
-        Agents { threads: threads.collect(), quits, starts, news, hold }
+        Agents { threads: threads.collect(), quits, starts, events, hold }
     }
 
-    /// Waits until so many agents have told news of a kind.
-    pub(crate) fn wait_for(&self, count: usize, kind: impl Fn(&News) -> bool) {
-        assert_eq!(self.news.iter().filter(|news| kind(news)).take(count).count(), count);
+    /// Waits until so many agents have reported an event of a kind.
+    pub(crate) fn wait_for(&self, count: usize, kind: impl Fn(&AgentEvent) -> bool) {
+        assert_eq!(self.events.iter().filter(|event| kind(event)).take(count).count(), count);
     }
 
     pub(crate) fn end(self) {

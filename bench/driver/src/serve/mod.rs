@@ -1,16 +1,15 @@
-//! A store of Serval's as a driver: the other end of the protocol. It is
-//! what measures the hop, and what drivers in other languages are compared
-//! with.
+//! Serves one of Serval's stores as a driver. It measures the cost of the hop, and is
+//! the reference for drivers in other languages.
 //!
-//! Stores on threads are asked one after another on the thread that reads;
-//! asynchronous ones have all requests under way at once.
+//! A blocking store executes one request after another on the reading thread. An
+//! asynchronous store has all requests in flight at once.
 
 #[cfg(test)]
 mod tests;
 
 use super::{
     FLUSHES, GRACE, INFO,
-    frame::{self, Body, CAN_BATCH, Frames, Nonsense, ask, tell},
+    frame::{self, CAN_BATCH, FrameBody, FrameBuffer, ProtocolError, request, response},
 };
 use serval_model::{
     Client, Execution, Flush, OpenStore, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status,
@@ -31,14 +30,14 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Why a driver ends before its input does.
+/// Why a driver ends before the end of its input.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its input or output fails.
+    /// Its input or output failed.
     #[error("the connection to Serval fails: {0}")]
     Io(#[from] io::Error),
-    /// What came is not of this protocol.
-    #[error("what came is not of the driver protocol: {0}")]
+    /// Its input violates the protocol.
+    #[error("the input violates the driver protocol: {0}")]
     Protocol(String),
     /// The store's properties are wrong.
     #[error(transparent)]
@@ -48,24 +47,24 @@ pub enum ServeError {
     Store(#[from] StoreError),
 }
 
-impl From<Nonsense> for ServeError {
-    fn from(nonsense: Nonsense) -> Self {
-        ServeError::Protocol(nonsense.to_string())
+impl From<ProtocolError> for ServeError {
+    fn from(invalid: ProtocolError) -> Self {
+        ServeError::Protocol(invalid.to_string())
     }
 }
 
-/// Standard input without a buffer: a driver reads whole batches itself.
+/// Returns standard input without a buffer; the driver has one.
 pub fn input() -> Result<File, ServeError> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// Standard output without a buffer or lock.
+/// Returns standard output without a buffer or lock.
 pub fn output() -> Result<File, ServeError> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Serves a store until the input ends. Properties of the greeting come under
-/// those given here. `greeted` is told how long the end may take once the input has ended.
+/// Serves a store until the end of the input. `properties` override those of the greeting.
+/// Calls `greeted` with the time limit for the exit after the end of the input.
 pub fn serve(
     opener: &impl OpenStore,
     properties: &Properties,
@@ -73,7 +72,7 @@ pub fn serve(
     mut output: impl Write + 'static,
     greeted: impl FnOnce(Duration),
 ) -> Result<(), ServeError> {
-    let mut frames = Frames::default();
+    let mut frames = FrameBuffer::default();
     let Some(greeting) = next(&mut input, &mut frames)? else { return Ok(()) };
     let mut all = Properties::new();
     for (name, value) in hello(&greeting)? {
@@ -87,7 +86,7 @@ pub fn serve(
     struct Serve<I, O> {
         info: &'static StoreInfo,
         tells: bool,
-        frames: Frames,
+        frames: FrameBuffer,
         input: I,
         output: O,
     }
@@ -104,11 +103,13 @@ pub fn serve(
         }
     }
     let info = opener.info();
-    // A driver refuses what it cannot do, so that Serval can say so.
-    let opened = opener.open(&all, Ask);
+    // Refuses in the protocol, so that Serval can report it.
+    let opened = opener.open(&all, Probe);
     if let Err(faults) = opened {
         let mut out = Vec::new();
-        frame::put_frame(&mut out, tell::REFUSED, |out| frame::put_bytes(out, faults.to_string().as_bytes()));
+        frame::put_frame(&mut out, response::REFUSED, |out| {
+            frame::put_bytes(out, faults.to_string().as_bytes())
+        });
         output.write_all(&out)?;
         output.flush()?;
         return Err(faults.into());
@@ -116,16 +117,16 @@ pub fn serve(
     opener.open(&all, Serve { info, tells, frames, input, output })?
 }
 
-/// Sees whether a store opens.
-struct Ask;
+/// Checks that a store opens.
+struct Probe;
 
-impl Visitor for Ask {
+impl Visitor for Probe {
     type Output = ();
     fn visit<S: Store>(self, _: S) {}
 }
 
-/// The next whole frame, blocking; `None` at the end of the input.
-fn next(input: &mut impl Read, frames: &mut Frames) -> Result<Option<Vec<u8>>, ServeError> {
+/// Waits for the next complete frame; `None` at the end of the input.
+fn next(input: &mut impl Read, frames: &mut FrameBuffer) -> Result<Option<Vec<u8>>, ServeError> {
     loop {
         if let Some(frame) = frames.next()? {
             return Ok(Some(frame.to_vec()));
@@ -141,16 +142,16 @@ fn next(input: &mut impl Read, frames: &mut Frames) -> Result<Option<Vec<u8>>, S
 }
 
 fn hello(frame: &[u8]) -> Result<Vec<(String, String)>, ServeError> {
-    let (kind, mut body) = Body::of(frame)?;
-    if kind != ask::HELLO {
-        return Err(Nonsense::Type(kind).into());
+    let (kind, mut body) = FrameBody::of(frame)?;
+    if kind != request::HELLO {
+        return Err(ProtocolError::Type(kind).into());
     }
     if body.u32()? != frame::MAGIC {
-        return Err(Nonsense::Magic.into());
+        return Err(ProtocolError::Magic.into());
     }
     match body.u16()? {
         frame::VERSION => {}
-        other => return Err(Nonsense::Version(other).into()),
+        other => return Err(ProtocolError::Version(other).into()),
     }
     let pairs = body.pairs()?;
     body.end()?;
@@ -161,7 +162,7 @@ fn welcome<S: Store>(info: &StoreInfo, store: &S) -> Vec<u8> {
     let verbs = store.capabilities().iter().fold(CAN_BATCH, |bits, kind| bits | 1 << kind as u32);
     let facts = store.describe();
     let mut out = Vec::new();
-    frame::put_frame(&mut out, tell::WELCOME, |out| {
+    frame::put_frame(&mut out, response::WELCOME, |out| {
         frame::put_u16(out, frame::VERSION);
         frame::put_bytes(out, info.name.as_bytes());
         frame::put_u32(out, verbs);
@@ -170,8 +171,8 @@ fn welcome<S: Store>(info: &StoreInfo, store: &S) -> Vec<u8> {
     out
 }
 
-/// What a request asks, beyond preparing.
-enum Asked {
+/// A request.
+enum Request {
     Prepare(Schema, Purpose),
     Open,
     Close,
@@ -179,38 +180,41 @@ enum Asked {
     Verb,
 }
 
-/// Reads a request. Verbs go into `operation`. An error comes with the id, if
-/// that could be read.
-fn request(frame: &[u8], operation: &mut Operation) -> Result<(u32, u32, Asked), (Option<u32>, Nonsense)> {
-    let (kind, mut body) = Body::of(frame).map_err(|nonsense| (None, nonsense))?;
-    let id = body.u32().map_err(|nonsense| (None, nonsense))?;
+/// Reads a request's id, client and kind; a verb into `operation`. An error has the id,
+/// if it could be read.
+fn request(
+    frame: &[u8],
+    operation: &mut Operation,
+) -> Result<(u32, u32, Request), (Option<u32>, ProtocolError)> {
+    let (kind, mut body) = FrameBody::of(frame).map_err(|invalid| (None, invalid))?;
+    let id = body.u32().map_err(|invalid| (None, invalid))?;
     let mut read = || {
-        if kind == ask::PREPARE {
+        if kind == request::PREPARE {
             let purpose = if body.u8()? == 0 { Purpose::Load } else { Purpose::Run };
             let table = body.text()?.to_owned();
             let fields = (0..body.u32()?).map(|_| Ok(body.text()?.to_owned())).collect::<Result<_, _>>()?;
             body.clone().end()?;
-            return Ok((0, Asked::Prepare(Schema { table, fields }, purpose)));
+            return Ok((0, Request::Prepare(Schema { table, fields }, purpose)));
         }
         let client = body.u32()?;
         let verb = match kind {
-            ask::OPEN => return body.clone().end().map(|()| (client, Asked::Open)),
-            ask::CLOSE => return body.clone().end().map(|()| (client, Asked::Close)),
-            ask::READ => OperationKind::Read,
-            ask::UPDATE => OperationKind::Update,
-            ask::INSERT | ask::INSERT_BATCH => OperationKind::Insert,
-            ask::SCAN => OperationKind::Scan,
-            ask::DELETE => OperationKind::Delete,
-            other => return Err(Nonsense::Type(other)),
+            request::OPEN => return body.clone().end().map(|()| (client, Request::Open)),
+            request::CLOSE => return body.clone().end().map(|()| (client, Request::Close)),
+            request::READ => OperationKind::Read,
+            request::UPDATE => OperationKind::Update,
+            request::INSERT | request::INSERT_BATCH => OperationKind::Insert,
+            request::SCAN => OperationKind::Scan,
+            request::DELETE => OperationKind::Delete,
+            other => return Err(ProtocolError::Type(other)),
         };
         operation.begin(verb);
         operation.table.clear();
         operation.table.push_str(body.text()?);
-        if kind == ask::INSERT_BATCH {
+        if kind == request::INSERT_BATCH {
             let count = body.u32()?;
             if count == 0 {
-                // It would look like a single insert.
-                return body.clone().end().map(|()| (client, Asked::Nothing));
+                // An empty batch would look like a single insert.
+                return body.clone().end().map(|()| (client, Request::Nothing));
             }
             for _ in 0..count {
                 let (key, record) = operation.push_batch();
@@ -230,12 +234,12 @@ fn request(frame: &[u8], operation: &mut Operation) -> Result<(u32, u32, Asked),
             }
         }
         body.clone().end()?;
-        Ok((client, Asked::Verb))
+        Ok((client, Request::Verb))
     };
-    read().map(|(client, asked)| (id, client, asked)).map_err(|nonsense| (Some(id), nonsense))
+    read().map(|(client, asked)| (id, client, asked)).map_err(|invalid| (Some(id), invalid))
 }
 
-/// Calls the store, and says how long it took.
+/// Calls the store. Returns the outcome and the service time, ns.
 async fn call<C: Client>(client: &mut C, operation: &Operation, reply: &mut Reply) -> (Outcome, u64) {
     let Operation { table, key, fields, record, .. } = operation;
     reply.clear();
@@ -256,23 +260,23 @@ async fn call<C: Client>(client: &mut C, operation: &Operation, reply: &mut Repl
 }
 
 /// The answer to a request.
-struct Answered {
+struct Response {
     id: u32,
     outcome: Outcome,
-    /// What the verb took, ns.
+    /// Service time, ns.
     took: u64,
-    /// What the client's buffer has been sent for since its last answer.
+    /// Flushes of the client's buffer since its last answer.
     flushes: Vec<Flush>,
 }
 
-impl Answered {
-    /// One that has to do with no verb.
-    fn plainly(id: u32, outcome: Outcome) -> Answered {
-        Answered { id, outcome, took: 0, flushes: Vec::new() }
+impl Response {
+    /// Returns an answer without a service time.
+    fn plainly(id: u32, outcome: Outcome) -> Response {
+        Response { id, outcome, took: 0, flushes: Vec::new() }
     }
 
     fn put(&self, out: &mut Vec<u8>, reply: &Reply) {
-        let Answered { id, outcome, took, flushes } = self;
+        let Response { id, outcome, took, flushes } = self;
         let message = outcome.message.as_deref().unwrap_or_default();
         if !frame::put_result(out, *id, outcome.status, *took, message, reply.records(), flushes) {
             let words = "the records are more than the driver protocol takes in one answer";
@@ -281,7 +285,7 @@ impl Answered {
     }
 }
 
-/// The flushes that a client tells of, if whoever asks understands them.
+/// Returns a client's flushes, if Serval understands them.
 fn flushes<C: Client>(client: &mut C, tells: bool) -> Vec<Flush> {
     if !tells || !client.buffers() {
         return Vec::new();
@@ -297,7 +301,7 @@ fn no_client(client: u32) -> Outcome {
     Outcome::failed(Status::BadRequest, format!("client {client} is not open"))
 }
 
-/// Runs a future of a store on threads, which is ready when first polled.
+/// Polls a blocking store's future, which is ready at once.
 fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -305,31 +309,31 @@ fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Serves a store on threads: one request after another, the answers of all
-/// that were read together written together.
+/// Serves a blocking store: one request after another. Answers to requests that arrived together are
+/// written together.
 fn in_turn<S: Store>(
     store: &S,
     tells: bool,
-    mut frames: Frames,
+    mut frames: FrameBuffer,
     mut input: impl Read,
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut clients: HashMap<u32, S::Client> = HashMap::new();
     let local = store.local()?;
     let (mut operation, mut reply, mut out) = (Operation::new(""), Reply::new(), Vec::new());
-    let waits = || Outcome::error("the store waits where it should not");
+    let waits = || Outcome::error("the store's future is pending, but the store is a blocking one");
     loop {
         while let Some(frame) = frames.next()? {
             reply.clear();
             let answered = match request(frame, &mut operation) {
-                Err((None, nonsense)) => return Err(nonsense.into()),
-                Err((Some(id), nonsense)) => {
-                    Answered::plainly(id, Outcome::failed(Status::BadRequest, nonsense.to_string()))
+                Err((None, invalid)) => return Err(invalid.into()),
+                Err((Some(id), invalid)) => {
+                    Response::plainly(id, Outcome::failed(Status::BadRequest, invalid.to_string()))
                 }
-                Ok((id, _, Asked::Prepare(schema, purpose))) => {
-                    Answered::plainly(id, plain(store.prepare(&schema, purpose)))
+                Ok((id, _, Request::Prepare(schema, purpose))) => {
+                    Response::plainly(id, plain(store.prepare(&schema, purpose)))
                 }
-                Ok((id, client, Asked::Open)) => {
+                Ok((id, client, Request::Open)) => {
                     let connected = ready(store.connect(&local, client as usize));
                     let outcome = match connected {
                         Some(Ok(handle)) => {
@@ -339,23 +343,23 @@ fn in_turn<S: Store>(
                         Some(Err(error)) => plain(Err(error)),
                         None => waits(),
                     };
-                    Answered::plainly(id, outcome)
+                    Response::plainly(id, outcome)
                 }
-                Ok((id, client, Asked::Close)) => match clients.remove(&client) {
+                Ok((id, client, Request::Close)) => match clients.remove(&client) {
                     Some(mut handle) => {
                         let outcome = ready(handle.close()).unwrap_or_else(waits);
-                        Answered { flushes: flushes(&mut handle, tells), ..Answered::plainly(id, outcome) }
+                        Response { flushes: flushes(&mut handle, tells), ..Response::plainly(id, outcome) }
                     }
-                    None => Answered::plainly(id, no_client(client)),
+                    None => Response::plainly(id, no_client(client)),
                 },
-                Ok((id, _, Asked::Nothing)) => Answered::plainly(id, Outcome::OK),
-                Ok((id, client, Asked::Verb)) => match clients.get_mut(&client) {
+                Ok((id, _, Request::Nothing)) => Response::plainly(id, Outcome::OK),
+                Ok((id, client, Request::Verb)) => match clients.get_mut(&client) {
                     Some(handle) => {
                         let called = ready(call(handle, &operation, &mut reply));
                         let (outcome, took) = called.unwrap_or_else(|| (waits(), 0));
-                        Answered { id, outcome, took, flushes: flushes(handle, tells) }
+                        Response { id, outcome, took, flushes: flushes(handle, tells) }
                     }
-                    None => Answered::plainly(id, no_client(client)),
+                    None => Response::plainly(id, no_client(client)),
                 },
             };
             answered.put(&mut out, &reply);
@@ -375,45 +379,45 @@ fn in_turn<S: Store>(
     }
 }
 
-/// A request on its way to a client's task.
-struct Job {
+/// A request for a client's task.
+struct ClientJob {
     id: u32,
-    asked: Asked,
+    asked: Request,
     operation: Operation,
 }
 
 /// Answers that wait to be written.
 #[derive(Default)]
-struct Out {
+struct PendingAnswers {
     bytes: RefCell<Vec<u8>>,
     some: tokio::sync::Notify,
-    /// There will be no more.
+    /// Whether there will be no more.
     last: Cell<bool>,
 }
 
-impl Out {
-    fn put(&self, answered: &Answered, reply: &Reply) {
+impl PendingAnswers {
+    fn put(&self, answered: &Response, reply: &Reply) {
         answered.put(&mut self.bytes.borrow_mut(), reply);
         self.some.notify_one();
     }
 
-    /// An answer without records.
+    /// Adds an answer without records.
     fn plainly(&self, id: u32, outcome: Outcome) {
-        self.put(&Answered::plainly(id, outcome), &Reply::new());
+        self.put(&Response::plainly(id, outcome), &Reply::new());
     }
 }
 
-/// Serves an asynchronous store: a task a client.
+/// Serves an asynchronous store with a task per client.
 fn at_once<S: Store>(
     store: S,
     tells: bool,
-    mut frames: Frames,
+    mut frames: FrameBuffer,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
 ) -> Result<(), ServeError> {
     let store = std::sync::Arc::new(store);
     let (sender, mut received) = mpsc::unbounded_channel::<Result<Vec<u8>, ServeError>>();
-    // Reading blocks, and the loop must not.
+    // Reading blocks, so it has a thread of its own.
     std::thread::spawn(move || {
         loop {
             match next(&mut input, &mut frames) {
@@ -433,14 +437,14 @@ fn at_once<S: Store>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let local = Rc::new(store.local()?);
-        let out = Rc::new(Out::default());
+        let out = Rc::new(PendingAnswers::default());
         let writer = {
             let out = Rc::clone(&out);
             tokio::task::spawn_local(async move {
                 loop {
                     out.some.notified().await;
                     let bytes = std::mem::take(&mut *out.bytes.borrow_mut());
-                    // Serval that is gone shows as the end of the input.
+                    // If Serval is gone, the input ends too.
                     let _ = output.write_all(&bytes).and_then(|()| output.flush());
                     if out.last.get() {
                         return;
@@ -448,17 +452,17 @@ fn at_once<S: Store>(
                 }
             })
         };
-        let mut clients: HashMap<u32, mpsc::UnboundedSender<Job>> = HashMap::new();
+        let mut clients: HashMap<u32, mpsc::UnboundedSender<ClientJob>> = HashMap::new();
         let mut tasks = Vec::new();
         while let Some(frame) = received.recv().await {
             let mut operation = Operation::new("");
             match request(&frame?, &mut operation) {
-                Err((None, nonsense)) => return Err(nonsense.into()),
-                Err((Some(id), nonsense)) => {
-                    out.plainly(id, Outcome::failed(Status::BadRequest, nonsense.to_string()));
+                Err((None, invalid)) => return Err(invalid.into()),
+                Err((Some(id), invalid)) => {
+                    out.plainly(id, Outcome::failed(Status::BadRequest, invalid.to_string()));
                 }
-                Ok((id, _, Asked::Prepare(schema, purpose))) => {
-                    // Preparing may block and may have a runtime of its own.
+                Ok((id, _, Request::Prepare(schema, purpose))) => {
+                    // `prepare` may block, and may use a runtime of its own.
                     let prepared = std::thread::scope(|scope| {
                         let panicked = || StoreError::new(INFO.name, "preparing the store panicked");
                         scope
@@ -469,7 +473,7 @@ fn at_once<S: Store>(
                     out.plainly(id, plain(prepared));
                 }
                 Ok((id, number, asked)) => {
-                    if matches!(asked, Asked::Open) {
+                    if matches!(asked, Request::Open) {
                         let (sender, jobs) = mpsc::unbounded_channel();
                         clients.insert(number, sender);
                         let (store, local, out) =
@@ -478,7 +482,7 @@ fn at_once<S: Store>(
                             client(&*store, &local, (number, tells), jobs, &out).await;
                         }));
                     }
-                    let job = Job { id, asked, operation };
+                    let job = ClientJob { id, asked, operation };
                     let sent = clients.get(&number).map(|sender| sender.send(job).is_ok());
                     if sent != Some(true) {
                         out.plainly(id, no_client(number));
@@ -488,7 +492,7 @@ fn at_once<S: Store>(
         }
         drop(clients);
         for task in tasks {
-            // A client that panicked has said so on standard error.
+            // A panic was printed to standard error.
             let _ = task.await;
         }
         out.last.set(true);
@@ -499,38 +503,38 @@ fn at_once<S: Store>(
     })
 }
 
-/// One client: its requests in turn.
+/// Executes one client's requests in order.
 async fn client<S: Store>(
     store: &S,
     local: &S::Local,
     (number, tells): (u32, bool),
-    mut jobs: mpsc::UnboundedReceiver<Job>,
-    out: &Out,
+    mut jobs: mpsc::UnboundedReceiver<ClientJob>,
+    out: &PendingAnswers,
 ) {
     let mut reply = Reply::new();
     let mut handle: Option<S::Client> = None;
-    while let Some(Job { id, asked, operation }) = jobs.recv().await {
+    while let Some(ClientJob { id, asked, operation }) = jobs.recv().await {
         reply.clear();
         let answered = match (asked, &mut handle) {
-            (Asked::Open, _) => match store.connect(local, number as usize).await {
+            (Request::Open, _) => match store.connect(local, number as usize).await {
                 Ok(connected) => {
                     handle = Some(connected);
-                    Answered::plainly(id, Outcome::OK)
+                    Response::plainly(id, Outcome::OK)
                 }
-                Err(error) => Answered::plainly(id, plain(Err(error))),
+                Err(error) => Response::plainly(id, plain(Err(error))),
             },
-            (Asked::Close, Some(client)) => {
+            (Request::Close, Some(client)) => {
                 let outcome = client.close().await;
                 let flushes = flushes(client, tells);
                 handle = None;
-                Answered { flushes, ..Answered::plainly(id, outcome) }
+                Response { flushes, ..Response::plainly(id, outcome) }
             }
-            (Asked::Nothing, _) => Answered::plainly(id, Outcome::OK),
-            (Asked::Verb, Some(client)) => {
+            (Request::Nothing, _) => Response::plainly(id, Outcome::OK),
+            (Request::Verb, Some(client)) => {
                 let (outcome, took) = call(client, &operation, &mut reply).await;
-                Answered { id, outcome, took, flushes: flushes(client, tells) }
+                Response { id, outcome, took, flushes: flushes(client, tells) }
             }
-            _ => Answered::plainly(id, no_client(number)),
+            _ => Response::plainly(id, no_client(number)),
         };
         out.put(&answered, &reply);
     }

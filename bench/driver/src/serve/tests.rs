@@ -86,11 +86,14 @@ impl Write for Written {
 /// Writes told of with each answer to three inserts and the end of a client.
 fn told(execution: Execution, tells: bool) -> Vec<Vec<u64>> {
     let mut asked = Vec::new();
-    for (id, kind) in [ask::OPEN, ask::INSERT, ask::INSERT, ask::INSERT, ask::CLOSE].into_iter().enumerate() {
+    for (id, kind) in [request::OPEN, request::INSERT, request::INSERT, request::INSERT, request::CLOSE]
+        .into_iter()
+        .enumerate()
+    {
         frame::put_frame(&mut asked, kind, |out| {
             frame::put_u32(out, id as u32);
             frame::put_u32(out, 7);
-            if kind == ask::INSERT {
+            if kind == request::INSERT {
                 frame::put_bytes(out, b"t");
                 frame::put_bytes(out, b"k");
                 frame::put_record(out, &Record::new());
@@ -100,15 +103,15 @@ fn told(execution: Execution, tells: bool) -> Vec<Vec<u64>> {
     let (store, written) = (Buffering { execution }, Written::default());
     let input = io::Cursor::new(asked);
     match execution {
-        Execution::Threads => in_turn(&store, tells, Frames::default(), input, written.clone()),
-        Execution::EventLoops => at_once(store, tells, Frames::default(), input, written.clone()),
+        Execution::Threads => in_turn(&store, tells, FrameBuffer::default(), input, written.clone()),
+        Execution::EventLoops => at_once(store, tells, FrameBuffer::default(), input, written.clone()),
     }
     .unwrap();
     let bytes = written.0.lock().unwrap().clone();
-    let (mut frames, mut input) = (Frames::default(), &bytes[..]);
+    let (mut frames, mut input) = (FrameBuffer::default(), &bytes[..]);
     let mut answers = Vec::new();
     while let Some(answer) = next(&mut input, &mut frames).unwrap() {
-        let (_, mut body) = Body::of(&answer).unwrap();
+        let (_, mut body) = FrameBody::of(&answer).unwrap();
         assert_eq!(body.u32().unwrap() as usize, answers.len());
         frame::answer(&mut body, 0, &mut Reply::new()).unwrap();
         let mut flushes = VecDeque::new();

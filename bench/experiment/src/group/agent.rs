@@ -14,7 +14,7 @@ use crate::{
     session::open,
 };
 use serval_coordination::{
-    agent::{self, Joining, Line, News, Quit, Worker},
+    agent::{self, AgentEvent, JobHandle, Joining, Quit, Worker},
     directory::DirectoryError,
     message::{ClientFacts, Work},
 };
@@ -79,7 +79,7 @@ struct Hands<'a> {
 
 impl Hands<'_> {
     /// Runs a program of a phase.
-    fn command(&mut self, work: &Work, line: &Line) -> Result<Vec<u8>, String> {
+    fn command(&mut self, work: &Work, line: &JobHandle) -> Result<Vec<u8>, String> {
         if !self.commands {
             return Err("it does not run programs for others: start it with --allow-commands".to_owned());
         }
@@ -107,7 +107,7 @@ impl Hands<'_> {
 }
 
 impl Worker for Hands<'_> {
-    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String> {
+    fn work(&mut self, work: Work, line: &JobHandle) -> Result<Vec<u8>, String> {
         let phase = match work.kind.as_str() {
             LOAD => Phase::Load,
             RUN => Phase::Run,
@@ -163,12 +163,12 @@ impl Worker for Hands<'_> {
         serde_json::to_vec(&record).map_err(|error| error.to_string())
     }
 
-    fn news(&mut self, news: News) {
-        let words = match news {
-            News::Waiting => "waiting for work".to_owned(),
-            News::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
-            News::Parted(why) => format!("left the group: {why}"),
-            News::Trouble(what) => format!("{what}; trying again"),
+    fn on_event(&mut self, event: AgentEvent) {
+        let words = match event {
+            AgentEvent::Waiting => "waiting for work".to_owned(),
+            AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
+            AgentEvent::Parted(why) => format!("left the group: {why}"),
+            AgentEvent::Trouble(what) => format!("{what}; trying again"),
         };
         (self.told)(&words);
     }
@@ -178,7 +178,7 @@ impl Worker for Hands<'_> {
 const LOOKS: usize = 10;
 
 /// Tells the coordinator what was done by when, and hears from it when the measured part begins.
-fn judge(line: &Line) -> Judge {
+fn judge(line: &JobHandle) -> Judge {
     let (line, seen) = (line.clone(), Mutex::new(Vec::new()));
     Judge::new(move |look| {
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +194,7 @@ fn judge(line: &Line) -> Judge {
 
 /// Hands intervals over as they end.
 struct Sending<'a> {
-    line: &'a Line,
+    line: &'a JobHandle,
     units: (u64, u64),
     writer: Option<u64>,
 }

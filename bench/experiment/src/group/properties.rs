@@ -3,7 +3,7 @@
 use serval_coordination::{
     barrier::Meeting,
     coordinator::Leading,
-    group::{OnLost, Settings},
+    group::{GroupSettings, OnLost},
 };
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
 use serval_runner::clock;
@@ -191,13 +191,13 @@ pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
         reader.fault(&GROUP, format!("'{group}' is no name of a node: letters, digits and '-'"));
     }
     let timeout = timeout(&mut reader);
-    let settings = Settings {
+    let settings = GroupSettings {
         clients,
         timeout: nanoseconds(timeout),
         wait: nanoseconds(reader.duration(&WAIT)),
         clock_error_max: nanoseconds(reader.duration(&CLOCK_MAX)) as f64,
         on_lost: if reader.choice(&LOST) == "continue" { OnLost::Continue } else { OnLost::End },
-        ..Settings::default()
+        ..GroupSettings::default()
     };
     if clients > 1 && cluster.is_none() {
         reader.fault(&CLIENTS, "several clients need ZooKeeper: set coordination.zookeeper (--coordination)");

@@ -13,7 +13,7 @@ use serval_coordination::{
     coordinator::{Coordinator, Leading, Report},
     group::OnLost,
     message::{ClientFacts, Work},
-    queue::Place,
+    queue::QueueLocation,
 };
 use serval_lag::properties as lag;
 use serval_model::{
@@ -162,9 +162,9 @@ impl Team {
     }
 
     /// Where the group's own queue of sampled keys is.
-    pub(super) fn queue(&self) -> Place {
+    pub(super) fn queue(&self) -> QueueLocation {
         let leader = self.coordinator.leader();
-        Place {
+        QueueLocation {
             cluster: self.cluster.clone(),
             node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
             timeout: QUEUE_TIMEOUT,

@@ -1,29 +1,29 @@
-//! Instants of several clocks, and which of two was first.
+//! Instants of several clocks and their order.
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of the clock of one process.
+/// Clock of one process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum PartClock {
-    /// It is the clock that all instants are converted to.
+    /// The clock that all instants are converted to.
     #[default]
     Common,
-    /// Its offset was measured now and then, in rising order of time.
+    /// Measured offsets, in rising order of time.
     Known(Vec<Offset>),
-    /// Nothing: its instants can be compared with each other only.
+    /// An unknown offset: its instants can only be compared with each other.
     Unknown,
 }
 
-/// How far a clock was ahead of the common one at an instant.
+/// Offset of a clock from the common clock at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Offset {
-    /// The instant, ns by the process's clock.
+    /// The instant, ns of the process's clock.
     pub at: u64,
-    /// ns; below zero if it was behind.
+    /// How far the clock was ahead, ns; negative if it was behind.
     pub ahead: f64,
-    /// By how much the true offset may differ, ns.
+    /// Largest difference from the true offset, ns.
     pub error: f64,
-    /// By how much more it may for each second before or after, ns.
+    /// Growth of the error per second before or after, ns.
     pub drift: f64,
 }
 
@@ -33,23 +33,23 @@ impl Offset {
     }
 }
 
-/// Offsets before and after an instant that are looked at.
+/// Number of offsets before and after an instant that are considered.
 const NEAR: usize = 3;
 
-/// An instant by the common clock.
+/// An instant of the common clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moment {
     /// ns.
     pub(crate) at: i64,
-    /// ns of its own clock: by this two of one clock are compared, however their offsets were measured.
+    /// ns of its own clock. Two instants of one clock are compared by this.
     own: i64,
-    /// By how much it may be off, ns; infinite where nothing is known.
+    /// Largest error, ns; infinite if the clock is unknown.
     pub(crate) error: f64,
-    /// The clock that it was taken from: two of one clock are compared exactly.
+    /// The clock that it was taken from.
     pub(crate) clock: usize,
 }
 
-/// Whether something is so.
+/// Three-valued truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,
@@ -85,12 +85,12 @@ impl PartClock {
 }
 
 impl Moment {
-    /// By how much the difference of two may be off, ns.
+    /// Returns the largest error of the difference of two instants, ns.
     pub(crate) fn error_to(self, other: Moment) -> f64 {
         if self.clock == other.clock { 0.0 } else { self.error + other.error }
     }
 
-    /// Whether this was before the other, or at the same time.
+    /// Returns whether this was before the other, or at the same time.
     pub(crate) fn before(self, other: Moment) -> Known {
         let (error, span) = (self.error_to(other), self.span_to(other) as f64);
         if span >= error {
@@ -102,7 +102,7 @@ impl Moment {
         }
     }
 
-    /// ns from this to the other; below zero if the other was before.
+    /// Returns the ns from this to the other; negative if the other was earlier.
     pub(crate) fn span_to(self, other: Moment) -> i64 {
         if self.clock == other.clock {
             other.own.saturating_sub(self.own)

@@ -1,4 +1,4 @@
-//! All that was written under sampled keys, by whom and when.
+//! History of the writes to sampled keys.
 
 use super::{
     Part,
@@ -14,47 +14,47 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) kind: WriteKind,
-    /// Bits of the fields that it wrote, by their numbers in the history.
+    /// Bits of the written fields, by their numbers in the history.
     pub(super) fields: u64,
-    /// The client that wrote: its process and its number there.
+    /// The writing client: its process and its number there.
     pub(super) session: (usize, u32),
-    /// Which of its process's writes it is, in the order in which they were sent.
+    /// Number of the write in its process, in order of sending.
     pub(super) number: u64,
     pub(super) sent: Moment,
     pub(super) acknowledged: Option<Moment>,
 }
 
-/// What a field of a record was seen to hold.
+/// What a read saw in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// What was there before all versions.
+    /// The value before all versions.
     Initial,
     /// This version.
     Version(usize),
-    /// A version of which nothing is known.
+    /// A version that the history does not know.
     Unknown,
 }
 
 /// The versions of one key.
 #[derive(Debug, Default)]
 pub(super) struct Key {
-    /// By field, in the order in which they were sent. Deletes are in all of them.
+    /// Versions by field, in order of sending. Deletes are in all lists.
     pub(super) by_field: Vec<(u8, Vec<usize>)>,
-    /// For each of these what overlaps, in the same order.
+    /// The overlaps of each version, in the same order.
     overlaps: Vec<Vec<Overlap>>,
     pub(super) deletes: Vec<usize>,
-    /// How many versions were acknowledged.
+    /// Number of acknowledged versions.
     pub(super) acknowledged: u64,
 }
 
-/// What may have come after a version of a field, among those that were sent before it or after.
+/// What may have replaced a version of a field.
 #[derive(Debug, Clone, Copy, Default)]
 struct Overlap {
-    /// Whether one that was sent before was never acknowledged, and may come at any time.
+    /// Whether an earlier write was never acknowledged, so that it may take effect at any time.
     open: bool,
-    /// Of those sent before, the one that was acknowledged last.
+    /// Of the earlier writes, the one that was acknowledged last.
     latest: Option<usize>,
-    /// Whether another process wrote after it, or somebody deleted.
+    /// Whether another process wrote after it, or any process deleted.
     others_after: bool,
 }
 
@@ -65,21 +65,21 @@ pub(super) struct History<'a> {
     pub(super) keys: HashMap<&'a str, Key>,
     by_stamp: HashMap<Stamp, usize>,
     fields: Names,
-    /// Writers of whom all is known.
+    /// Writers with a complete journal.
     writers: HashSet<u64>,
-    /// The first writer of the run: an earlier one wrote before it.
+    /// The first writer of the run; smaller numbers are of earlier runs.
     first_writer: u64,
     complete: bool,
-    /// Whether all values have a stamp: one that has none is of before.
+    /// Whether all values have a stamp, so that a value without one is older than the run.
     pub(super) stamped: bool,
-    /// Whether every version is known, so that a read that misses none is behind by none.
+    /// Whether every version is known, so that a read that misses none is current.
     pub(super) whole: bool,
-    /// The largest error of a clock that is known, ns.
+    /// Largest finite clock error, ns.
     pub(super) error: f64,
 }
 
-/// What overlaps with each of a field's versions.
-/// Nothing where two of them have clocks that cannot be compared: they have no order then.
+/// Returns the overlaps of each of a field's versions; an empty list if their clocks cannot be
+/// compared, for they have no order then.
 fn overlaps(versions: &[Version], of_field: &[usize]) -> Vec<Overlap> {
     let processes: HashSet<usize> = of_field.iter().map(|place| versions[*place].session.0).collect();
     if processes.len() > 1 && of_field.iter().any(|place| versions[*place].sent.error.is_infinite()) {
@@ -150,8 +150,8 @@ impl<'a> History<'a> {
                 history.add(key, Stamp { writer: journal.writer, version: write.version }, version);
             }
         }
-        // What writers of other processes told by the queue, and nothing else is known of them. Each
-        // has a clock of its own; of those that were lost it is known how far off it was.
+        // Writes that are known from the queue only. Each writer has a clock of its own; the offset is
+        // known for lost processes of this run.
         let lost: HashMap<u64, (usize, &PartClock)> =
             lost.into_iter().map(|(number, part)| (part.journal.writer, (number, &part.clock))).collect();
         let mut clocks: HashMap<u64, usize> = HashMap::new();
@@ -173,7 +173,7 @@ impl<'a> History<'a> {
                 history.add(&item.key, item.stamp, version);
             }
         }
-        // Versions of a clock of which nothing is known have no place among those of others.
+        // Versions of an unknown clock have no order among the others.
         let comparable =
             parts.len() == 1 || history.versions.iter().all(|version| version.sent.error.is_finite());
         history.whole = history.complete
@@ -186,7 +186,7 @@ impl<'a> History<'a> {
         history
     }
 
-    /// The bit of a field; none for one too many.
+    /// Returns the bit of a field; 0 if there are too many fields.
     fn bit(&mut self, name: &str) -> u64 {
         if self.fields.len() >= FIELDS_MAX && !self.fields.knows(name) {
             return 0;
@@ -227,8 +227,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Whether what a version wrote in a field may be written over: by one of which it is not certain that it was
-    /// over before. Later versions of the same process are as good as it, and recognised as such; not so its deletes.
+    /// Returns whether a version may have been overwritten in a field, by a version that is not certain to have
+    /// preceded it. Later versions of the same process do not count, as consumers recognise them; its deletes do.
     pub(super) fn is_written_over(&self, key: &str, field: u8, place: usize) -> bool {
         let Some(key) = self.keys.get(key) else { return false };
         let of_field = key.by_field.iter().zip(&key.overlaps).find(|((number, _), _)| *number == field);
@@ -254,7 +254,7 @@ impl<'a> History<'a> {
         if overlap.open || overlap.others_after || overlap.latest.is_some_and(may_come_after) {
             return true;
         }
-        // Clocks differ by their errors: others that were acknowledged but little before the last.
+        // Clock errors: consider versions that were acknowledged shortly before the latest.
         let near = |acknowledged: Moment| acknowledged.at as f64 >= sent.at as f64 - 2.0 * self.error;
         let mut before = at;
         while before > 0

@@ -1,4 +1,4 @@
-//! What the notes of producers and consumers come to (`docs/lag.md`).
+//! Analysis of the journals of producers and consumers (`docs/lag.md`).
 
 mod clock;
 mod history;
@@ -19,57 +19,57 @@ use serval_result::{
 };
 use versions::Judge;
 
-/// Percentiles of spans.
+/// Percentiles of times in results.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
-/// The notes of one process, and its clock.
+/// Journal and clock of one process.
 #[derive(Debug, Clone, Default)]
 pub struct Part {
-    /// Its notes.
+    /// Its journal.
     pub journal: Journal,
-    /// What is known of its clock.
+    /// Its clock.
     pub clock: PartClock,
-    /// Whether the process was lost before it handed its notes over: what it wrote is known by
-    /// the queue only.
+    /// Whether the process was lost before it sent its journal: its writes are known from the
+    /// queue only.
     pub lost: bool,
 }
 
 impl Part {
-    /// A process that was lost with its notes.
+    /// Returns a process that was lost with its journal.
     pub fn lost(writer: u64, clock: PartClock) -> Part {
         Part { journal: Journal::new(writer), clock, lost: true }
     }
 }
 
-/// How the keys were sampled and read: for the result.
+/// Settings of the measurement, for the result.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Setting {
-    /// What they went by.
+    /// Description of the queue.
     pub queue: String,
-    /// The share that was sampled.
+    /// Share of keys that were sampled.
     pub sample: f64,
     /// Time between two reads of a key, ns.
     pub poll: u64,
-    /// Consumers.
+    /// Number of consumers.
     pub consumers: u64,
 }
 
-/// What a key's trial says of its write. Spans in ns.
+/// What a key's reads tell about its write. Times in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// From the first read to the first that found it, as they were sent; `None` if none did.
+    /// From the sending of the first read to that of the first read that found it; `None` if none did.
     pub lag: Option<u64>,
-    /// From the last read in vain to the answer of the one that found it.
+    /// From the sending of the last unsuccessful read to the answer of the successful one.
     pub poll: Option<u64>,
-    /// When it was acknowledged by the common clock, if the clocks are known.
+    /// When it was acknowledged, by the common clock, if the clocks are known.
     pub acknowledged: Option<i64>,
-    /// From then to the first read.
+    /// From the acknowledgement to the first read.
     pub hand_over: Option<u64>,
-    /// The lower end of the time from acknowledgement to visibility, if the clocks are known.
+    /// Lower bound on the time from acknowledgement to visibility, if the clocks are known.
     pub lower: Option<u64>,
-    /// The upper end; `None` if it was not found.
+    /// Upper bound; `None` if it was not found.
     pub upper: Option<u64>,
-    /// The error of the clocks in it.
+    /// Clock error in these times.
     pub error: u64,
 }
 
@@ -107,7 +107,7 @@ impl Verdict {
     }
 }
 
-/// Whether what was read in vain may have been written after, and not before.
+/// Returns whether another write may have replaced the write before it was read.
 fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
     let item = &trial.item;
     match (history.version(item.stamp), history.field(&item.field)) {
@@ -126,7 +126,7 @@ impl Verdict {
     }
 }
 
-/// What is told of a trial.
+/// Returns a trial's entry of the result.
 fn line(trial: &Trial, verdict: Option<&Verdict>) -> LagKey {
     LagKey {
         key: trial.item.key.clone(),
@@ -158,13 +158,13 @@ impl Spans {
     }
 }
 
-/// What became of each key from the queue that tells something of its lag, with its trial.
+/// Returns each key from the queue whose lag is known, with its trial.
 pub fn verdicts(parts: &[Part]) -> Vec<(&Trial, Verdict)> {
     let history = History::new(parts);
     decided(&history, parts).filter_map(|(trial, verdict)| Some((trial, verdict?))).collect()
 }
 
-/// All trials that were read; without a verdict those of which nothing can be said.
+/// Returns all trials with a read; without a verdict those that tell nothing.
 fn decided<'a, 'h>(
     history: &'h History<'a>,
     parts: &'a [Part],
@@ -178,12 +178,12 @@ fn decided<'a, 'h>(
     })
 }
 
-/// What the notes come to.
+/// Returns the result of the journals.
 pub fn result(parts: &[Part], setting: Setting) -> LagResult {
     analyse(parts, setting).0
 }
 
-/// What the notes come to, and what became of each key from the queue.
+/// Returns the result of the journals, and an entry for each key from the queue.
 pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
     let history = History::new(parts);
     let mut counts = Counts::default();
@@ -191,8 +191,8 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
     let unread = parts.iter().flat_map(|part| &part.journal.trials).filter(|trial| trial.first == 0);
     let mut lines: Vec<LagKey> = unread.map(|trial| line(trial, None)).collect();
     let mut keys = LagKeys { unread: lines.len() as u64, ..LagKeys::default() };
-    // What is not among the trials was left in the queue. Of other processes' it is not known how
-    // many they put there.
+    // Keys without a trial were left in the queue. The number of keys of processes outside this
+    // run is not known.
     if setting.consumers > 0 {
         let taken = parts.iter().map(|part| part.journal.trials.len() as u64).sum::<u64>();
         keys.not_taken = counts.carried.saturating_sub(taken.saturating_add(counts.trials_not_noted));
@@ -258,14 +258,14 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
     (result, lines)
 }
 
-/// The survival curves: since the acknowledgement, or since the first read where clocks are not
-/// known.
+/// Returns the survival curves: since the acknowledgement, or since the first read if the clocks
+/// are not known.
 fn curves(verdicts: &[(&Trial, Verdict)], clocks_known: bool) -> Option<Survival> {
     if verdicts.is_empty() {
         return None;
     }
     let (lower, upper): (Vec<_>, Vec<_>) = if clocks_known {
-        // Which keys have no bracket depends on who wrote them, and not on what became of them.
+        // Whether a key has bounds depends on its writer, not on its lag, so leaving it out adds no bias.
         let ends = verdicts.iter().filter_map(|(_, verdict)| {
             let lower = verdict.lower?;
             let found = verdict.upper.is_some();

@@ -1,20 +1,20 @@
-//! The share of keys that is not visible yet after a time t, S(t), where some were never seen to
-//! become visible. Kaplan and Meier ("Nonparametric estimation from incomplete observations",
+//! Estimates S(t), the share of keys that are not visible yet after a time t, when some keys are
+//! censored. Kaplan and Meier ("Nonparametric estimation from incomplete observations",
 //! Journal of the American Statistical Association 53, 1958):
 //!
 //! ```text
 //! S(t) = product over event times t_i <= t of (1 - d_i / n_i)
 //! ```
 //!
-//! with d_i the keys that became visible at t_i, and n_i those that had not before t_i and were
-//! not censored before it either. One that is censored at t_i counts in n_i.
+//! with d_i the keys that became visible at t_i, and n_i those that were neither visible nor
+//! censored before t_i. A key that is censored at t_i counts in n_i.
 
 use serval_result::lag::SurvivalStep;
 
-/// Steps of a curve at most: more than a plot has pixels.
+/// Maximum number of steps of a curve: more than a plot's pixels.
 const STEPS_MAX: usize = 500;
 
-/// The curve of spans, ns, and whether each ended with what was waited for.
+/// Returns the curve of times, ns, each with whether the key became visible (otherwise it was censored).
 pub fn survival(spans: &[(u64, bool)]) -> Vec<SurvivalStep> {
     let mut sorted = spans.to_vec();
     sorted.sort_unstable();
@@ -32,8 +32,7 @@ pub fn survival(spans: &[(u64, bool)]) -> Vec<SurvivalStep> {
     thinned(steps)
 }
 
-/// The curve with fewer steps: those at which it has fallen by a part of all that it falls. The
-/// last stays.
+/// Returns a curve of fewer steps, each a fixed part of the total fall or more; keeps the last.
 fn thinned(steps: Vec<SurvivalStep>) -> Vec<SurvivalStep> {
     if steps.len() <= STEPS_MAX {
         return steps;
@@ -68,7 +67,7 @@ mod tests {
         assert_eq!(survival(&[(5, false)]), []);
     }
 
-    /// By the definition, for one instant.
+    /// Evaluates the definition at one instant.
     fn naive(spans: &[(u64, bool)], t: u64) -> f64 {
         let mut times: Vec<u64> =
             spans.iter().filter(|(at, event)| *event && *at <= t).map(|(at, _)| *at).collect();
@@ -91,7 +90,7 @@ mod tests {
             prop_assert!((share - naive(&spans, t)).abs() < 1e-9, "{share}");
         }
 
-        /// Without censoring it is the share of spans that are longer.
+        /// Without censoring it is the share of longer times.
         #[test]
         fn without_censoring_it_is_the_empirical_share(spans in proptest::collection::vec(0u64..1_000_000, 1..3000)) {
             let all: Vec<(u64, bool)> = spans.iter().map(|span| (*span, true)).collect();
@@ -99,7 +98,7 @@ mod tests {
             prop_assert!(curve.len() <= STEPS_MAX);
             for t in (0..1_000_000).step_by(100_003) {
                 let longer = spans.iter().filter(|span| **span > t).count() as f64 / spans.len() as f64;
-                // As much as is lost by leaving out steps.
+                // The error of thinning.
                 prop_assert!((Survival::at(&curve, t) - longer).abs() < 2.0 / STEPS_MAX as f64 + 1e-9);
             }
         }

@@ -1,6 +1,6 @@
-//! What reads tell of versions. A version precedes another if it was acknowledged before the other
-//! was sent: two that were on their way at the same time may be seen in any order, and nothing is
-//! held against a store for that.
+//! Staleness and session guarantees of reads. A version precedes another if it was acknowledged
+//! before the other was sent. Concurrent versions may be seen in any order, which is never a
+//! violation.
 
 use super::{
     PERCENTILES, Part,
@@ -15,20 +15,20 @@ use serval_result::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Versions behind that are told apart: so many or more are one.
+/// Largest distinguished number of versions behind; larger ones count as this.
 pub const BEHIND_MAX: u64 = 1000;
 
-/// One read, seen by its key's history.
+/// A read compared with its key's history.
 struct Sight {
-    /// Of each field that has versions.
+    /// State of each field that has versions.
     states: Vec<(u8, State)>,
-    /// Versions that it should have seen and did not.
+    /// Versions that it should have seen.
     missing: Vec<usize>,
-    /// Whether there may be more of them.
+    /// Whether there may be more missing versions.
     open: bool,
 }
 
-/// What a read saw of the fields that have versions.
+/// Returns what a read saw in the fields that have versions.
 fn states(
     history: &History<'_>,
     key: &Key,
@@ -36,11 +36,11 @@ fn states(
     read: &Read,
     answered: Moment,
 ) -> Vec<(u8, State)> {
-    // A record that is not there was never there, or is deleted: the best that can be said of it is
-    // that it is the last delete that had begun.
+    // A missing record never existed or was deleted. In the store's favour, assume the last
+    // delete that had been sent.
     let nothing = match read.there {
         true if history.stamped => State::Initial,
-        // It may be a value that was too short.
+        // The value may have been too short for a stamp.
         true => State::Unknown,
         false => {
             let begun = key.deletes.iter().copied();
@@ -59,7 +59,7 @@ fn states(
     states
 }
 
-/// The versions that a read should have seen.
+/// Compares a read with the versions that it should have seen.
 fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment) -> Sight {
     let mut sight = Sight { states, missing: Vec::new(), open: !history.whole };
     let slack = (2.0 * history.error + if sent.error.is_finite() { sent.error } else { 0.0 }) as i64;
@@ -95,7 +95,7 @@ fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment
             }
         }
     }
-    // One that wrote several fields is one.
+    // A write to several fields counts once.
     sight.missing.sort_unstable();
     sight.missing.dedup();
     sight
@@ -112,7 +112,7 @@ fn count(violations: &mut Violations, verdict: Known) {
     }
 }
 
-/// Yes if any is, else open if any is.
+/// Returns yes if any is, otherwise open if any is.
 fn any(verdicts: impl Iterator<Item = Known>) -> Known {
     verdicts.fold(Known::No, |sum, verdict| match (sum, verdict) {
         (Known::Yes, _) | (_, Known::Yes) => Known::Yes,
@@ -121,12 +121,12 @@ fn any(verdicts: impl Iterator<Item = Known>) -> Known {
     })
 }
 
-/// Goes through all reads.
+/// Judges all reads.
 pub(super) struct Judge<'a> {
     history: &'a History<'a>,
     behind: BTreeMap<u64, u64>,
     result: Versions,
-    /// The last stale read of each version, since its acknowledgement, ns.
+    /// Time from each version's acknowledgement to the last read that missed it, ns.
     last_stale: HashMap<usize, u64>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Judge<'a> {
         };
         let mut keys: HashMap<&str, ()> = HashMap::new();
         for (number, part) in parts.iter().enumerate() {
-            // What each consumer has seen last of each field, by key.
+            // The state of each field that each consumer saw last, by key.
             let mut seen: HashMap<(u32, u32), Vec<(u8, State)>> = HashMap::new();
             for read in &part.journal.reads {
                 let Some(name) = part.journal.keys.name(read.key) else { continue };
@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
         Some(result)
     }
 
-    /// A writer's read of what it has just written.
+    /// Checks a client's read of its own write.
     fn own(&mut self, writer: u64, version: u64, states: &[(u8, State)]) {
         let Some(place) = self.history.version(crate::stamp::Stamp { writer, version }) else { return };
         let fields = self.history.versions[place].fields;
@@ -183,7 +183,7 @@ impl<'a> Judge<'a> {
         count(&mut self.result.read_your_writes, verdict);
     }
 
-    /// How far behind a read is.
+    /// Counts how many versions a read is behind.
     fn behind(&mut self, sight: &Sight, sent: Moment) {
         if sight.open {
             self.result.undecided += 1;

@@ -12,7 +12,7 @@ use serval_model::{
 };
 use serval_result::lag::LagResult;
 use serval_runner::{Control, RunOptions, virtual_time, virtual_time::VirtualTime};
-use serval_synthetic::{Delayed, Service, Shape, Staleness};
+use serval_synthetic::{DelayedStore, Service, Shape, Staleness};
 use serval_workload::{
     ClientWorkload, Demand, Last, Place, Rng, Step, Workload,
     core::{Circumstances, CoreWorkload, Phase},
@@ -154,7 +154,7 @@ pub(crate) fn run(run: &Run) -> Done {
     let time = VirtualTime::new();
     let service = Service::new(400_000.0, Shape::Constant, 3);
     let delay = Service::new(run.delay.1 as f64, run.delay.0, 5);
-    let store = Arc::new(Delayed::with(&time, service, delay, run.staleness));
+    let store = Arc::new(DelayedStore::with(&time, service, delay, run.staleness));
     let clock = {
         let time = time.clone();
         Arc::new(move || time.now())

@@ -21,7 +21,7 @@ use crate::{
     html::{PlotFile, named_apart},
     plot::{Key, Plot},
     stored::{Stored, StoredError, StoredExperiment},
-    summary::Styles,
+    terminal::Styles,
 };
 pub use csv::COLUMNS;
 pub use load::Loaded;
@@ -113,7 +113,7 @@ pub fn together_html(parts: &[Part]) -> String {
     page::page(&View::new(parts))
 }
 
-/// The summary of an experiment, at most [`crate::summary::WIDTH`] columns wide.
+/// The summary of an experiment, at most [`crate::terminal::WIDTH`] columns wide.
 pub fn summary(experiment: &StoredExperiment, loaded: &Loaded, styles: &Styles) -> String {
     together_summary(&[Part::of(experiment, loaded)], styles)
 }
@@ -274,7 +274,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{html::parts::checks::check, sample, summary::WIDTH};
+    use crate::{html::parts::checks::check, sample, terminal::WIDTH};
     use proptest::prelude::*;
     use serval_result::{
         document::{BufferedResult, Censored, EndedBy},

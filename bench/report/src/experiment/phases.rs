@@ -9,7 +9,7 @@ use crate::{
     html::series::{all_operations, without_end},
     notes::{Warning, notes, stored},
     plot::{Axis, Line, POINTS_MAX, Plot, Upright},
-    summary::{Styles, line, wrapped},
+    terminal::{Styles, line, wrapped},
     text::{escape, printable},
     units::{count, rate, time},
 };

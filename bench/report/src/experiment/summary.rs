@@ -7,7 +7,7 @@ use super::{
     warnings::warnings,
 };
 use crate::{
-    summary::{Styles, WIDTH, line, wrapped},
+    terminal::{Styles, WIDTH, line, wrapped},
     text::printable,
     units::{plural, rate, time},
 };

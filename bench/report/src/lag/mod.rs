@@ -1,15 +1,13 @@
 //! How stale reads were: what is said and drawn of it.
 
 mod csv;
-mod merged;
 
 pub use csv::{COLUMNS, write};
-pub(crate) use merged::merged;
 
 use crate::{
     html::parts::{figure, table},
     plot::{Axis, Line, Plot},
-    summary::{Styles, line, wrapped},
+    terminal::{Styles, line, wrapped},
     text::{escape, printable},
     units::{count, percent, plural, time},
 };
@@ -258,12 +256,16 @@ const EXPLAINED: &str = "The lag of a key is the time from a consumer's first re
 
 #[cfg(test)]
 mod tests {
-    use crate::{html::html, sample, summary};
+    use crate::{
+        html::html,
+        sample, summary,
+        terminal::{Styles, WIDTH},
+    };
 
     #[test]
     fn a_summary_and_a_page_tell_the_share_the_curves_and_what_was_not_kept() {
         let document = sample::lagging();
-        let text = summary::summary(&document, &summary::Styles::plain());
+        let text = summary::summary(&document, &Styles::plain());
         for part in [
             "READ-AFTER-WRITE LAG",
             "lag not zero                           25.0 %",
@@ -275,7 +277,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= summary::WIDTH), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         let page = html(&document);
         for part in [
             "<h2>Read-after-write lag</h2>",
@@ -296,6 +298,6 @@ mod tests {
         document.lag = Some(serval_result::lag::LagResult::default());
         let page = html(&document);
         assert!(page.contains("<h2>Read-after-write lag</h2>") && !page.contains("not yet visible"));
-        assert!(summary::summary(&document, &summary::Styles::plain()).contains("0 writes"));
+        assert!(summary::summary(&document, &Styles::plain()).contains("0 writes"));
     }
 }

@@ -14,7 +14,7 @@ use serval_runner::{
     virtual_time::{VirtualTime, run},
 };
 use serval_workload::{ClientWorkload, Demand, Last, Place, Rng, Step, Workload};
-use serval_wrappers::{Clock, Settings, Wrapped};
+use serval_wrappers::{RunClock, Wrapped, WrapperSettings};
 use std::{
     future::pending,
     sync::{
@@ -146,21 +146,26 @@ impl ClientWorkload for Steps {
 
 const INSERTS: &[OperationKind] = &[OperationKind::Insert];
 
-fn settings(size: u64, latency_ms: u64) -> Settings {
+fn settings(size: u64, latency_ms: u64) -> WrapperSettings {
     let mut properties = Properties::new();
     for (name, value) in [("writebuffer.size", size), ("writebuffer.latency", latency_ms)] {
         properties.set(name, value.to_string(), Origin::Program("test"));
     }
     let mut reader = Reader::new(&properties);
-    let settings = Settings::read(&mut reader, serval_stores::find("noop").unwrap());
+    let settings = WrapperSettings::read(&mut reader, serval_stores::find("noop").unwrap());
     reader.finish().unwrap();
     settings
 }
 
-fn go(store: Slow, settings: Settings, workload: Verbs, options: &RunOptions) -> (RunRecord, Vec<Asked>) {
+fn go(
+    store: Slow,
+    settings: WrapperSettings,
+    workload: Verbs,
+    options: &RunOptions,
+) -> (RunRecord, Vec<Asked>) {
     let (time, asked) = (store.time.clone(), Arc::clone(&store.asked));
     let clock = time.clone();
-    let store = Arc::new(Wrapped::new(store, settings, Clock::new(move || clock.now())));
+    let store = Arc::new(Wrapped::new(store, settings, RunClock::new(move || clock.now())));
     let workload: Arc<dyn Workload> = Arc::new(workload);
     let record = run(&time, &store, &workload, options, &Control::default(), &mut ()).unwrap();
     let asked = asked.lock().unwrap().clone();

@@ -5,7 +5,7 @@ use crate::{
     failure::{Exit, Failure},
     render, stdout,
 };
-use serval_report::compare::{self, CompareError, Options, Side, document::Overall};
+use serval_compare::{CompareError, CompareOptions, Side, document::OverallVerdict};
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -75,7 +75,7 @@ fn sides(args: &CompareArgs) -> Result<[Vec<PathBuf>; 2], Failure> {
     Ok(sides)
 }
 
-fn options(args: &CompareArgs) -> Result<Options, Failure> {
+fn options(args: &CompareArgs) -> Result<CompareOptions, Failure> {
     let alpha = args.alpha.trim().parse::<f64>().ok().filter(|alpha| *alpha > 0.0 && *alpha <= 0.5);
     let alpha = alpha.ok_or_else(|| {
         Failure::usage(format!("--alpha {}: a share above 0 and up to 0.5, for example 0.05", args.alpha))
@@ -84,7 +84,7 @@ fn options(args: &CompareArgs) -> Result<Options, Failure> {
     let percent = percent.ok().filter(|percent| (0.0..=1_000.0).contains(percent)).ok_or_else(|| {
         Failure::usage(format!("--threshold {}: a percentage from 0 to 1000, for example 2%", args.threshold))
     })?;
-    Ok(Options { alpha, threshold: percent / 100.0, seed: args.seed, ..Options::default() })
+    Ok(CompareOptions { alpha, threshold: percent / 100.0, seed: args.seed, ..CompareOptions::default() })
 }
 
 /// `serval compare A B`.
@@ -97,18 +97,18 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
         .iter()
         .map(|path| side("--aa", std::slice::from_ref(path)))
         .collect::<Result<Vec<Side>, _>>()?;
-    let found = compare::compare(&a, &b, &same, &options)?;
+    let found = serval_compare::compare(&a, &b, &same, &options)?;
     let text = if args.json {
         render::pretty(&found)?
     } else if args.markdown {
-        compare::markdown(&found).into_bytes()
+        serval_compare::markdown(&found).into_bytes()
     } else {
-        compare::table(&found, &render::styles(std::io::stdout().is_terminal())).into_bytes()
+        serval_compare::table(&found, &render::styles(std::io::stdout().is_terminal())).into_bytes()
     };
     stdout(&text)?;
     Ok(match found.verdict {
-        Overall::Worse => Exit::Worse.into(),
-        Overall::Inconclusive => Exit::Inconclusive.into(),
-        Overall::Better | Overall::NoDifference => ExitCode::SUCCESS,
+        OverallVerdict::Worse => Exit::Worse.into(),
+        OverallVerdict::Inconclusive => Exit::Inconclusive.into(),
+        OverallVerdict::Better | OverallVerdict::NoDifference => ExitCode::SUCCESS,
     })
 }

@@ -10,12 +10,12 @@ use anstyle::{AnsiColor, Style};
 use rustix::event::{PollFd, PollFlags, poll};
 use serval_driver::{
     Driver,
-    check::{self, Report, Verdict},
+    check::{self, CheckReport, CheckResult},
     serve::{self, ServeError},
 };
 use serval_model::properties::Faults;
 use serval_stores::Opener;
-use serval_wrappers::Settings;
+use serval_wrappers::WrapperSettings;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 /// A word as a shell needs it.
@@ -28,17 +28,17 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn shown(verdict: &Verdict) -> (&'static str, Style, &str) {
+fn shown(verdict: &CheckResult) -> (&'static str, Style, &str) {
     let style = |colour: AnsiColor| colour.on_default();
     match verdict {
-        Verdict::Passed => ("passed", style(AnsiColor::Green), ""),
-        Verdict::Failed(why) => ("FAILED", style(AnsiColor::Red).bold(), why),
-        Verdict::Remarked(what) => ("remark", style(AnsiColor::Yellow), what),
-        Verdict::Skipped(why) => ("skipped", Style::new().dimmed(), why),
+        CheckResult::Passed => ("passed", style(AnsiColor::Green), ""),
+        CheckResult::Failed(why) => ("FAILED", style(AnsiColor::Red).bold(), why),
+        CheckResult::Remarked(what) => ("remark", style(AnsiColor::Yellow), what),
+        CheckResult::Skipped(why) => ("skipped", Style::new().dimmed(), why),
     }
 }
 
-fn json(report: &Report) -> String {
+fn json(report: &CheckReport) -> String {
     let checks = report.checks.iter().map(|check| {
         let (word, _, why) = shown(&check.verdict);
         serde_json::json!({ "name": check.name, "result": word.to_lowercase(), "why": why })
@@ -91,7 +91,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 /// `serval driver serve STORE`.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let (info, properties) = (store(&args.store)?, run_properties(&args.properties)?);
-    if let Some(name) = Settings::asked_for(&properties) {
+    if let Some(name) = WrapperSettings::asked_for(&properties) {
         let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
         return Err(Faults::one(problem).into());
     }

@@ -231,6 +231,9 @@ pub const INFO: StoreInfo = StoreInfo {
               and sent to a node that has the record. The driver repeats nothing: no retries, no \
               speculative executions. Tested against Cassandra 5.0; not run against ScyllaDB.",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: true,
     behind_driver: false,
     properties: Table {
         heading: "cassandra",

@@ -55,6 +55,9 @@ pub const INFO: StoreInfo = StoreInfo {
               each with a connection of its own to one member (etcd.connections). Servers of version 3.4 \
               or later.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "etcd", properties: settings::ALL },
 };

@@ -64,6 +64,9 @@ pub const INFO: StoreInfo = StoreInfo {
               authentication, sessions or replica sets): no real MongoDB was available where Serval was \
               developed.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "mongodb", properties: settings::ALL },
 };

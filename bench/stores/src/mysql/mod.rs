@@ -120,6 +120,9 @@ pub const INFO: StoreInfo = StoreInfo {
               Several servers (mysql.url with ';') are shards by YCSB's function of the key; they cannot \
               scan. Asynchronous: clients run on event loops, each with a connection to each server.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "mysql",

@@ -177,6 +177,9 @@ pub const INFO: StoreInfo = StoreInfo {
               each with a connection, or sharing some (postgres.connections). Several servers separated \
               by ';' (YCSB's shards) are refused.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "postgres",

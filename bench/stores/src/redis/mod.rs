@@ -69,6 +69,9 @@ pub const INFO: StoreInfo = StoreInfo {
               servers. In a cluster '_indices' is on one node, which every insert, delete and scan asks, \
               and a command may fail without its change of the index, or the reverse.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: true,
     behind_driver: false,
     properties: Table { heading: "redis", properties: settings::ALL },
 };

@@ -210,6 +210,9 @@ pub const INFO: StoreInfo = StoreInfo {
               lost during an operation fails it with SERVICE_UNAVAILABLE; a late answer fails with ERROR. \
               Nothing is retried. Asynchronous: clients run on event loops.",
     time_series: false,
+    keeps_records: true,
+    batches: false,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "rest", properties: ALL },
 };

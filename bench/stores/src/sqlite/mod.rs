@@ -14,17 +14,16 @@
 //! statement back under; SQLite copies the key and the values that are bound.
 //! Nothing else is allocated. There is no second cache, of texts: reading ten
 //! fields by name was measured to take no longer than `SELECT *`.
-
 //!
-//! The SQLite is that of `yesquel-sqlite`, whose b-trees on files are SQLite's
-//! own: a process has one.
+//! The SQLite is Yesquel's, the only one of the process; on plain files its
+//! b-trees are SQLite's own.
 
 pub(crate) mod client;
 pub(crate) mod table;
 
 pub use client::SqliteClient;
 
-use crate::{StoreInfo, columns::Quotes, jdbc};
+use crate::{StoreInfo, columns::Quotes, jdbc, yesquel_sql::link};
 use client::{Under, code, words};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
 use serval_model::{
@@ -124,6 +123,9 @@ pub const INFO: StoreInfo = StoreInfo {
               others sleep and retry, so waits for the write lock come in steps of up to 100 ms and not \
               in order of arrival. Closing the last client writes the write-ahead log back into the file.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table {
         heading: "sqlite",
@@ -254,8 +256,7 @@ impl Sqlite {
 
     /// Opens the file with the settings asked for.
     fn connection(&self, create: bool) -> Result<Connection, Error> {
-        // What is not called is not linked: libsqlite3-sys would stand in for it.
-        assert!(yesquel_sqlite::is_linked());
+        assert!(link::is_linked(), "another SQLite is linked into this program");
         let settings = &self.settings;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         if create {

@@ -8,6 +8,7 @@
 //! A client is a thread with a connection of its own. All connections of a
 //! process to one server share a socket; that is the library's doing.
 
+pub(crate) mod link;
 mod settings;
 
 pub use crate::sqlite::SqliteClient;
@@ -31,7 +32,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_sqlite::Place;
+use yesquel_sqlite::DatabaseLocation;
 
 /// What people are told of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -57,6 +58,9 @@ pub const INFO: StoreInfo = StoreInfo {
               thread with a connection of its own; all connections share one socket. Inside Serval a \
               failure of the disk ends the run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
@@ -103,7 +107,7 @@ impl YesquelSql {
     }
 
     fn is_embedded(&self) -> bool {
-        !matches!(self.settings.address.place, Place::Server(_))
+        !matches!(self.settings.address.location, DatabaseLocation::Server(_))
     }
 
     fn lock(&self) -> MutexGuard<'_, Prepared> {
@@ -135,7 +139,7 @@ impl YesquelSql {
     /// Opens the database, and sees that it is Yesquel that answers.
     fn connection(&self, creates: bool) -> Result<Connection, StoreError> {
         // Another SQLite would make a file of that name.
-        if !yesquel_sqlite::is_linked() {
+        if !link::is_linked() {
             return Err(self.error("another SQLite is linked into this program"));
         }
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -164,15 +168,15 @@ impl YesquelSql {
 
     /// Why there is nothing to run on, if that can be told without making it.
     fn nothing(&self) -> Option<StoreError> {
-        match &self.settings.address.place {
-            Place::Memory | Place::SharedMemory => Some(self.error(
+        match &self.settings.address.location {
+            DatabaseLocation::Memory | DatabaseLocation::SharedMemory => Some(self.error(
                 "this database is gone when Serval ends, so load and run must be one command, unless yesquel.address \
                  says where records stay",
             )),
-            Place::Folder(path) if is_empty(path) => {
+            DatabaseLocation::Folder(path) if is_empty(path) => {
                 Some(self.error(format!("there is nothing: {}", load_first())))
             }
-            Place::Folder(_) | Place::Server(_) => None,
+            DatabaseLocation::Folder(_) | DatabaseLocation::Server(_) => None,
         }
     }
 }
@@ -228,7 +232,7 @@ impl Store for YesquelSql {
             ("version".to_owned(), format!("{}, SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())),
             ("address".to_owned(), address.to_string()),
         ];
-        if let Place::Folder(path) = &address.place {
+        if let DatabaseLocation::Folder(path) = &address.location {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             all.push(("path".to_owned(), path.display().to_string()));
             all.push(("durability".to_owned(), address.durability.to_string()));
@@ -250,7 +254,8 @@ impl Store for YesquelSql {
 
     fn finish(&self) -> Result<(), StoreError> {
         // In memory it would be gone, and the run comes after the load.
-        if matches!(self.settings.address.place, Place::Folder(_) | Place::Server(_)) {
+        if matches!(self.settings.address.location, DatabaseLocation::Folder(_) | DatabaseLocation::Server(_))
+        {
             let keeper = self.lock().keeper.take();
             if let Some(Err((_, error))) = keeper.map(Connection::close) {
                 return Err(self.refused(&error));

@@ -3,7 +3,7 @@
 use crate::sqlite::BUSY_TIMEOUT_MAX;
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::time::Duration;
-use yesquel_sqlite::{Address, AddressError, Place};
+use yesquel_sqlite::{DatabaseAddress, DatabaseAddressError, DatabaseLocation};
 
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel.address",
@@ -43,7 +43,7 @@ pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOU
 /// What the properties say.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) address: Address,
+    pub(super) address: DatabaseAddress,
     /// The address as it is opened.
     pub(super) opened: String,
     pub(super) busy_timeout: Duration,
@@ -55,7 +55,12 @@ impl Settings {
     pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
         let mut reader = Reader::new(properties);
         let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
-        if let Some((_, Address { place: Place::Server(yesquel::Address::Tcp { port: 0, .. }), .. })) = &known
+        if let Some((
+            _,
+            DatabaseAddress {
+                location: DatabaseLocation::Server(yesquel::Address::Tcp { port: 0, .. }), ..
+            },
+        )) = &known
         {
             reader.fault(&ADDRESS, "has port 0, on which nobody listens");
         }
@@ -72,7 +77,7 @@ impl Settings {
 }
 
 /// The address as it is opened, and what it means.
-fn address(text: &str) -> Result<(String, Address), AddressError> {
+fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError> {
     let text = text.trim();
     let mut opened = match text.strip_prefix("file:").unwrap_or(text) {
         whole if whole.starts_with("yesquel:") => whole.to_owned(),
@@ -81,12 +86,12 @@ fn address(text: &str) -> Result<(String, Address), AddressError> {
             None => format!("yesquel://{server}/ycsb"),
         },
     };
-    let mut address = Address::parse(&opened, [])?;
+    let mut address = DatabaseAddress::parse(&opened, [])?;
     // Each client would have a database of its own.
-    if address.place == Place::Memory {
+    if address.location == DatabaseLocation::Memory {
         opened.push(if opened.contains('?') { '&' } else { '?' });
         opened.push_str("cache=shared");
-        address = Address::parse(&opened, [])?;
+        address = DatabaseAddress::parse(&opened, [])?;
     }
     Ok((opened, address))
 }
@@ -110,7 +115,7 @@ mod tests {
         ] {
             let (found, meant) = address(text).unwrap();
             assert_eq!(found, opened);
-            assert_eq!(Address::parse(opened, []), Ok(meant));
+            assert_eq!(DatabaseAddress::parse(opened, []), Ok(meant));
         }
         for wrong in ["", "yesquel://db", "db:port", "yesquel:data?speed=9"] {
             assert!(address(wrong).is_err(), "{wrong}");

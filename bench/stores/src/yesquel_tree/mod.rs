@@ -57,6 +57,9 @@ pub const INFO: StoreInfo = StoreInfo {
               on it and is reopened by the next operation. Inside Serval a failure of the disk ends the \
               run.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "yesquel-tree", properties: settings::ALL },
 };

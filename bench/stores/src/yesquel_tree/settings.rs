@@ -2,7 +2,7 @@
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Address, Durability, Options, SocketOptions};
+use yesquel::{Address, Durability, LogOptions, SocketOptions};
 
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel-tree.address",
@@ -80,7 +80,7 @@ pub(super) const ALL: &[&Property] = &[
 #[derive(Debug)]
 pub(super) enum Place {
     Memory,
-    Folder(PathBuf, Options),
+    Folder(PathBuf, LogOptions),
     Server(Address, SocketOptions),
 }
 
@@ -141,14 +141,14 @@ fn address(reader: &mut Reader<'_>) -> Option<Address> {
 }
 
 /// What holds for a folder.
-fn options(reader: &mut Reader<'_>) -> Options {
+fn options(reader: &mut Reader<'_>) -> LogOptions {
     let interval = above_zero(reader, &SYNC_INTERVAL);
     let durability = match reader.choice(&DURABILITY) {
         "interval" => Durability::Interval(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)),
         "none" => Durability::None,
         _ => Durability::Sync,
     };
-    Options { durability, ..Options::default() }
+    LogOptions { durability, ..LogOptions::default() }
 }
 
 /// What holds for a server.

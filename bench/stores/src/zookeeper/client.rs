@@ -2,6 +2,7 @@
 
 use super::{
     link,
+    node_name::is_node_name,
     settings::{Settings, TIMEOUT},
 };
 use crate::{
@@ -105,24 +106,10 @@ fn failure(error: &Error) -> Outcome {
     Outcome::failed(status, error.to_string())
 }
 
-/// Whether a node can have this name: what ZooKeeper's servers check of it,
-/// in which Java's characters above U+FFFF are two of the excluded ones.
-pub(super) fn is_name(name: &str) -> bool {
-    if matches!(name, "" | "." | "..") {
-        return false;
-    }
-    if name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'/') {
-        return true;
-    }
-    name.chars().all(|char| {
-        !matches!(char, '/' | '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{d7ff}'..='\u{f8ff}' | '\u{fff0}'..)
-    })
-}
-
 /// Makes a record's path.
 fn set_path(path: &mut String, key: &str) -> Result<(), Outcome> {
     let name = key.strip_prefix('/').unwrap_or(key);
-    if !is_name(name) {
+    if !is_node_name(name) {
         let words = "the key cannot be the name of a node: see `serval stores zookeeper`";
         return Err(Outcome::failed(Status::BadRequest, words));
     }
@@ -347,35 +334,5 @@ impl Client for ZookeeperClient {
         let words =
             format!("the session's end was not answered within {limit:?} (zookeeper.connect_timeout)");
         Outcome::failed(Status::ServiceUnavailable, words)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_nodes_are_those_that_servers_take() {
-        for name in ["user1", " ", "a b", "...", ".a", "Ä", "世界", "\u{d7fe}", "\u{f900}", "\u{ffef}", "~"]
-        {
-            assert!(is_name(name), "{name:?}");
-        }
-        for name in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "/",
-            "\n",
-            "\x7f",
-            "\u{80}",
-            "\u{9f}",
-            "\u{e000}",
-            "\u{fff0}",
-            "🦁",
-            "a\u{ffff}",
-        ] {
-            assert!(!is_name(name), "{name:?}");
-        }
     }
 }

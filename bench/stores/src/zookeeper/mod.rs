@@ -12,6 +12,7 @@
 
 mod client;
 mod link;
+mod node_name;
 mod settings;
 
 pub use client::ZookeeperClient;
@@ -47,6 +48,9 @@ pub const INFO: StoreInfo = StoreInfo {
               its server is given up, and the next operation opens a new one. Servers of version 3.5 or \
               later. No Kerberos.",
     time_series: false,
+    keeps_records: true,
+    batches: true,
+    updates_insert: false,
     behind_driver: false,
     properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
 };

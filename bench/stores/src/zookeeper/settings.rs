@@ -1,5 +1,6 @@
 //! What can be set, and what comes of it.
 
+use super::node_name::is_node_name;
 use rustls::RootCertStore;
 use serval_model::{
     StoreError,
@@ -249,7 +250,7 @@ fn servers(reader: &mut Reader<'_>, connect_string: &str) -> (Vec<(String, u16)>
             found.push((host.to_owned(), port));
         }
     }
-    let sound = |path: &str| path.split('/').skip(1).all(super::client::is_name);
+    let sound = |path: &str| path.split('/').skip(1).all(is_node_name);
     if root.as_deref().is_some_and(|path| !sound(path)) {
         reader.fault(&CONNECT, "the path at its end is none of ZooKeeper's");
     }

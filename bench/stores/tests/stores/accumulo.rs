@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
+    Differences, EventLoop, Executor, InsertExisting, Subject, properties, schema, silent, variable,
 };
 use serval_driver::Driver;
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
@@ -62,7 +62,7 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
         let Some(store) = accumulo(&changes) else { return };
         let shape = own_table();
         store.prepare(&shape, Purpose::Load).unwrap();
-        Loop.run(async {
+        EventLoop.run(async {
             let local = store.local().unwrap();
             let (mut one, mut other) =
                 (store.connect(&local, 0).await.unwrap(), store.connect(&local, 1).await.unwrap());
@@ -133,16 +133,16 @@ fn settings_that_cannot_be_are_refused_together() {
 mod unbuffered {
     use super::*;
 
-    fn subject() -> Option<Subject<Driver, Loop>> {
+    fn subject() -> Option<Subject<Driver, EventLoop>> {
         let family = own_table().table;
         let store = accumulo(&[("accumulo.clientbuffering", "false"), ("accumulo.columnFamily", &family)])?;
         let differences = Differences {
-            update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::accumulo::INFO),
+            update_missing_is_not_found: !serval_stores::accumulo::INFO.updates_insert,
             insert_existing: InsertExisting::Merged,
             empty_records: false,
             ..Differences::default()
         };
-        Some(Subject::new(store, Loop, differences))
+        Some(Subject::new(store, EventLoop, differences))
     }
     // Not that of several event loops: a driver that Serval starts has one.
     serval_conformance::suite! { subject:

@@ -11,8 +11,8 @@
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 use serval_conformance::{
-    Between, Differences, Executor, FIELDS, InsertExisting, Loop, Subject, TABLE, Values, properties, schema,
-    silent, variable,
+    AcceptedValues, Differences, EventLoop, Executor, FIELDS, FaultyProxy, InsertExisting, Subject, TABLE,
+    properties, schema, silent, variable,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::cassandra::Cassandra;
@@ -51,7 +51,7 @@ async fn bare() -> Session {
 }
 
 fn run_cql(statements: &[&str]) {
-    Loop.run(async {
+    EventLoop.run(async {
         let session = bare().await;
         for cql in statements {
             session.query_unpaged(*cql, ()).await.unwrap();
@@ -59,29 +59,29 @@ fn run_cql(statements: &[&str]) {
     });
 }
 
-fn subject(keyspace: &str, values: Values) -> Option<Subject<Cassandra, Loop>> {
-    let value_type = if values == Values::Bytes { "blob" } else { "text" };
+fn subject(keyspace: &str, values: AcceptedValues) -> Option<Subject<Cassandra, EventLoop>> {
+    let value_type = if values == AcceptedValues::Bytes { "blob" } else { "text" };
     let store = cassandra(&[("cassandra.keyspace", keyspace), ("cassandra.value_type", value_type)])?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     store.prepare(&schema(), Purpose::Load).unwrap();
     run_cql(&[&format!("TRUNCATE {keyspace}.{TABLE}")]);
     let differences = Differences {
         ordered_scan: false,
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::cassandra::INFO),
+        update_missing_is_not_found: !serval_stores::cassandra::INFO.updates_insert,
         delete_missing_is_not_found: false,
         insert_existing: InsertExisting::Merged,
         values,
         ..Differences::default()
     };
-    Some(Subject::new(store, Loop, differences).keeping(guard))
+    Some(Subject::new(store, EventLoop, differences).keeping(guard))
 }
 
 /// Columns of text, as YCSB has them.
 mod text {
     use super::*;
 
-    fn subject() -> Option<Subject<Cassandra, Loop>> {
-        super::subject("ycsb", Values::Text)
+    fn subject() -> Option<Subject<Cassandra, EventLoop>> {
+        super::subject("ycsb", AcceptedValues::Text)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD");
 }
@@ -90,8 +90,8 @@ mod text {
 mod blob {
     use super::*;
 
-    fn subject() -> Option<Subject<Cassandra, Loop>> {
-        super::subject("ycsb_blob", Values::Bytes)
+    fn subject() -> Option<Subject<Cassandra, EventLoop>> {
+        super::subject("ycsb_blob", AcceptedValues::Bytes)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD");
 }
@@ -124,7 +124,7 @@ fn records_lie_as_ycsb_lays_them() {
         (fact(&store, "nodes").as_str(), fact(&store, "partitioner").as_str()),
         ("1", "Murmur3Partitioner")
     );
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let mut reply = Reply::new();
         let all = FieldSelection::default();
@@ -150,7 +150,7 @@ fn records_lie_as_ycsb_lays_them() {
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
-    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for number in 0..20 {
             let value = number.to_string();
@@ -174,7 +174,7 @@ fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn consistency_levels_of_reads_and_writes_are_apart() {
-    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     // One node cannot give THREE, and says so.
     let three = [("cassandra.readconsistencylevel", "THREE"), ("cassandra.writeconsistencylevel", "ONE")];
     let store = cassandra(&three).unwrap();
@@ -193,7 +193,7 @@ fn consistency_levels_of_reads_and_writes_are_apart() {
 
 /// A read of nothing, and a write to somewhere else.
 fn verbs(store: &Cassandra) -> (Outcome, Outcome) {
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let record = Record::from_iter([("field0", &b"x"[..])]);
         let read = client.read(TABLE, "nobody", &FieldSelection::default(), &mut Reply::new()).await;
@@ -218,7 +218,7 @@ fn credentials_wrong_and_missing() {
         let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(early.contains(advice) && early.contains(&address), "{early}");
         let late =
-            Loop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() }).to_string();
+            EventLoop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() }).to_string();
         assert_eq!(late, early);
     }
 }
@@ -227,7 +227,7 @@ fn credentials_wrong_and_missing() {
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn one_who_may_not_write_is_forbidden_to() {
     let Some((address, _)) = server() else { return };
-    let subject = subject("ycsb", Values::Text).unwrap();
+    let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
     run_cql(&[
         "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'r' AND LOGIN = true",
@@ -304,7 +304,7 @@ fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
-    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for megabytes in [17, 300] {
             let value = vec![b'x'; megabytes << 20];
@@ -346,7 +346,8 @@ fn nobody_listens_and_nobody_answers() {
     let mute = opened(&[("hosts", &address), ("cassandra.connecttimeoutmillis", "50")]).unwrap();
     let early = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(early.contains("cassandra.connecttimeoutmillis") && early.contains(&address), "{early}");
-    let late = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
+    let late =
+        EventLoop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
     assert!(late.contains("cassandra.connecttimeoutmillis"), "{late}");
     drop(silent);
     let gone = opened(&[("hosts", &address)]).unwrap();
@@ -358,11 +359,11 @@ fn nobody_listens_and_nobody_answers() {
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let Some((node, _)) = server() else { return };
-    let subject = subject("ycsb", Values::Text).unwrap();
+    let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
-    let between = Between::new(&node, b"");
+    let between = FaultyProxy::new(&node, b"");
     let store = cassandra(&[("cassandra.hosts", &between.address)]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let local = store.local().unwrap();
         let mut client = store.connect(&local, 0).await.unwrap();
         let mut other = store.connect(&local, 1).await.unwrap();
@@ -388,12 +389,12 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
 fn a_node_that_stops_answering_meets_the_timeout() {
     let Some((node, _)) = server() else { return };
-    let subject = subject("ycsb", Values::Text).unwrap();
+    let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
-    let between = Between::new(&node, b"");
+    let between = FaultyProxy::new(&node, b"");
     let store =
         cassandra(&[("cassandra.hosts", &between.address), ("cassandra.readtimeoutmillis", "1500")]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let record = Record::from_iter([("field0", &b"v"[..])]);
         assert_eq!(client.insert(TABLE, "k", &record).await, Outcome::OK);

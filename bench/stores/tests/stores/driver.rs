@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
+use serval_conformance::{Differences, EventLoop, Executor, Subject, properties, schema};
 use serval_driver::{Driver, serve};
 use serval_model::{
     Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
@@ -32,13 +32,13 @@ fn serve_on(socket: &Path, store: &'static str) {
     });
 }
 
-fn subject() -> Subject<Driver, Loop> {
+fn subject() -> Subject<Driver, EventLoop> {
     let folder = tempfile::tempdir().unwrap();
     let (socket, file) = (folder.path().join("socket"), folder.path().join("data.db"));
     serve_on(&socket, "sqlite");
     let settings = [("driver.socket", socket.to_str().unwrap()), ("sqlite.path", file.to_str().unwrap())];
     let differences = Differences { atomic_batch: true, ..Differences::default() };
-    Subject::new(driver(&settings).unwrap(), Loop, differences).keeping(folder)
+    Subject::new(driver(&settings).unwrap(), EventLoop, differences).keeping(folder)
 }
 
 serval_conformance::suite!(subject);
@@ -69,7 +69,7 @@ fn the_answer_of_a_prepared_driver_is_well_formed() {
 }
 
 #[test]
-fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
+fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
     let refused = r"\010\000\000\000\002\003\000\000\000bad";
     let version_2 = r"\020\000\000\000\001\002\000\001\000\000\000x\037\000\000\000\000\000\000\000";
     for (what, words) in [
@@ -78,11 +78,11 @@ fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
         ("no-such-program-at-all", &["not found", "127"]),
         (
             "echo hello, world",
-            &["does not speak the driver protocol", "no frame but text, which begins: hello, world"],
+            &["does not speak the driver protocol", "text instead of a frame: hello, world"],
         ),
-        (&format!("printf \"{DONE}\"; cat"), &["a frame of type 3"]),
+        (&format!("printf \"{DONE}\"; cat"), &["a frame of the unexpected type 3"]),
         (&format!("printf \"{refused}\"; cat"), &["It refuses: bad"]),
-        (&format!("printf \"{version_2}\"; cat"), &["protocol version 2, and 1 is wanted"]),
+        (&format!("printf \"{version_2}\"; cat"), &["protocol version 2; this Serval speaks version 1"]),
         (&format!("printf \"{WELCOME}\"; exit 0"), &["closed the connection"]),
     ] {
         let driver = script(what);
@@ -141,15 +141,15 @@ fn peer(mut stream: UnixStream, answer: Reply4) {
 }
 
 #[test]
-fn a_driver_that_goes_wrong_in_mid_run_is_lost_and_says_why() {
+fn a_driver_that_fails_during_a_run_is_lost_with_the_reason() {
     let cases: [(Reply4, &[&str]); 6] = [
         (|| None, &["closed the connection"]),
         // Half a frame.
-        (|| Some(result(0, 0, 0)[..9].to_vec()), &["sent nothing for 300ms", "1 requests were under way"]),
-        (|| Some(result(9, 0, 0)), &["does not speak the driver protocol", "the request 9"]),
-        (|| Some(result(0, 48, 0)), &["the status 48"]),
-        (|| Some(result(0, 0, 2)), &["2 records where 1 may be"]),
-        (|| Some(frame(b"\x03\x00\x00\x00\x00\x00")), &["ends before all of it is there"]),
+        (|| Some(result(0, 0, 0)[..9].to_vec()), &["sent nothing for 300ms", "with 1 request in flight"]),
+        (|| Some(result(9, 0, 0)), &["does not speak the driver protocol", "an answer to request 9"]),
+        (|| Some(result(0, 48, 0)), &["the unknown status 48"]),
+        (|| Some(result(0, 0, 2)), &["2 records; 1 are allowed"]),
+        (|| Some(frame(b"\x03\x00\x00\x00\x00\x00")), &["a truncated frame"]),
     ];
     for (answer, words) in cases {
         let folder = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn a_driver_that_goes_wrong_in_mid_run_is_lost_and_says_why() {
         let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
         let driver = driver(&settings).unwrap();
         driver.prepare(&schema(), Purpose::Load).unwrap();
-        let (outcome, lost) = Loop.run(async {
+        let (outcome, lost) = EventLoop.run(async {
             let local = driver.local().unwrap();
             let mut client = driver.connect(&local, 0).await.unwrap();
             let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
@@ -270,7 +270,7 @@ fn a_client_with_pipes_of_its_own() {
         let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
         let driver = driver(&settings).unwrap();
         driver.prepare(&schema(), Purpose::Load).unwrap();
-        let (outcome, lost) = Loop.run(async {
+        let (outcome, lost) = EventLoop.run(async {
             let local = driver.local().unwrap();
             let mut client = driver.connect(&local, 0).await.unwrap();
             let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
@@ -298,7 +298,7 @@ fn a_driver_serves_one_loop_at_a_time() {
     let driver = script(&format!("printf \"{WELCOME}{DONE}\"; cat >/dev/null"));
     driver.prepare(&schema(), Purpose::Load).unwrap();
     assert_eq!(driver.event_loops_max(), 1);
-    Loop.run(async {
+    EventLoop.run(async {
         let first = driver.local().unwrap();
         let second = driver.local().unwrap_err().to_string();
         assert!(second.contains("one event loop"), "{second}");

@@ -9,7 +9,8 @@
 
 use serde_json::{Value, json};
 use serval_conformance::{
-    Between, Differences, Executor, Loop, Subject, Values, fields, full, properties, schema, silent, variable,
+    AcceptedValues, Differences, EventLoop, Executor, FaultyProxy, Subject, fields, full, properties, schema,
+    silent, variable,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::etcd::Etcd;
@@ -89,25 +90,25 @@ fn server(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     Some((addresses, guard))
 }
 
-fn subject_on(name: &str, settings: &[(&str, &str)]) -> Option<Subject<Etcd, Loop>> {
+fn subject_on(name: &str, settings: &[(&str, &str)]) -> Option<Subject<Etcd, EventLoop>> {
     let (addresses, guard) = server(name)?;
     let store = open(&[&[("etcd.endpoints", &*addresses)], settings].concat()).unwrap();
     let differences = Differences {
-        values: Values::Text,
+        values: AcceptedValues::Text,
         atomic_batch: true,
         // A request of 1.5 MiB holds the key and the names too.
         record_bytes_max: Some(1 << 20),
         ..Differences::default()
     };
-    Some(Subject::new(store, Loop, differences).keeping(guard))
+    Some(Subject::new(store, EventLoop, differences).keeping(guard))
 }
 
-fn subject(settings: &[(&str, &str)]) -> Option<Subject<Etcd, Loop>> {
+fn subject(settings: &[(&str, &str)]) -> Option<Subject<Etcd, EventLoop>> {
     subject_on("SERVAL_TEST_ETCD", settings)
 }
 
 mod one {
-    fn subject() -> Option<super::Subject<super::Etcd, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Etcd, super::EventLoop>> {
         super::subject(&[])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_ETCD");
@@ -115,7 +116,7 @@ mod one {
 
 /// Three members, each asked by some of the clients; loops share connections.
 mod cluster {
-    fn subject() -> Option<super::Subject<super::Etcd, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Etcd, super::EventLoop>> {
         let settings = [("etcd.connections", "loop"), ("etcd.operation.timeout", "60s")];
         super::subject_on("SERVAL_TEST_ETCD_CLUSTER", &settings)
     }
@@ -211,11 +212,11 @@ fn reads_are_linearizable_unless_told_otherwise() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (read, expected) in [("linearizable", 0), ("serializable", 2)] {
         // The key's end and the field that says serializable, and nothing else.
-        let between = Between::new(&address, b"/serial\x38\x01");
+        let between = FaultyProxy::new(&address, b"/serial\x38\x01");
         let store = open(&[("etcd.endpoints", &between.address), ("etcd.read", read)]).unwrap();
         store.prepare(&schema(), Purpose::Run).unwrap();
         assert!(store.describe().contains(&("read".to_owned(), read.to_owned())));
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
             let all = FieldSelection::default();
             for _ in 0..2 {
@@ -235,9 +236,9 @@ fn reads_are_linearizable_unless_told_otherwise() {
 fn the_clients_of_a_loop_may_share_a_connection() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (connections, expected) in [("client", 3), ("loop", 1)] {
-        let between = Between::new(&address, PREFACE);
+        let between = FaultyProxy::new(&address, PREFACE);
         let store = open(&[("etcd.endpoints", &between.address), ("etcd.connections", connections)]).unwrap();
-        Loop.run(async {
+        EventLoop.run(async {
             let local = store.local().unwrap();
             let mut clients = Vec::new();
             for number in 0..3 {
@@ -255,16 +256,17 @@ fn the_clients_of_a_loop_may_share_a_connection() {
 #[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
 fn clients_ask_members_in_turn() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
-    let members: Vec<Between> = addresses.split(',').map(|member| Between::new(member, PREFACE)).collect();
+    let members: Vec<FaultyProxy> =
+        addresses.split(',').map(|member| FaultyProxy::new(member, PREFACE)).collect();
     let endpoints: Vec<&str> = members.iter().map(|member| &*member.address).collect();
     let store = open(&[("etcd.endpoints", &endpoints.join(","))]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let local = store.local().unwrap();
         for number in 0..6 {
             assert!(store.connect(&local, number).await.is_ok());
         }
     });
-    assert_eq!(members.iter().map(Between::asked).collect::<Vec<_>>(), [2, 2, 2]);
+    assert_eq!(members.iter().map(FaultyProxy::asked).collect::<Vec<_>>(), [2, 2, 2]);
 }
 
 /// What is said before a run and when a client connects; each has the advice.
@@ -272,7 +274,7 @@ fn refused(settings: &[(&str, &str)], advice: &str) -> String {
     let store = open(settings).unwrap();
     let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     let local = store.local().unwrap();
-    let late = Loop.run(async { store.connect(&local, 0).await.err().unwrap() }).to_string();
+    let late = EventLoop.run(async { store.connect(&local, 0).await.err().unwrap() }).to_string();
     assert!(early.contains(advice), "{early}");
     assert!(late.contains(advice), "{late}");
     early
@@ -308,7 +310,7 @@ fn a_token_that_holds_no_more_is_asked_for_again() {
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "serval"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
     let login = |name: &str| json!({ "name": name, "password": password });
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
         let root = ask(&address, "auth/authenticate", "", &login("root"));
@@ -340,7 +342,7 @@ fn tls_right_wrong_and_missing() {
         let store = open(&right).unwrap();
         store.prepare(&schema(), Purpose::Load).unwrap();
         assert!(store.describe().contains(&("tls".to_owned(), "true".to_owned())));
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
             assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
         });
@@ -379,7 +381,7 @@ fn one_member_that_answers_is_enough_to_begin_with() {
     let store = open(&[("etcd.endpoints", &format!("{gone},{addresses}"))]).unwrap();
     store.prepare(&schema(), Purpose::Run).unwrap();
     assert!(store.describe().contains(&("did not answer".to_owned(), gone)));
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
     });
@@ -390,9 +392,9 @@ fn one_member_that_answers_is_enough_to_begin_with() {
 fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for connections in ["client", "loop"] {
-        let between = Between::new(&address, PREFACE);
+        let between = FaultyProxy::new(&address, PREFACE);
         let store = open(&[("etcd.endpoints", &between.address), ("etcd.connections", connections)]).unwrap();
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
             assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
             between.go_away_after(0, 2);
@@ -418,9 +420,9 @@ fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
 fn another_member_is_asked_when_one_goes_away() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let (first, others) = addresses.split_once(',').unwrap();
-    let between = Between::new(first, PREFACE);
+    let between = FaultyProxy::new(first, PREFACE);
     let store = open(&[("etcd.endpoints", &format!("{},{others}", between.address))]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
         between.go_away_after(0, u64::MAX);
@@ -435,7 +437,7 @@ fn another_member_is_asked_when_one_goes_away() {
 #[ignore = "needs SERVAL_TEST_ETCD"]
 fn an_operation_without_an_answer_has_failed_in_time() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
-    let between = Between::new(&address, PREFACE);
+    let between = FaultyProxy::new(&address, PREFACE);
     let settings = [("etcd.endpoints", &*between.address), ("etcd.operation.timeout", "50ms")];
     let store = open(&settings).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -455,9 +457,9 @@ fn an_operation_without_an_answer_has_failed_in_time() {
 #[ignore = "needs SERVAL_TEST_ETCD"]
 fn a_record_too_large_is_refused_and_the_connection_stays() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
-    let between = Between::new(&address, PREFACE);
+    let between = FaultyProxy::new(&address, PREFACE);
     let store = open(&[("etcd.endpoints", &between.address)]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         // Too large for etcd, for gRPC, and for one of HTTP/2's windows.
         for length in [1_600_000, 2 << 20, 10 << 20] {
@@ -485,7 +487,7 @@ fn a_server_without_space_says_so() {
         ask(&address, "maintenance/alarm", "", &body);
     };
     alarm("ACTIVATE");
-    let outcome = Loop.run(async {
+    let outcome = EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         client.insert("usertable", "k", &Record::from_iter([("f", &b"x"[..])])).await
     });
@@ -501,7 +503,7 @@ fn a_user_needs_the_right_to_the_table_only() {
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "guest"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
     store.prepare(&Schema { table: "guest".into(), ..schema() }, Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         assert_eq!(client.delete("guest", "none").await, Outcome::NOT_FOUND);
         let outcome = client.delete("usertable", "none").await;

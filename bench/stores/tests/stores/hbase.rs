@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Differences, Executor, InsertExisting, Loop, Subject, fields, properties, schema, silent, variable,
+    Differences, EventLoop, Executor, InsertExisting, Subject, fields, properties, schema, silent, variable,
 };
 use serval_driver::{Driver, DriverClient, serve};
 use serval_model::{
@@ -125,7 +125,7 @@ public class ByHand {
 /// Facts of HBase: a put is an upsert, a delete does not look.
 fn differences() -> Differences {
     Differences {
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::hbase::INFO),
+        update_missing_is_not_found: !serval_stores::hbase::INFO.updates_insert,
         delete_missing_is_not_found: false,
         insert_existing: InsertExisting::Merged,
         empty_records: false,
@@ -136,8 +136,8 @@ fn differences() -> Differences {
 /// The suite deletes and writes again at once.
 const ORDERED: (&str, &str) = ("hbase.newversionbehavior", "true");
 
-fn subject() -> Option<Subject<Driver, Loop>> {
-    Some(Subject::new(Place::new()?.store(&[ORDERED]), Loop, differences()))
+fn subject() -> Option<Subject<Driver, EventLoop>> {
+    Some(Subject::new(Place::new()?.store(&[ORDERED]), EventLoop, differences()))
 }
 
 serval_conformance::suite! { subject:
@@ -161,7 +161,7 @@ serval_conformance::suite! { subject:
 
 /// The case of several event loops: a driver process has one, so each loop is
 /// given a process of its own through a socket.
-fn served() -> Option<Subject<Driver, Loop>> {
+fn served() -> Option<Subject<Driver, EventLoop>> {
     let place = Place::new()?;
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -175,7 +175,7 @@ fn served() -> Option<Subject<Driver, Loop>> {
     });
     let settings = place.settings(&[ORDERED, ("driver.socket", socket.to_str().unwrap())]);
     let store = Driver::open(&properties(&settings)).unwrap();
-    Some(Subject::new(store, Loop, differences()).keeping(folder))
+    Some(Subject::new(store, EventLoop, differences()).keeping(folder))
 }
 
 serval_conformance::suite! { served: clients_do_not_lose_each_other_s_writes }
@@ -200,7 +200,7 @@ async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status>
 fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("hbase.regions", "3")]);
-    let subject = Subject::new(store, Loop, differences());
+    let subject = Subject::new(store, EventLoop, differences());
     subject.with_client(async |client| {
         assert_eq!(
             client.insert("user2", &fields([("field0", b"null"), ("field3", b"drei")])).await,
@@ -223,7 +223,7 @@ fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
 /// Runs two clients of one store that is prepared for a load.
 fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut DriverClient) -> T) -> T {
     store.prepare(&schema(), Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let local = store.local().unwrap();
         let mut first = store.connect(&local, 0).await.unwrap();
         let mut second = store.connect(&local, 1).await.unwrap();

@@ -8,7 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Differences, Executor, Fields, Loop, Subject, Values, fields, full, properties, schema, silent, variable,
+    AcceptedValues, Differences, EventLoop, Executor, Fields, Subject, fields, full, properties, schema,
+    silent, variable,
 };
 use serval_model::{
     Client, FieldSelection, OperationKind, Outcome, Purpose, Record, Reply, Status, Store, java::string_hash,
@@ -46,25 +47,25 @@ fn servers() -> Option<(String, MutexGuard<'static, ()>)> {
 }
 
 /// A subject on the first so many servers.
-fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached, Loop>> {
+fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached, EventLoop>> {
     let (addresses, guard) = servers()?;
     let some: Vec<&str> = addresses.split(',').take(count).collect();
     assert_eq!(some.len(), count);
     let hosts = some.join(",");
     let store = open(&[&[("memcached.hosts", &*hosts)], settings].concat()).unwrap();
     let differences = Differences {
-        values: Values::Text,
+        values: AcceptedValues::Text,
         // An item of 1 MiB holds the key and the names too.
         record_bytes_max: Some(1 << 20),
         // With "usertable-", 250 bytes.
         keys: |key| key.len() <= 240 && !key.bytes().any(|byte| byte <= b' ' || byte == 0x7f),
         ..Differences::default()
     };
-    Some(Subject::new(store, Loop, differences).keeping(guard))
+    Some(Subject::new(store, EventLoop, differences).keeping(guard))
 }
 
 mod one {
-    fn subject() -> Option<super::Subject<super::Memcached, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Memcached, super::EventLoop>> {
         super::subject(1, &[])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
@@ -72,7 +73,7 @@ mod one {
 
 /// With items that go in an hour, so that writes carry the flag.
 mod several {
-    fn subject() -> Option<super::Subject<super::Memcached, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Memcached, super::EventLoop>> {
         super::subject(3, &[("memcached.objectExpirationTime", "3600")])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
@@ -164,7 +165,7 @@ fn passwords_right_wrong_and_missing() {
         let store = with(settings);
         let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(early.contains(advice) && early.contains(&address), "{early}");
-        let late = Loop.run(async { store.connect(&(), 0).await.err().unwrap() }).to_string();
+        let late = EventLoop.run(async { store.connect(&(), 0).await.err().unwrap() }).to_string();
         assert_eq!(late, early);
     }
 }
@@ -220,7 +221,7 @@ fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
     let address = peer(&[b"HTTP/1.1 400\r\n", b"VA 9", b"", b"EN\r\n"]);
     let settings = [("memcached.hosts", &*address), ("memcached.opTimeoutMillis", "50")];
     let store = open(&settings).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&(), 0).await.ok().unwrap();
         let mut read = async || client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
         for _ in 0..3 {

@@ -11,8 +11,8 @@
 
 use mongodb::bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use serval_conformance::{
-    Between, Differences, Executor, InsertExisting, Loop, Subject, TABLE, fields, properties, schema, silent,
-    variable,
+    Differences, EventLoop, Executor, FaultyProxy, InsertExisting, Subject, TABLE, fields, properties,
+    schema, silent, variable,
 };
 use serval_model::{
     Client, FieldSelection, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status, Store,
@@ -71,15 +71,15 @@ fn subject_in(
     space: Space,
     settings: &[(&str, &str)],
     insert_existing: InsertExisting,
-) -> Subject<Mongodb, Loop> {
+) -> Subject<Mongodb, EventLoop> {
     let store = space.store(settings);
-    Subject::new(store, Loop, Differences { insert_existing, ..Differences::default() })
+    Subject::new(store, EventLoop, Differences { insert_existing, ..Differences::default() })
 }
 
 mod refusing {
     use super::*;
 
-    fn subject() -> Option<Subject<Mongodb, Loop>> {
+    fn subject() -> Option<Subject<Mongodb, EventLoop>> {
         Some(subject_in(Space::new()?, &[], InsertExisting::Refused))
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MONGODB");
@@ -89,7 +89,7 @@ mod refusing {
 mod replacing {
     use super::*;
 
-    fn subject() -> Option<Subject<Mongodb, Loop>> {
+    fn subject() -> Option<Subject<Mongodb, EventLoop>> {
         let settings =
             [("mongodb.upsert", "true"), ("mongodb.timeout", "60s"), ("mongodb.maxconnections", "1")];
         Some(subject_in(Space::new()?, &settings, InsertExisting::Replaced))
@@ -100,7 +100,7 @@ mod replacing {
 mod tls {
     use super::*;
 
-    fn subject() -> Option<Subject<Mongodb, Loop>> {
+    fn subject() -> Option<Subject<Mongodb, EventLoop>> {
         let (address, certificate) =
             (variable("SERVAL_TEST_MONGODB_TLS")?, variable("SERVAL_TEST_MONGODB_CA")?);
         let space = Space::at(&address, &format!("?tls=true&tlsCAFile={certificate}"));
@@ -158,7 +158,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     assert_eq!(store.capabilities(), OperationKinds::ALL);
-    Loop.run(async {
+    EventLoop.run(async {
         let collection = space.collection().await;
         // As YCSB's insert, and with fields that it does not write.
         let first = doc! { "_id": "user1", "field0": bytes(b"a\0\xff"), "field1": bytes(b"") };
@@ -238,9 +238,9 @@ fn the_result_tells_what_is_in_force() {
 fn the_write_concern_is_sent_and_no_operation_twice() {
     let Some(space) = Space::new() else { return };
     for (word, sent) in [("majority", &b"majority"[..]), ("journaled", b"\x08j\0\x01")] {
-        let between = Between::new(&space.address, sent);
+        let between = FaultyProxy::new(&space.address, sent);
         let store = space.by(&between.address).store(&[("mongodb.writeConcern", word)]);
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = client(&store).await;
             let one = record(&[("field0", b"x")]);
             assert_eq!(client.insert(TABLE, "k", &one).await, Outcome::OK);
@@ -258,7 +258,7 @@ fn values_too_large_and_odd_names_are_bad_requests() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let (one, huge) = (record(&[("field0", b"x")]), record(&[("field0", &vec![7; 17 << 20])]));
         assert_eq!(client.insert(TABLE, "k", &one).await, Outcome::OK);
@@ -309,7 +309,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     let problem = refusal(&store, Purpose::Run);
     assert!(problem.contains("no collection 'usertable': load it first"), "{problem}");
     store.prepare(&schema(), Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert(TABLE, "k", &record(&[("field0", b"x")])).await, Outcome::OK);
         assert_eq!(client.close().await, Outcome::OK);
@@ -321,9 +321,9 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
 #[ignore = "needs SERVAL_TEST_MONGODB"]
 fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
     let Some(space) = Space::new() else { return };
-    let between = Between::new(&space.address, b"field_lost");
+    let between = FaultyProxy::new(&space.address, b"field_lost");
     let store = space.by(&between.address).store(&[]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let one = record(&[("field_lost", b"x")]);
         assert_eq!(client.insert(TABLE, "k", &one).await, Outcome::OK);
@@ -351,9 +351,9 @@ fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
 #[ignore = "needs SERVAL_TEST_MONGODB"]
 fn a_server_that_stays_away_fails_operations_at_the_limit() {
     let Some(space) = Space::new() else { return };
-    let between = Between::new(&space.address, b"x");
+    let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.connect_timeout", "300ms")]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let one = record(&[("field0", b"x")]);
         assert_eq!(client.insert(TABLE, "k", &one).await, Outcome::OK);
@@ -373,9 +373,9 @@ fn a_server_that_stays_away_fails_operations_at_the_limit() {
 #[ignore = "needs SERVAL_TEST_MONGODB"]
 fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let Some(space) = Space::new() else { return };
-    let between = Between::new(&space.address, b"x");
+    let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.timeout", "200ms")]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let (old, new) = (record(&[("field0", b"old")]), record(&[("field0", b"new")]));
         assert_eq!(client.insert(TABLE, "k", &old).await, Outcome::OK);
@@ -397,10 +397,10 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 #[ignore = "needs SERVAL_TEST_MONGODB"]
 fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
     let Some(space) = Space::new() else { return };
-    let between = Between::new(&space.address, b"x");
+    let between = FaultyProxy::new(&space.address, b"x");
     let store =
         space.by(&between.address).store(&[("mongodb.timeout", "100ms"), ("mongodb.maxconnections", "1")]);
-    Loop.run(async {
+    EventLoop.run(async {
         let local = store.local().unwrap();
         let mut first = store.connect(&local, 0).await.unwrap();
         let mut second = store.connect(&local, 1).await.unwrap();
@@ -434,7 +434,7 @@ fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
 fn the_clients_of_a_loop_share_a_pool_that_the_last_of_them_closes() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mongodb.maxconnections", "2")]);
-    Loop.run(async {
+    EventLoop.run(async {
         let local = store.local().unwrap();
         let mut first = store.connect(&local, 0).await.unwrap();
         let mut second = store.connect(&local, 1).await.unwrap();

@@ -10,7 +10,8 @@
 
 use mysql_async::{Conn, OptsBuilder, Row, Value, prelude::Queryable};
 use serval_conformance::{
-    Differences, Executor, Loop, Subject, TABLE, Values, fields, properties, schema, silent, variable,
+    AcceptedValues, Differences, EventLoop, Executor, Subject, TABLE, fields, properties, schema, silent,
+    variable,
 };
 use serval_model::{
     Client, FieldSelection, OperationKind, Outcome, Purpose, Record, Reply, Schema, Status, Store,
@@ -48,7 +49,7 @@ async fn connect(address: &str, password: Option<&str>) -> Conn {
 fn sql(address: &str, password: Option<&str>, text: &str) -> Vec<Vec<String>> {
     let (address, password, text) = (address.to_owned(), password.map(str::to_owned), text.to_owned());
     let thread = std::thread::spawn(move || {
-        Loop.run(async {
+        EventLoop.run(async {
             let mut conn = connect(&address, password.as_deref()).await;
             let mut rows: Vec<Row> = Vec::new();
             for statement in text.split(';').filter(|statement| !statement.trim().is_empty()) {
@@ -131,18 +132,18 @@ impl Drop for Space {
     }
 }
 
-fn subject(settings: &[(&str, &str)], values: Values) -> Option<Subject<Mysql, Loop>> {
+fn subject(settings: &[(&str, &str)], values: AcceptedValues) -> Option<Subject<Mysql, EventLoop>> {
     let space = Space::new()?;
     let differences = Differences { atomic_batch: true, values, ..Differences::default() };
-    Some(Subject::new(space.store(settings), Loop, differences).keeping(space))
+    Some(Subject::new(space.store(settings), EventLoop, differences).keeping(space))
 }
 
 /// A time limit beside it, which must change nothing.
 mod text {
     use super::*;
 
-    fn subject() -> Option<Subject<Mysql, Loop>> {
-        super::subject(&[("mysql.value_type", "longtext"), ("mysql.timeout", "60s")], Values::Text)
+    fn subject() -> Option<Subject<Mysql, EventLoop>> {
+        super::subject(&[("mysql.value_type", "longtext"), ("mysql.timeout", "60s")], AcceptedValues::Text)
     }
     serval_conformance::suite!(
         subject,
@@ -153,8 +154,8 @@ mod text {
 mod bytes {
     use super::*;
 
-    fn subject() -> Option<Subject<Mysql, Loop>> {
-        super::subject(&[("mysql.value_type", "longblob")], Values::Bytes)
+    fn subject() -> Option<Subject<Mysql, EventLoop>> {
+        super::subject(&[("mysql.value_type", "longblob")], AcceptedValues::Bytes)
     }
     serval_conformance::suite!(
         subject,
@@ -165,11 +166,12 @@ mod bytes {
 mod shards {
     use super::*;
 
-    fn subject() -> Option<Subject<Mysql, Loop>> {
+    fn subject() -> Option<Subject<Mysql, EventLoop>> {
         let space = Space::new()?;
         let store = mysql("", &[("db.url", &space.shards()), ("mysql.value_type", "longtext")]).unwrap();
-        let differences = Differences { atomic_batch: true, values: Values::Text, ..Differences::default() };
-        Some(Subject::new(store, Loop, differences).keeping(space))
+        let differences =
+            Differences { atomic_batch: true, values: AcceptedValues::Text, ..Differences::default() };
+        Some(Subject::new(store, EventLoop, differences).keeping(space))
     }
     serval_conformance::suite!(
         subject,
@@ -215,7 +217,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
     );
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let second = [("Number", &b"-42"[..]), ("Moment", b"2001-02-03 04:05:06")];
         assert_eq!(
@@ -260,7 +262,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
     let types =
         space.sql("SELECT column_type FROM information_schema.columns WHERE table_schema = DATABASE()");
     assert_eq!(types, [["varbinary(1024)"], ["text"], ["text"], ["text"]]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.update(TABLE, "k", &record(&[("o`dd", "x")])).await, Outcome::OK);
         let mut reply = Reply::new();
@@ -296,7 +298,7 @@ fn records_are_on_the_shard_that_ycsb_s_function_says() {
         of_shard.sort();
         of_shard
     };
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let one = record(&[("field0", "x")]);
         for key in &keys[..20] {
@@ -322,7 +324,7 @@ fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
     let small: Vec<_> =
         (0..30_000).map(|n| (format!("small{n}"), record(&[("field0", "x"), ("field1", "y")]))).collect();
     let mut wide: Vec<_> = (0..8).map(|n| (format!("wide{n}"), record(&[("field0", &large)]))).collect();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert_batch(TABLE, &small).await, Outcome::OK);
         assert_eq!(client.insert_batch(TABLE, &wide).await, Outcome::OK);
@@ -342,7 +344,7 @@ fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
     space.sql("SET GLOBAL sql_mode = ''");
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let (fine, long) = (record(&[("field1", "abc")]), record(&[("field1", &"x".repeat(65_536))]));
         let odd = record(&[("o`dd", "x")]);
@@ -379,7 +381,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
     store.prepare(&Schema { table: TABLE.into(), fields: names.clone() }, Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let mut reply = Reply::new();
         let every: Record = names.iter().map(|name| (name.as_str(), &b"0"[..])).collect();
@@ -448,7 +450,7 @@ fn credentials_and_tls_right_and_wrong() {
             facts.iter().any(|(name, value)| name == "version" && value.contains("MariaDB")),
             "{facts:?}"
         );
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = client(&store).await;
             assert_eq!(client.delete(TABLE, "nobody").await, Outcome::NOT_FOUND);
             client.close().await;
@@ -486,7 +488,7 @@ fn credentials_and_tls_right_and_wrong() {
         let early = refusal(&store, Purpose::Run);
         assert!(early.contains("cannot connect") && early.contains(advice), "{early}");
         assert!(early.contains(address.as_str()), "{early}");
-        let late = Loop.run(async { store.connect(&(), 0).await.unwrap_err() });
+        let late = EventLoop.run(async { store.connect(&(), 0).await.unwrap_err() });
         assert_eq!(late.to_string(), early);
     }
 }
@@ -513,7 +515,7 @@ fn a_client_may_have_to_show_a_certificate() {
         let store = mysql(second, &settings).unwrap();
         store.prepare(&schema(), Purpose::Load).unwrap();
         assert_eq!(
-            Loop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
+            EventLoop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
             Outcome::NOT_FOUND
         );
     }
@@ -546,7 +548,7 @@ fn what_a_user_may_not_do_is_forbidden() {
     let error = refusal(&store, Purpose::Load);
     assert!(error.contains("command denied") && error.contains("grant it to the user"), "{error}");
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let outcome = client(&store).await.insert(TABLE, "k", &record(&[("field0", "x")])).await;
         assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
         assert!(words(&outcome).contains("INSERT command denied"), "{outcome:?}");
@@ -561,7 +563,7 @@ fn nobody_listens_and_nobody_answers() {
     let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
     assert!(error.contains("no answer within 50ms (mysql.connect_timeout)"), "{error}");
-    let late = Loop.run(async { mute.connect(&(), 0).await.unwrap_err() });
+    let late = EventLoop.run(async { mute.connect(&(), 0).await.unwrap_err() });
     assert_eq!(late.to_string(), error);
     drop(silent);
     let error = refusal(&mysql(&address, &[]).unwrap(), Purpose::Load);
@@ -602,7 +604,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let change = record(&[("field0", "x")]);
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
         let mut holder = Holder::new(&space).await;
@@ -626,7 +628,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let store = space.store(&[("mysql.timeout", "200ms")]);
     store.prepare(&schema(), Purpose::Load).unwrap();
     assert!(store.describe().contains(&("timeout".into(), "200ms".into())));
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
         let mut holder = Holder::new(&space).await;
@@ -675,7 +677,7 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
     let (mut first, mut second): (Vec<String>, Vec<String>) = (0..20)
         .map(|n| format!("user{n}"))
         .partition(|key| string_hash(key).unsigned_abs().is_multiple_of(2));
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         for key in [first.pop().unwrap(), second.pop().unwrap()] {
             assert_eq!(client.insert(TABLE, &key, &one).await, Outcome::OK);

@@ -9,7 +9,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Differences, Executor, Loop, Subject, TABLE, Values, fields, properties, schema, silent, variable,
+    AcceptedValues, Differences, EventLoop, Executor, Subject, TABLE, fields, properties, schema, silent,
+    variable,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::postgres::Postgres;
@@ -42,7 +43,7 @@ fn sql(address: &str, text: &str) -> Vec<Vec<String>> {
 fn sql_with(password: &str, address: &str, text: &str) -> Vec<Vec<String>> {
     let [password, address, text] = [password, address, text].map(str::to_owned);
     let thread = std::thread::spawn(move || {
-        Loop.run(async {
+        EventLoop.run(async {
             let client = connect_with(&password, &address).await;
             let messages = client.simple_query(&text).await.unwrap();
             let rows = messages.into_iter().filter_map(|message| match message {
@@ -105,17 +106,17 @@ impl Drop for Space {
     }
 }
 
-fn subject(settings: &[(&str, &str)], values: Values) -> Option<Subject<Postgres, Loop>> {
+fn subject(settings: &[(&str, &str)], values: AcceptedValues) -> Option<Subject<Postgres, EventLoop>> {
     let space = Space::new()?;
     let differences = Differences { atomic_batch: true, values, ..Differences::default() };
-    Some(Subject::new(space.store(settings), Loop, differences).keeping(space))
+    Some(Subject::new(space.store(settings), EventLoop, differences).keeping(space))
 }
 
 mod columns {
     use super::*;
 
-    fn subject() -> Option<Subject<Postgres, Loop>> {
-        super::subject(&[], Values::TextWithoutNul)
+    fn subject() -> Option<Subject<Postgres, EventLoop>> {
+        super::subject(&[], AcceptedValues::TextWithoutNul)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
@@ -123,8 +124,8 @@ mod columns {
 mod bytes {
     use super::*;
 
-    fn subject() -> Option<Subject<Postgres, Loop>> {
-        super::subject(&[("postgres.value_type", "bytea")], Values::Bytes)
+    fn subject() -> Option<Subject<Postgres, EventLoop>> {
+        super::subject(&[("postgres.value_type", "bytea")], AcceptedValues::Bytes)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
@@ -132,8 +133,8 @@ mod bytes {
 mod json {
     use super::*;
 
-    fn subject() -> Option<Subject<Postgres, Loop>> {
-        super::subject(&[("postgres.layout", "json")], Values::TextWithoutNul)
+    fn subject() -> Option<Subject<Postgres, EventLoop>> {
+        super::subject(&[("postgres.layout", "json")], AcceptedValues::TextWithoutNul)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
@@ -142,9 +143,9 @@ mod json {
 mod shared {
     use super::*;
 
-    fn subject() -> Option<Subject<Postgres, Loop>> {
+    fn subject() -> Option<Subject<Postgres, EventLoop>> {
         let settings = [("postgres.connections", "2"), ("postgres.timeout", "60s")];
-        super::subject(&settings, Values::TextWithoutNul)
+        super::subject(&settings, AcceptedValues::TextWithoutNul)
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
@@ -187,7 +188,7 @@ fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
     );
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(
             all(&mut client).await,
@@ -228,7 +229,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
     // YCSB's own statements.
     space.sql("INSERT INTO usertable (YCSB_KEY,field0,field1) VALUES('k','a','b')");
     assert_eq!(space.sql("SELECT * FROM usertable WHERE YCSB_KEY = 'k'"), [["k", "a", "b"]]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let mut reply = Reply::new();
         let every = FieldSelection::default();
@@ -257,7 +258,7 @@ fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
     );
     let store = space.store(&[("postgres.layout", "json")]);
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let expected = [fields([("field0", b"a"), ("field1", b"b")]), fields([("field0", b"7")])];
         assert_eq!(all(&mut client).await, expected);
@@ -327,7 +328,7 @@ fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
     );
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let (fine, long) = (record(&[("field1", "abc")]), record(&[("field1", "abcd")]));
         let odd = record(&[("o\"dd", "x")]);
@@ -366,7 +367,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
     store.prepare(&Schema { table: TABLE.into(), fields: names.clone() }, Purpose::Load).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         let mut reply = Reply::new();
         let every: Record = names.iter().map(|name| (name.as_str(), &b"0"[..])).collect();
@@ -418,7 +419,7 @@ fn credentials_and_tls_right_and_wrong() {
         assert_eq!(unread, settings[0].0.ends_with(".url"), "{facts:?}");
         assert!(!format!("{facts:?}").contains(&password));
         assert_eq!(
-            Loop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
+            EventLoop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
             Outcome::NOT_FOUND
         );
     }
@@ -457,7 +458,7 @@ fn credentials_and_tls_right_and_wrong() {
         let early = refusal(&store, Purpose::Run);
         assert!(early.contains("cannot connect") && early.contains(advice), "{early}");
         assert!(early.contains(address.as_str()), "{early}");
-        let late = Loop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() });
+        let late = EventLoop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() });
         assert_eq!(late.to_string(), early);
     }
 }
@@ -525,7 +526,7 @@ fn what_a_user_may_not_do_is_forbidden() {
     );
     space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
     store.prepare(&schema(), Purpose::Run).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let outcome = client(&store).await.insert(TABLE, "k", &record(&[("field0", "x")])).await;
         assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
         assert!(words(&outcome).contains("permission denied for table usertable"), "{outcome:?}");
@@ -543,7 +544,7 @@ fn nobody_listens_and_nobody_answers() {
     let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
     assert!(error.contains("no answer within 50ms (postgres.connect_timeout)"), "{error}");
-    let late = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() });
+    let late = EventLoop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() });
     assert_eq!(late.to_string(), error);
     drop(silent);
     let error = refusal(&postgres(&address, &[]).unwrap(), Purpose::Load);
@@ -581,7 +582,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
     for connections in ["0", "1"] {
         let store = space.store(&[("postgres.connections", connections)]);
         store.prepare(&schema(), Purpose::Load).unwrap();
-        Loop.run(async {
+        EventLoop.run(async {
             let local = store.local().unwrap();
             let mut client = store.connect(&local, 0).await.unwrap();
             let mut idle = store.connect(&local, 1).await.unwrap();
@@ -612,7 +613,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
     let store = space.store(&[("postgres.timeout", "200ms")]);
     store.prepare(&schema(), Purpose::Load).unwrap();
     assert!(store.describe().contains(&("timeout".into(), "200ms".into())));
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
         let holder = locked(&space).await;
@@ -653,7 +654,7 @@ fn a_server_that_is_gone_fails_operations_until_it_is_back() {
     space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
     let store = postgres(&door, &settings).unwrap();
     let change = record(&[("field0", "x")]);
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = client(&store).await;
         assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
         cut.send(()).unwrap();
@@ -723,7 +724,7 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
     let store = postgres(&primary, &[("postgres.replica", &replica)]).unwrap();
     store.prepare(&shape, Purpose::Load).unwrap();
     assert!(store.describe().contains(&("reads and scans".into(), format!("replica at {replica}"))));
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         let record = |value: &[u8]| -> Record { [("field0", value)].into_iter().collect() };

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
+    Differences, EventLoop, Executor, InsertExisting, Subject, properties, schema, silent, variable,
 };
 use serval_model::{
     Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, java::string_hash,
@@ -40,18 +40,18 @@ fn ask(address: &str, words: &[&str]) -> String {
     text.strip_suffix("+OK\r\n").unwrap().to_owned()
 }
 
-fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, Loop>> {
+fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, EventLoop>> {
     let address = variable("SERVAL_TEST_REDIS")?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(ask(&address, &["FLUSHALL"]), "+OK\r\n");
-    Some(Subject::new(redis(&address, settings).unwrap(), Loop, differences()).keeping(guard))
+    Some(Subject::new(redis(&address, settings).unwrap(), EventLoop, differences()).keeping(guard))
 }
 
 /// A connection a client.
 mod own {
     use super::*;
 
-    fn subject() -> Option<Subject<Redis, Loop>> {
+    fn subject() -> Option<Subject<Redis, EventLoop>> {
         super::subject(&[])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS");
@@ -61,7 +61,7 @@ mod own {
 mod shared {
     use super::*;
 
-    fn subject() -> Option<Subject<Redis, Loop>> {
+    fn subject() -> Option<Subject<Redis, EventLoop>> {
         super::subject(&[("redis.connections", "2")])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS");
@@ -134,7 +134,7 @@ fn passwords_right_wrong_and_missing() {
         let early = wrong.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(early.contains(advice) && early.contains(&address), "{early}");
         let late =
-            Loop.run(async { wrong.connect(&wrong.local().unwrap(), 0).await.unwrap_err() }).to_string();
+            EventLoop.run(async { wrong.connect(&wrong.local().unwrap(), 0).await.unwrap_err() }).to_string();
         assert_eq!(late, early);
     }
 }
@@ -153,7 +153,8 @@ fn nobody_listens_and_nobody_answers() {
     let (silent, address) = silent();
     let mute = redis(&address, &[("redis.timeout", "50ms")]).unwrap();
     assert!(mute.prepare(&schema(), Purpose::Run).is_err());
-    let error = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
+    let error =
+        EventLoop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
     assert!(error.contains("redis.timeout"), "{error}");
     drop(silent);
     let gone = redis(&address, &[]).unwrap();
@@ -183,7 +184,7 @@ fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
     for connections in ["0", "1"] {
         for answer in [&b"HTTP/1.1 400\r\n"[..], b"*2\r\n$1\r\n"] {
             let store = redis(&peer(answer, 1), &[("redis.connections", connections)]).unwrap();
-            let outcome = Loop.run(async {
+            let outcome = EventLoop.run(async {
                 let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
                 client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await
             });
@@ -200,7 +201,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     for connections in ["0", "1"] {
         let store = redis(&address, &[("redis.connections", connections)]).unwrap();
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
             let record = Record::from_iter([("f", &b"v"[..])]);
             assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
@@ -240,7 +241,7 @@ fn settings_that_cannot_be_are_refused_together() {
 fn differences() -> Differences {
     Differences {
         ordered_scan: false,
-        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::redis::INFO),
+        update_missing_is_not_found: !serval_stores::redis::INFO.updates_insert,
         insert_existing: InsertExisting::Merged,
         empty_records: false,
         ..Differences::default()
@@ -265,10 +266,10 @@ fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
 mod several {
     use super::*;
 
-    fn subject() -> Option<Subject<Redis, Loop>> {
+    fn subject() -> Option<Subject<Redis, EventLoop>> {
         let (addresses, guard) = servers("SERVAL_TEST_REDIS_HOSTS")?;
         let store = with(&[("redis.hosts", &addresses)]).unwrap();
-        Some(Subject::new(store, Loop, differences()).keeping(guard))
+        Some(Subject::new(store, EventLoop, differences()).keeping(guard))
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_HOSTS");
 
@@ -321,19 +322,19 @@ mod cluster {
 
     mod own {
         use super::*;
-        fn subject() -> Option<Subject<Redis, Loop>> {
+        fn subject() -> Option<Subject<Redis, EventLoop>> {
             let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
-            Some(Subject::new(open(&addresses, &[]), Loop, differences()).keeping(guard))
+            Some(Subject::new(open(&addresses, &[]), EventLoop, differences()).keeping(guard))
         }
         serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
 
     mod shared {
         use super::*;
-        fn subject() -> Option<Subject<Redis, Loop>> {
+        fn subject() -> Option<Subject<Redis, EventLoop>> {
             let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
             let store = open(&addresses, &[("redis.connections", "2")]);
-            Some(Subject::new(store, Loop, differences()).keeping(guard))
+            Some(Subject::new(store, EventLoop, differences()).keeping(guard))
         }
         serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
@@ -367,7 +368,7 @@ mod cluster {
         let to = addresses.split(',').find(|address| *address != from).unwrap();
         let to_id = id(to);
         let store = open(&addresses, &[]);
-        Loop.run(async {
+        EventLoop.run(async {
             let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
             let record = Record::from_iter([("f", &b"v"[..])]);
             assert_eq!(client.insert("t", key, &record).await, Outcome::OK);
@@ -408,7 +409,7 @@ mod cluster {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         for connections in ["0", "1"] {
             let store = open(&addresses, &[("redis.connections", connections)]);
-            Loop.run(async {
+            EventLoop.run(async {
                 let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
                 let record = Record::from_iter([("f", &b"v"[..])]);
                 assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
@@ -433,7 +434,7 @@ mod cluster {
         let cluster = open(&lone, &[]);
         let error = cluster.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(error.contains("leave out redis.cluster"), "{error}");
-        let late = Loop.run(async { cluster.connect(&cluster.local().unwrap(), 0).await.unwrap_err() });
+        let late = EventLoop.run(async { cluster.connect(&cluster.local().unwrap(), 0).await.unwrap_err() });
         assert_eq!(late.to_string(), error);
     }
 }
@@ -463,7 +464,7 @@ mod tls {
             };
             let Some(store) = open(&[("redis.tls", "true"), how]) else { return };
             store.prepare(&schema(), Purpose::Load).unwrap();
-            Loop.run(async {
+            EventLoop.run(async {
                 let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
                 let record = Record::from_iter([("f", &b"v"[..])]);
                 assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
@@ -499,7 +500,7 @@ fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
         }
     });
     let store = redis(&address, &[("redis.operation.timeout", "50ms")]).unwrap();
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
@@ -518,7 +519,7 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
     store.prepare(&schema(), Purpose::Load).unwrap();
     let facts = store.describe();
     assert!(facts.contains(&("reads and scans".into(), format!("replica at {replica}"))), "{facts:?}");
-    Loop.run(async {
+    EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         let record = |value: &[u8]| -> Record { [("f", value)].into_iter().collect() };

@@ -12,8 +12,8 @@
 mod server;
 
 use serval_conformance::{
-    Between, Differences, Executor, InsertExisting, Loop, Subject, Values, properties, schema, silent,
-    variable,
+    AcceptedValues, Differences, EventLoop, Executor, FaultyProxy, InsertExisting, Subject, properties,
+    schema, silent, variable,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store};
 use serval_stores::rest::{Rest, RestClient};
@@ -30,7 +30,7 @@ fn at(address: &str, settings: &[(&str, &str)]) -> Rest {
 
 /// Runs a case with one client.
 fn with_client<T>(store: &Rest, case: impl AsyncFnOnce(&mut RestClient) -> T) -> T {
-    Loop.run(async { case(&mut store.connect(&(), 0).await.unwrap()).await })
+    EventLoop.run(async { case(&mut store.connect(&(), 0).await.unwrap()).await })
 }
 
 async fn read(client: &mut RestClient, key: &str) -> (Outcome, Option<Record>) {
@@ -48,17 +48,21 @@ fn message(outcome: &Outcome) -> &str {
 }
 
 fn differences() -> Differences {
-    Differences { insert_existing: InsertExisting::Replaced, values: Values::Text, ..Differences::default() }
+    Differences {
+        insert_existing: InsertExisting::Replaced,
+        values: AcceptedValues::Text,
+        ..Differences::default()
+    }
 }
 
 /// A service that knows merge patches.
 mod patched {
     use super::*;
 
-    fn subject() -> Subject<Rest, Loop> {
+    fn subject() -> Subject<Rest, EventLoop> {
         let service = Service::start();
         let store = at(&service.address, &[("rest.layout", "json"), ("rest.update", "patch")]);
-        Subject::new(store, Loop, differences()).keeping(service)
+        Subject::new(store, EventLoop, differences()).keeping(service)
     }
     serval_conformance::suite!(subject);
 }
@@ -69,13 +73,13 @@ mod patched {
 mod nginx {
     use super::*;
 
-    fn subject() -> Option<Subject<Rest, Loop>> {
+    fn subject() -> Option<Subject<Rest, EventLoop>> {
         let address = variable("SERVAL_TEST_REST")?;
         // Each case has a folder of its own: the thread has the test's name.
         let case = std::thread::current().name().unwrap_or("case").replace("::", "-");
         let url = format!("http://{address}/{case}/");
         let store = open(&[("rest.url", &*url), ("rest.layout", "json"), ("rest.update", "merge")]);
-        Some(Subject::new(store.unwrap(), Loop, differences()))
+        Some(Subject::new(store.unwrap(), EventLoop, differences()))
     }
     serval_conformance::suite! { subject:
         values_come_back_byte_for_byte,
@@ -154,7 +158,7 @@ mod nginx {
     #[ignore = "needs SERVAL_TEST_REST"]
     fn what_a_lost_connection_had_asked_for_is_not_asked_again() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
-        let between = Between::new(&server, b"PUT /lost/");
+        let between = FaultyProxy::new(&server, b"PUT /lost/");
         let url = format!("http://{}/lost/", between.address);
         let store = open(&[("rest.url", &*url)]).unwrap();
         with_client(&store, async |client| {
@@ -173,7 +177,7 @@ mod nginx {
     #[ignore = "needs SERVAL_TEST_REST"]
     fn a_server_that_goes_away_and_comes_back() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
-        let between = Between::new(&server, b"PUT /away/");
+        let between = FaultyProxy::new(&server, b"PUT /away/");
         let url = format!("http://{}/away/", between.address);
         let store = open(&[("rest.url", &*url)]).unwrap();
         with_client(&store, async |client| {
@@ -544,7 +548,7 @@ fn nobody_listens_and_nobody_answers() {
     let gone = at(&address, &[]);
     let early = gone.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(early.contains("cannot connect") && early.contains("rest.url"), "{early}");
-    let late = Loop.run(async { gone.connect(&(), 0).await.unwrap_err() }).to_string();
+    let late = EventLoop.run(async { gone.connect(&(), 0).await.unwrap_err() }).to_string();
     assert_eq!(late, early);
 }
 

@@ -9,7 +9,7 @@ use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, StoreError,
     properties::Reader,
 };
-use serval_wrappers::{Settings, Wrapped};
+use serval_wrappers::{Wrapped, WrapperSettings};
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 const TABLE: &str = serval_conformance::TABLE;
@@ -286,7 +286,7 @@ fn what_is_held_back_is_bounded_and_let_go_of() {
     let hand = Hand::default();
     let given = properties(&[("visibility.delay", "constant:1s")]);
     let mut reader = Reader::new(&given);
-    let settings = Settings::read(&mut reader, serval_stores::find("noop").unwrap());
+    let settings = WrapperSettings::read(&mut reader, serval_stores::find("noop").unwrap());
     let store = Wrapped::new(Full, settings, hand.clock());
     Ready.run(async {
         let mut client = connected(&store, 0).await;

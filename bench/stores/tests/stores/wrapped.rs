@@ -10,7 +10,7 @@ use serval_model::{
     Store, StoreError, properties::Reader,
 };
 use serval_stores::memory::Memory;
-use serval_wrappers::{Clock, Settings, Wrapped};
+use serval_wrappers::{RunClock, Wrapped, WrapperSettings};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -24,16 +24,16 @@ use std::{
 pub(crate) struct Hand(pub(crate) Arc<AtomicU64>);
 
 impl Hand {
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> RunClock {
         let hand = self.0.clone();
-        Clock::new(move || hand.load(Relaxed))
+        RunClock::new(move || hand.load(Relaxed))
     }
 }
 
-pub(crate) fn settings(given: &[(&str, &str)]) -> Result<Settings, String> {
+pub(crate) fn settings(given: &[(&str, &str)]) -> Result<WrapperSettings, String> {
     let given = properties(given);
     let mut reader = Reader::new(&given);
-    let settings = Settings::read(&mut reader, serval_stores::find("memory").unwrap());
+    let settings = WrapperSettings::read(&mut reader, serval_stores::find("memory").unwrap());
     reader.finish().map(|()| settings).map_err(|faults| faults.to_string())
 }
 

@@ -13,7 +13,7 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 fn open(settings: &[(&str, &str)]) -> Result<YesquelTree, String> {
     YesquelTree::open(&properties(settings)).map_err(|faults| faults.to_string())
@@ -28,8 +28,9 @@ const ADDRESS: &str = "yesquel-tree.address";
 
 /// A server at a Unix socket, in memory or on a folder.
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
-    let reach = Reach { addresses: vec![Address::Unix(socket.to_owned())], ..Reach::default() };
-    Server::start(folder, Settings::default(), Options::default(), reach).unwrap()
+    let listen =
+        ListenOptions { addresses: vec![Address::Unix(socket.to_owned())], ..ListenOptions::default() };
+    Server::start(folder, Settings::default(), LogOptions::default(), listen).unwrap()
 }
 
 /// A server that encrypts and wants a credential, and what its clients must
@@ -48,13 +49,13 @@ fn encrypted(place: &Path) -> Encrypted {
     fs::write(&certificate, made.cert.pem()).unwrap();
     fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     fs::write(&right, "secret\nanything\n").unwrap();
-    let reach = Reach {
+    let listen = ListenOptions {
         addresses: vec!["127.0.0.1:0".parse().unwrap()],
         tls: Some(yesquel::tls::server(certificate.as_ref(), key.as_ref()).unwrap()),
         credential: Some((*b"secret").into()),
-        ..Reach::default()
+        ..ListenOptions::default()
     };
-    let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
     let Address::Tcp { port, .. } = server.addresses()[0] else { unreachable!() };
     Encrypted { _server: server, address: format!("localhost:{port}"), certificate, right }
 }

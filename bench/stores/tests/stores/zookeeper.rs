@@ -9,8 +9,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{
-    Between, Differences, Executor, Fields, Loop, Subject, Values, fields, full, properties, schema, silent,
-    variable,
+    AcceptedValues, Differences, EventLoop, Executor, FaultyProxy, Fields, Subject, fields, full, properties,
+    schema, silent, variable,
 };
 use serval_model::{Client, OperationKind, Outcome, Purpose, Record, Status, Store};
 use serval_stores::zookeeper::Zookeeper;
@@ -48,7 +48,7 @@ fn root_of(address: &str) -> String {
 
 fn differences() -> Differences {
     Differences {
-        values: Values::Text,
+        values: AcceptedValues::Text,
         atomic_batch: true,
         // A request of 1 MiB less a byte holds names and more.
         record_bytes_max: Some(600_000),
@@ -57,21 +57,21 @@ fn differences() -> Differences {
     }
 }
 
-fn subject(settings: &[(&str, &str)]) -> Option<Subject<Zookeeper, Loop>> {
+fn subject(settings: &[(&str, &str)]) -> Option<Subject<Zookeeper, EventLoop>> {
     let root = root_of(&variable("SERVAL_TEST_ZOOKEEPER")?);
     let store = open(&[&[("zookeeper.connectString", &*root)], settings].concat()).unwrap();
-    Some(Subject::new(store, Loop, differences()))
+    Some(Subject::new(store, EventLoop, differences()))
 }
 
 mod plain {
-    fn subject() -> Option<super::Subject<super::Zookeeper, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Zookeeper, super::EventLoop>> {
         super::subject(&[])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_ZOOKEEPER");
 }
 
 mod watching {
-    fn subject() -> Option<super::Subject<super::Zookeeper, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Zookeeper, super::EventLoop>> {
         super::subject(&[("zookeeper.watchFlag", "true")])
     }
     serval_conformance::suite!(subject, "needs SERVAL_TEST_ZOOKEEPER");
@@ -79,7 +79,7 @@ mod watching {
 
 /// With names and passwords, and nodes that are only their maker's.
 mod guarded {
-    fn subject() -> Option<super::Subject<super::Zookeeper, super::Loop>> {
+    fn subject() -> Option<super::Subject<super::Zookeeper, super::EventLoop>> {
         let settings = super::tls_settings()?;
         let mut settings: Vec<(&str, &str)> =
             settings.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -87,7 +87,7 @@ mod guarded {
         settings[0].1 = &root;
         settings.push(("zookeeper.acl", "creator"));
         let store = super::open(&settings).unwrap();
-        Some(super::Subject::new(store, super::Loop, super::differences()))
+        Some(super::Subject::new(store, super::EventLoop, super::differences()))
     }
     serval_conformance::suite!(
         subject,
@@ -119,7 +119,7 @@ fn records_lie_as_ycsb_lays_them() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root)]).unwrap();
-    let subject = Subject::new(store, Loop, differences());
+    let subject = Subject::new(store, EventLoop, differences());
     assert!(!subject.store.capabilities().contains(OperationKind::Scan));
     // A load makes the node at the end of the connect string.
     let unloaded = subject.store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -207,7 +207,7 @@ fn passwords_right_wrong_and_missing() {
         let store = with(settings);
         let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(early.contains(advice) && early.contains(&address), "{early}");
-        let late = Loop.run(async { store.connect(&(), 0).await.err().unwrap() }).to_string();
+        let late = EventLoop.run(async { store.connect(&(), 0).await.err().unwrap() }).to_string();
         assert_eq!(late, early);
     }
 }
@@ -225,7 +225,7 @@ fn what_one_user_has_made_is_not_another_s() {
             ("zookeeper.password", "secret"),
             ("zookeeper.acl", acl),
         ];
-        Subject::new(open(&settings).unwrap(), Loop, differences())
+        Subject::new(open(&settings).unwrap(), EventLoop, differences())
     };
     let open_root = of("anne", "open");
     open_root.with_client(async |_| {});
@@ -300,10 +300,10 @@ fn nobody_listens_and_nobody_answers() {
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_server_that_goes_away_and_comes_back() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
-    let between = Between::new(&address, b"field0 of");
+    let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
     let store = open(&[("zookeeper.connectString", &root)]).unwrap();
-    let subject = Subject::new(store, Loop, differences());
+    let subject = Subject::new(store, EventLoop, differences());
     subject.with_client(async |client| {
         assert_eq!(client.insert("a", &full("a")).await, Outcome::OK);
         assert_eq!(between.asked(), 1);
@@ -333,7 +333,7 @@ fn a_server_that_goes_away_and_comes_back() {
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_server_that_ceases_to_answer() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
-    let between = Between::new(&address, b"field0 of");
+    let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
     let store = open(&[
         ("zookeeper.connectString", &root),
@@ -341,7 +341,7 @@ fn a_server_that_ceases_to_answer() {
         ("zookeeper.connect_timeout", "1s"),
     ])
     .unwrap();
-    let subject = Subject::new(store, Loop, differences());
+    let subject = Subject::new(store, EventLoop, differences());
     subject.with_client(async |client| {
         assert_eq!(client.insert("a", &full("a")).await, Outcome::OK);
         let held = between.hold();
@@ -372,7 +372,7 @@ fn a_closed_session_is_gone() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root), ("zookeeper.watchFlag", "true")]).unwrap();
-    let subject = Subject::new(store, Loop, differences());
+    let subject = Subject::new(store, EventLoop, differences());
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
         assert!(client.read("k", &[]).await.is_some());

@@ -1,4 +1,4 @@
-//! Removing records: what brings a store back to where it was before a load.
+//! Deletes records, to restore a store's state before a load.
 
 use super::{CoreWorkload, Tools};
 use crate::{
@@ -14,8 +14,8 @@ use std::{
     },
 };
 
-/// Deletes the records of a range of numbers. One that is not there is as good
-/// as deleted.
+/// Deletes the records of a range of numbers. A missing record counts as
+/// deleted.
 #[derive(Debug)]
 pub struct Eraser {
     core: CoreWorkload,
@@ -24,7 +24,7 @@ pub struct Eraser {
 }
 
 impl Eraser {
-    /// For the records of a workload.
+    /// Deletes the records of a workload.
     pub fn new(core: CoreWorkload, records: Range<u64>) -> Self {
         Eraser { core, next: Arc::new(AtomicU64::new(records.start)), records }
     }

@@ -1,8 +1,8 @@
-//! A client of a load: inserts the next records until all are there.
+//! A client of a load: inserts the next records until all exist.
 //!
-//! A load that goes on after an interruption looks at every record before it
-//! inserts it. Which ones are missing cannot be told from the first that is:
-//! clients run ahead of each other, by as much as one of them was held up.
+//! A load that resumes checks each record before it inserts it. The first missing record
+//! does not tell which others are missing, because clients do not progress in
+//! lockstep.
 
 use super::{Shared, Tools, around};
 use crate::{
@@ -15,25 +15,25 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-/// Sets the random numbers of records apart from those of clients.
+/// Separates the random streams of records from those of clients.
 const RECORDS: u64 = 0x5245_434f_5244_5321;
 
 /// Makes the records of a load.
 pub trait LoadRecords {
-    /// Writes a record and its key, with what chance there is in it from `rng`.
-    /// False when it cannot: [`failure`](Self::failure) tells why.
+    /// Writes a record and its key, with random numbers from `rng`. Returns false on
+    /// failure: [`failure`](Self::failure) returns why.
     fn write(&mut self, number: u64, key: &mut String, record: &mut Record, rng: Rng) -> bool;
 
     /// Writes the key only.
     fn write_key(&mut self, number: u64, key: &mut String, rng: Rng) -> bool;
 
-    /// Why a record could not be made.
+    /// Returns why a record could not be made.
     fn failure(&mut self) -> Option<String> {
         None
     }
 }
 
-/// The core's own records.
+/// Makes the core workload's records.
 impl LoadRecords for Tools {
     fn write(&mut self, number: u64, key: &mut String, record: &mut Record, mut rng: Rng) -> bool {
         Tools::write_key(self, key, number);
@@ -49,8 +49,7 @@ impl LoadRecords for Tools {
 
 enum State {
     Idle,
-    /// Looks whether a record is there that an interrupted load may have
-    /// inserted.
+    /// Checking whether an interrupted load has inserted a record.
     Looking,
     Inserting,
     Pausing,
@@ -60,17 +59,17 @@ enum State {
 pub struct Loader<R> {
     shared: Arc<Shared>,
     records: R,
-    /// For what is the client's own.
+    /// The client's own random numbers.
     rng: Rng,
-    /// A record's values follow from the run's seed and its number: which of
-    /// several clients inserts it is chance.
+    /// Seed of the records' values. They depend on the record's number, not on the
+    /// client that happens to insert it.
     seed: u64,
-    /// Records that this client has yet to insert.
+    /// Number of records that this client has yet to insert.
     left: u64,
     state: State,
-    /// Records in hand that have not been looked at.
+    /// Records of the current step that were not checked yet.
     unseen: Range<u64>,
-    /// Records in hand that are to be inserted.
+    /// Records of the current step that must be inserted.
     missing: Vec<u64>,
     attempts: u64,
 }
@@ -106,12 +105,12 @@ impl<R: LoadRecords> Loader<R> {
         self.insert(operation)
     }
 
-    /// The random numbers of a record.
+    /// Returns the random numbers of a record.
     fn of_record(&self, number: u64) -> Rng {
         Rng::stream(self.seed ^ RECORDS, number)
     }
 
-    /// Looks for the next record in hand, or inserts those that are missing.
+    /// Checks the next record of the step, or inserts the missing ones.
     fn look(&mut self, operation: &mut Operation) -> Step {
         if let Some(number) = self.unseen.clone().next() {
             operation.kind = OperationKind::Read;
@@ -119,7 +118,7 @@ impl<R: LoadRecords> Loader<R> {
             if !self.records.write_key(number, &mut operation.key, self.of_record(number)) {
                 return Step::Stop;
             }
-            // One field is enough to see that it is there.
+            // One field suffices for the check.
             operation.fields.all();
             if let Some(field) = self.shared.fields.first() {
                 operation.fields.push(field);
@@ -145,7 +144,7 @@ impl<R: LoadRecords> Loader<R> {
         self.look(operation)
     }
 
-    /// Fills in the insert of what is missing.
+    /// Fills in the insert of the missing records.
     fn insert(&mut self, operation: &mut Operation) -> Step {
         operation.kind = OperationKind::Insert;
         let shared = &self.shared;

@@ -1,6 +1,6 @@
-//! The core workload of the YCSB paper (section 4): records of some fields,
-//! read, updated, inserted, scanned, deleted, read-modified-written in given
-//! shares, under keys that a distribution chooses.
+//! The core workload of the YCSB paper (section 4): a mix of reads, updates, inserts,
+//! scans, deletes and read-modify-writes of records with several fields. A
+//! distribution chooses the keys.
 
 mod erase;
 mod load;
@@ -41,66 +41,66 @@ use std::{
 /// YCSB's Zipfian constant, the exponent of its skewed distributions.
 pub const YCSB_ZIPFIAN: f64 = 0.99;
 
-/// Records among which a run chooses when nobody says how many there are.
+/// Number of records of a run without recordcount.
 const RECORDS_UNKNOWN: u64 = i32::MAX as u64;
 
-/// Longest value. A record must fit in memory several times a client.
+/// Longest value, bytes. Each client keeps several records in memory.
 pub(crate) const FIELD_LENGTH_MAX: u64 = 1 << 30;
 
-/// Largest histogram file that is read.
+/// Maximum size of a histogram file, bytes.
 const HISTOGRAM_FILE_MAX: u64 = 16 << 20;
 
-/// Records looked for to see whether a store was loaded.
+/// Number of records that are looked up to check that a store was loaded.
 const SAMPLE_KEYS: u64 = 16;
 
-/// Operations/s a client that are expected when nothing else is known: a
-/// store that takes a millisecond.
+/// Expected operations/s of a client without other information: 1 ms per
+/// operation.
 const EXPECTED_RATE: f64 = 1000.0;
 
-/// How many times more records than there are a guess lays the key range out
-/// for at most, and how many records it does so at least.
+/// Limits of the estimated number of inserts: at most this multiple of the records, and
+/// at least this number.
 const GUESSED_GROWTH: u64 = 8;
 const GUESSED_INSERTS: u64 = 20_000;
 
-/// Whether records are loaded or used.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Insert the records.
     Load,
-    /// Do the mix of operations.
+    /// Execute the mix of operations.
     Run,
 }
 
-/// What the workload must know of the run that it is part of.
+/// Facts about the run that the workload depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances {
-    /// Whether records are loaded or used.
+    /// Phase of a run.
     pub phase: Phase,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Operations, if they are bounded.
+    /// Number of operations, if bounded.
     pub operations: Option<u64>,
-    /// Time, if it is bounded, warm-up included.
+    /// Duration including warm-up, if bounded.
     pub time: Option<Duration>,
     /// Offered load in operations/s, if there is one.
     pub target: Option<f64>,
-    /// Whether a load goes on after an interruption: records may be there.
+    /// Whether a load resumes: records may exist.
     pub resume: bool,
-    /// Whether the store has batches of inserts; a load of another inserts one by one.
+    /// Whether the store has batches of inserts; otherwise a load inserts records one by one.
     pub batches: bool,
-    /// The part of the records that this process loads, and of the new ones that
-    /// it inserts in a run. `operations` and `target` are its own already.
+    /// This process's share of the records that are loaded or inserted. `operations`
+    /// and `target` are for this process alone.
     pub share: Share,
 }
 
-/// What a unit of the mix does.
+/// Kind of a unit of the mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Operation(OperationKind),
     ReadModifyWrite,
 }
 
-/// How random values are made: `fieldvalues` and `compressibility`.
+/// Returns the generator of random values: `fieldvalues` and `compressibility`.
 pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
     let bytes = match reader.choice(&p::FIELD_VALUES) {
         "incompressible" => RandomBytes::Incompressible,
@@ -109,7 +109,7 @@ pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
     RandomText { bytes, compressibility: reader.number(&p::COMPRESSIBILITY) }
 }
 
-/// How values are made.
+/// Generator of values.
 #[derive(Debug, Clone)]
 struct Values {
     lengths: LengthChooser,
@@ -135,7 +135,7 @@ impl Values {
         }
     }
 
-    /// Compares what was read with what must have been written.
+    /// Verifies the data that was read.
     fn verify(&self, key: &str, reply: &Reply, scratch: &mut Vec<u8>) -> Option<Status> {
         if !self.integrity {
             return None;
@@ -146,7 +146,7 @@ impl Values {
         }
         let length = match self.lengths {
             LengthChooser::Constant(length) => length as usize,
-            // Integrity needs constant lengths; opening has refused others.
+            // Integrity requires constant lengths, which opening has checked.
             _ => return None,
         };
         for (field, value) in cells {
@@ -160,7 +160,7 @@ impl Values {
     }
 }
 
-/// How often and when a failed insert of a load is tried again.
+/// Retries of a load's failed inserts.
 #[derive(Debug, Clone, Copy)]
 struct Retries {
     limit: u64,
@@ -174,7 +174,7 @@ struct Shared {
     table: String,
     fields: Vec<String>,
     keys: KeyFormat,
-    /// The part of new records that are this process's.
+    /// This process's share of new records.
     dealt: Share,
     values: Values,
     mix: Discrete,
@@ -187,7 +187,7 @@ struct Shared {
     write_all: bool,
     inserts: AcknowledgedCounter,
     range: KeyRange,
-    // A load's own.
+    // For loads only.
     next_load: AtomicU64,
     load_count: u64,
     batch: u64,
@@ -196,8 +196,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// The number in the data set of the record that this process calls
-    /// `number`: new ones are dealt out in turn among several.
+    /// Converts this process's number of a record to the data set's: processes insert
+    /// new records in round-robin order.
     #[inline]
     fn number(&self, number: u64) -> u64 {
         match number.checked_sub(self.range.records) {
@@ -256,7 +256,7 @@ fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, Stri
     Histogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Reads the shares of operations; their sum must be above zero.
+/// Reads the operations' shares, whose sum must be above zero.
 fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
     use OperationKind::{Delete, Insert, Read, Scan, Update};
     let shares: [(&Property, Action); 6] = [
@@ -265,7 +265,7 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
         (&p::INSERT_PROPORTION, Action::Operation(Insert)),
         (&p::SCAN_PROPORTION, Action::Operation(Scan)),
         (&p::DELETE_PROPORTION, Action::Operation(Delete)),
-        // Last, as in YCSB, whose walk over the shares the mix repeats.
+        // Last, as in YCSB: the order affects the draws.
         (&p::READ_MODIFY_WRITE_PROPORTION, Action::ReadModifyWrite),
     ];
     let (mut actions, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
@@ -290,14 +290,14 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
     if actions.is_empty() {
         let names: Vec<&str> = shares.iter().map(|(property, _)| property.name).collect();
         reader.fault_overall(format!("there is nothing to do: all of {} are 0", names.join(", ")));
-        // Something to go on with while further faults are collected.
+        // A placeholder, so that further faults are found.
         return (vec![Action::Operation(Read)], vec![1.0], Vec::new());
     }
     (actions, weights, demands)
 }
 
-/// Inserts expected of a run: twice what the share of inserts comes to, as in
-/// YCSB, so that luck does not run out of keys.
+/// Returns the expected inserts of a run: twice their share of the operations, as in
+/// YCSB, so that chance does not exhaust the keys.
 fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances, records: u64) -> u64 {
     let share = reader.number(&p::INSERT_PROPORTION);
     if share <= 0.0 {
@@ -308,15 +308,15 @@ fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances, records: u64
         return (operations as f64 * share * 2.0) as u64;
     }
     let rate = facts.target.unwrap_or(EXPECTED_RATE * facts.clients as f64);
-    // An endless run is laid out for a day.
+    // An unbounded run is assumed to last a day.
     let operations = rate * facts.time.map_or(86_400.0, |time| time.as_secs_f64());
-    // Keys that are not there yet are drawn anew, so that a choice costs as
-    // many draws as the range is longer than the records: a guess must not
-    // make the client slow.
+    // Keys that do not exist yet are redrawn, so the expected number of draws is the
+    // ratio of the range to the records: an estimate must not slow the
+    // client down.
     ((operations * share * 2.0) as u64).min(records.saturating_mul(GUESSED_GROWTH).max(GUESSED_INSERTS))
 }
 
-/// How keys are made; a fault if `insertrange` is wanted and wrong.
+/// Returns the format of keys; a fault if `insertrange` is invalid.
 fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
     let digits = reader.count(&p::ZERO_PADDING) as usize;
     let range = reader.optional_text(&p::INSERT_RANGE);
@@ -351,7 +351,7 @@ fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
         }
     };
     let digits = match &order {
-        // So that the order of keys is that of their numbers.
+        // Pads keys so that they sort by number.
         KeyOrder::Uniform(numbers) if !reader.given(&p::ZERO_PADDING) => numbers.high().to_string().len(),
         _ => digits,
     };
@@ -359,8 +359,8 @@ fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
 }
 
 impl CoreWorkload {
-    /// From its properties and the files that they name. Faults go to the reader; `None` when
-    /// there were some without which nothing can be built.
+    /// Reads the properties and the files that they name. Reports faults to the reader; returns
+    /// `None` if nothing can be built.
     pub fn open(
         reader: &mut Reader<'_>,
         facts: &Circumstances,
@@ -386,7 +386,7 @@ impl CoreWorkload {
             reader.fault_overall("nothing says how many records to load: set recordcount or insertcount");
         }
         let count = given_inserts.unwrap_or_else(|| records.saturating_sub(first_key));
-        // YCSB's rule; a load of all records from insertstart on may exceed it.
+        // YCSB's rule. A load of all records from insertstart on may exceed it.
         let bounded = facts.phase == Phase::Run || given_inserts.is_some();
         if bounded && first_key.saturating_add(count.max(1)) > records {
             let property = if reader.given(&p::INSERT_START) { &p::INSERT_START } else { &p::INSERT_COUNT };
@@ -473,52 +473,51 @@ impl CoreWorkload {
         noted(reader, &p::MIN_SCAN_LENGTH, chooser)
     }
 
-    /// The key of a record's number.
+    /// Returns the key of a record.
     pub fn key(&self, number: u64) -> String {
         let mut key = String::new();
         self.0.keys.write(&mut key, self.0.number(number));
         key
     }
 
-    /// Keys that divide those of the records that a load inserts into pieces of one size:
+    /// Returns the keys that split the records of a load into parts of equal size: see
     /// [`KeyFormat::split_points`].
     pub fn split_points(&self, partitions: u64) -> Option<Vec<String>> {
         self.0.keys.split_points(self.0.range.first, self.0.load_count, partitions)
     }
 
-    /// What one client's operations are made of.
+    /// Returns one client's tools for making operations.
     pub fn tools(&self, place: Place) -> Tools {
         Tools::new(Arc::clone(&self.0), place.index)
     }
 
-    /// A client of a load of the records that `records` makes.
+    /// Returns a client that loads the records that `records` makes.
     pub fn loader<R: LoadRecords>(&self, records: R, place: Place, rng: Rng) -> Loader<R> {
         Loader::new(Arc::clone(&self.0), records, place, rng)
     }
 
-    /// Numbers of records all over the range.
+    /// Returns a sample of the records' numbers.
     pub fn sample_numbers(&self) -> Vec<u64> {
         let KeyRange { first, records, .. } = self.0.range;
         let count = records.saturating_sub(first).max(1);
         (0..SAMPLE_KEYS.min(count)).map(|i| first + (count - 1) / SAMPLE_KEYS * i).collect()
     }
 
-    /// Whether records are loaded or used.
+    /// Phase of a run.
     pub fn phase(&self) -> Phase {
         self.0.phase
     }
 
-    /// Numbers of this process's records of which it is not known that their inserts
-    /// have ended: the first, and one past the last that an insert of a run has taken. Of several
-    /// processes that share the work all records before the smallest first have ended, and none has
-    /// been taken from the largest end on.
+    /// Returns the range of this process's records whose insert may still be in flight: the first,
+    /// and one past the last that was started. With several processes, all inserts before the
+    /// smallest first have ended, and none from the largest end on has started.
     pub fn unended_inserts(&self) -> Range<u64> {
         let (end, next, records) = (self.0.inserts.end(), self.0.inserts.next(), self.0.range.records);
         let last = next.checked_sub(1).filter(|_| next > records);
         self.0.number(end)..last.map_or(records, |last| self.0.number(last).saturating_add(1))
     }
 
-    /// Numbers of the records that a load inserts: the first, and one past
+    /// Returns the range of records that a load inserts: the first, and one past
     /// the last.
     pub fn load_range(&self) -> (u64, u64) {
         let first = self.0.range.first;
@@ -584,12 +583,12 @@ impl Workload for CoreWorkload {
     }
 }
 
-/// A random time around an interval: YCSB's [0.8, 1.2).
+/// Returns a random time around an interval: a factor in [0.8, 1.2), as in YCSB.
 fn around(interval: Duration, rng: &mut Rng) -> Duration {
     interval.mul_f64(0.8 + 0.4 * rng.next_f64())
 }
 
-/// The properties that overrule others in derived workloads.
+/// Properties that derived workloads override.
 pub(crate) fn override_counts(properties: &mut Properties, records: u64, operations: u64) {
     use serval_model::properties::Origin;
     let origin = || Origin::Program("computed by ConstantOccupancyWorkload");

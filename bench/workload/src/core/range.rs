@@ -1,4 +1,4 @@
-//! The keys that a run chooses among, and what its distributions are told.
+//! The range of keys that a run's distributions choose from.
 
 use super::{YCSB_ZIPFIAN, properties as p};
 use crate::distribution::{
@@ -7,17 +7,17 @@ use crate::distribution::{
 };
 use serval_model::properties::Reader;
 
-/// Which keys are hot under the exact Zipfian. The same for all runs, whatever
-/// their seed, so that clients side by side and runs one after another agree.
+/// Seed that chooses the hot keys of the exact Zipfian. Independent of the run's seed, so
+/// that concurrent clients and successive runs agree.
 const SCATTER_SEED: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct KeyRange {
     /// The first key.
     pub(super) first: u64,
-    /// The last key of those that a load inserts.
+    /// The last key that a load inserts.
     pub(super) last: u64,
-    /// Records that are there when a run begins: the number of its first insert.
+    /// Number of records at the start of a run, which is the number of its first insert.
     pub(super) records: u64,
     /// One past the last key that may be chosen.
     pub(super) end: u64,
@@ -43,12 +43,12 @@ impl KeyRange {
         }
     }
 
-    /// The distribution of a name of `requestdistribution`; uniform for any
-    /// other.
+    /// Returns the distribution for a value of `requestdistribution`; uniform for
+    /// unknown ones.
     pub(super) fn chooser(&self, kind: &str) -> Result<KeyChooser, DistributionError> {
         let KeyRange { first, last, records, end, .. } = *self;
         match kind {
-            // YCSB's range is closed, and so one key longer than it should be.
+            // As in YCSB, whose closed range has one key too many.
             "zipfian" => ScrambledZipfian::new(first, end, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),
             "exactzipfian" => {
                 ScatteredZipf::new(first, end - 1, self.exponent, SCATTER_SEED).map(KeyChooser::ScatteredZipf)

@@ -11,7 +11,7 @@ use serval_model::{Metric, Operation, OperationKind, Outcome, Reply, Status};
 enum State {
     Reading,
     Inserting(u64),
-    /// The read of a read-modify-write; the update is in the operation.
+    /// Reading in a read-modify-write; the operation holds the update.
     ReadToModify,
     Modifying {
         read_ok: bool,
@@ -82,7 +82,7 @@ impl Mixer {
             Action::ReadModifyWrite => {
                 self.choose_key(operation);
                 self.choose_fields(operation, false);
-                // Made before the read, so that making it is in no time.
+                // Made before the read, so that no measured time includes it.
                 self.write_values(operation);
                 self.state = State::ReadToModify;
                 return Step::Issue { more: true };
@@ -108,7 +108,7 @@ impl Mixer {
                 Step::Issue { more: true }
             }
             State::Modifying { read_ok } => {
-                // The reply still holds what was read before the update.
+                // The reply still holds the record before the update.
                 let verified = self.tools.verify(&operation.key, reply);
                 let ok = read_ok && outcome.is_ok() && verified.is_none_or(Status::is_ok);
                 Step::End(End { composite: Some(Metric::READ_MODIFY_WRITE), verified, ok, stop: false })

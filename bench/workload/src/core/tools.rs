@@ -1,6 +1,6 @@
-//! What operations on the core workload's records are made of: its keys, its
-//! values, its distributions, its count of inserts. For the core's own mix
-//! and for workloads that go other ways over the same records.
+//! Parts of operations on the core workload's records: keys, values, distributions and
+//! the insert counter, for the core's mix and for other workloads on the same
+//! records.
 
 use super::{Shared, Values};
 use crate::{
@@ -32,21 +32,21 @@ impl Tools {
         }
     }
 
-    /// The distribution that `requestdistribution` names.
+    /// Returns the distribution of `requestdistribution`.
     pub fn request_chooser(&self) -> KeyChooser {
         self.shared.chooser.clone()
     }
 
-    /// The distribution of another name of `requestdistribution`, over the
-    /// same records. Clients that shall share a sequence share a clone.
+    /// Returns the distribution for another value of `requestdistribution`, over the
+    /// same records. Clients share a sequence through clones.
     pub fn chooser(&self, kind: &str) -> Result<KeyChooser, DistributionError> {
         self.shared.range.chooser(kind)
     }
 
-    /// The last key such that it and all before it are there.
+    /// Returns the last key such that it and all before it exist.
     #[inline]
     pub fn newest(&self) -> u64 {
-        // Keys start at recordcount, which is at least 1: one is always there.
+        // Inserts start at recordcount, at least 1, so one key always exists.
         self.shared.inserts.end() - 1
     }
 
@@ -56,36 +56,36 @@ impl Tools {
         self.shared.keys.write(out, self.shared.number(number));
     }
 
-    /// As [`write_key`](Self::write_key), with another word before the number
-    /// than `user`.
+    /// As [`write_key`](Self::write_key), with another prefix than
+    /// `user`.
     pub fn write_key_with(&self, out: &mut String, prefix: &str, number: u64) {
         self.shared.keys.write_with(out, prefix, self.shared.number(number));
     }
 
-    /// The number of the next record to insert. It must be acknowledged
-    /// before the next is asked for.
+    /// Returns the number of the next record to insert. It must be acknowledged
+    /// before the next call.
     pub fn begin_insert(&self) -> u64 {
         self.shared.inserts.begin(self.client)
     }
 
-    /// The insert has ended. Failed inserts too, as in YCSB: later keys must
-    /// not wait for ever.
+    /// Records the end of an insert, even a failed one, as in YCSB, so that
+    /// later keys become usable.
     pub fn acknowledge(&self, number: u64) {
         self.shared.inserts.acknowledge(self.client, number);
     }
 
-    /// Names of the fields.
+    /// Returns the names of the fields.
     pub fn fields(&self) -> &[String] {
         &self.shared.fields
     }
 
-    /// One field by chance.
+    /// Returns a random field.
     fn a_field<'a>(fields: &'a [String], rng: &mut Rng) -> &'a str {
         &fields[rng.below(fields.len() as u64) as usize]
     }
 
-    /// The fields of a read or scan: all, or one at random; `by_name` names
-    /// all.
+    /// Chooses the fields of a read or scan: all, or a random one. `by_name`: name
+    /// all of them.
     #[inline]
     pub fn choose_fields(&self, selection: &mut FieldSelection, by_name: bool, rng: &mut Rng) {
         let fields = &self.shared.fields;
@@ -96,7 +96,7 @@ impl Tools {
         }
     }
 
-    /// Whether a read names its fields.
+    /// Returns whether a read names its fields.
     pub fn reads_by_name(&self) -> bool {
         self.values.integrity || self.shared.read_by_name
     }
@@ -106,12 +106,12 @@ impl Tools {
         self.values.push(record, key, field, rng);
     }
 
-    /// Adds the fields of an insert, all.
+    /// Adds all fields, for an insert.
     pub fn push_all(&mut self, record: &mut Record, key: &str, rng: &mut Rng) {
         self.values.push_all(record, key, &self.shared.fields, rng);
     }
 
-    /// Adds the fields of an update: all, or one at random.
+    /// Adds the fields of an update: all, or a random one.
     pub fn push_some(&mut self, record: &mut Record, key: &str, rng: &mut Rng) {
         let fields = &self.shared.fields;
         if self.shared.write_all {
@@ -121,29 +121,29 @@ impl Tools {
         }
     }
 
-    /// A length of a field's value.
+    /// Draws the length of a value.
     pub fn value_length(&mut self, rng: &mut Rng) -> u64 {
         self.values.lengths.draw(rng)
     }
 
-    /// How random values are made.
+    /// Returns the generator of random values.
     pub fn random_text(&self) -> RandomText {
         self.values.text
     }
 
-    /// Records of a scan.
+    /// Draws the length of a scan.
     pub fn scan_length(&mut self, rng: &mut Rng) -> u64 {
         self.scan_lengths.draw(rng)
     }
 
-    /// Whether values follow from key and field.
+    /// Returns whether values are determined by key and field.
     #[inline]
     pub fn verifies(&self) -> bool {
         self.values.integrity
     }
 
-    /// Compares what was read with what must have been written; `None` when
-    /// values cannot be told right from wrong.
+    /// Verifies the data that was read; `None` if values are
+    /// random.
     #[inline]
     pub fn verify(&mut self, key: &str, reply: &Reply) -> Option<Status> {
         self.values.verify(key, reply, &mut self.scratch)

@@ -22,7 +22,7 @@
 //! constants and 40-digit references; the contract is 10^-13).
 //!
 //! YCSB's constant for n = 10^10 and theta = 0.99, 26.46902820178302, is the
-//! outcome of ten thousand million roundings. The sum is 26.46902820175148: the
+//! result of ten billion roundings. The sum is 26.46902820175148: the
 //! constant is too large by 3.15 x 10^-11, relative 1.19 x 10^-12.
 
 /// Up to this many terms, [`zeta`] adds them one by one and in the order in

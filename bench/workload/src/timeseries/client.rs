@@ -1,4 +1,4 @@
-//! A client: writes the series of its own keys in turn, and asks for any.
+//! A client: writes the series of its own keys in turn, and queries all series.
 
 use super::{
     Shared, ValueType,
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Real values are below this.
 const FLOATS_END: f64 = 100_000.0;
 
-/// What a position of a record holds.
+/// Contents of a record's field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Slot {
     Tag(usize),
@@ -28,7 +28,7 @@ pub(super) enum Slot {
     Value,
 }
 
-/// Which way a query is spelled.
+/// Spelling of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Query {
     Read,
@@ -40,13 +40,13 @@ pub(super) struct Client {
     chooser: KeyChooser,
     scan_lengths: LengthChooser,
     rng: Rng,
-    /// The keys that this client writes: the first and how many.
+    /// The keys that this client writes: the first, and the number of keys.
     first_key: u64,
     keys: u64,
     timestamps: Timestamps,
-    /// What queries count from.
+    /// Start of the queries' timestamps.
     start: i64,
-    /// The next step of the order of writing.
+    /// The next step of the write order.
     step: u64,
     /// Whether the operation issued is a read that will be verified.
     verifying: bool,
@@ -59,7 +59,7 @@ impl Client {
         let places = (place.count as u64).clamp(1, count);
         let (index, share) = ((place.index as u64).min(places - 1), count / places);
         let first_key = share * index;
-        // The last takes what does not divide.
+        // The last client gets the remainder.
         let keys = if index == places - 1 { count - first_key } else { share };
         let clock = &shared.clock;
         let mut timestamps = match clock.shuffled {
@@ -82,15 +82,15 @@ impl Client {
         }
     }
 
-    /// Steps from the last point written to the next: 1 when nothing is left
-    /// out.
+    /// Returns the steps from the last written point to the next: 1 if none is
+    /// omitted.
     fn stride(&mut self) -> u64 {
         let sparsity = self.shared.sparsity;
         if sparsity <= 0.0 {
             1
         } else if self.shared.exact {
-            // Left out until a draw is not below the sparsity: a geometric
-            // number, by the inverse of its distribution. Saturates.
+            // Points are omitted until a draw is not below the sparsity: a geometric
+            // number, by inversion of its distribution. Saturates.
             let left_out = libm::log(1.0 - self.rng.next_f64()) / libm::log(sparsity);
             (left_out as u64).saturating_add(1)
         } else {
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// The first timestamp of a query: any that a load wrote for all series.
+    /// Draws the first timestamp of a query from those that a load wrote for all series.
     fn query_start(&mut self) -> i64 {
         let (ticks, step) = (self.shared.clock.ticks, self.shared.clock.step);
         self.start.wrapping_add(step.wrapping_mul(self.rng.below(ticks) as i64))
@@ -214,7 +214,7 @@ impl Client {
         match kind {
             OperationKind::Insert => {
                 self.write_point(operation, true);
-                // A load wants to know whether to go on.
+                // A load must see the outcome to continue.
                 return Step::Issue { more: load };
             }
             OperationKind::Update => self.write_point(operation, false),
@@ -275,7 +275,7 @@ impl ClientWorkload for Client {
     }
 }
 
-/// How much older than the others the insert of a series is.
+/// Returns the delay of a series' inserts.
 fn delay(shared: &Shared, point: Point) -> i64 {
     let cardinality = &shared.cardinality;
     let series = point.key * cardinality.per_key + point.v;
@@ -299,13 +299,13 @@ fn random_value(kind: ValueType, rng: &mut Rng) -> [u8; 8] {
 }
 
 impl Shared {
-    /// What the hash of a value begins with. YCSB says that the key is part
-    /// of it and leaves it out.
+    /// Returns the start of a value's hash. YCSB documents that it includes the key, but
+    /// omits it.
     fn integrity_seed(&self, key: &str) -> i32 {
         if self.exact { string_hash_from(0, key) } else { 0 }
     }
 
-    /// Compares what was read with what must have been written.
+    /// Verifies the data that was read.
     fn verify(&self, key: &str, reply: &Reply) -> Status {
         if self.exact && reply.records().iter().all(Record::is_empty) {
             return Status::Error;
@@ -313,7 +313,7 @@ impl Shared {
         let right = |record: &Record| {
             let number = |name: &str| match record.get(name) {
                 Some(field) => decode_long(field),
-                // YCSB counts on from zero without the field.
+                // YCSB uses zero for a missing field.
                 None => Some(0),
             };
             let tags_hash = self.hash_of(key, record);
@@ -323,12 +323,12 @@ impl Shared {
         if reply.records().iter().all(right) { Status::Ok } else { Status::UnexpectedState }
     }
 
-    /// The hash of the tags of a record by their names, whatever their order.
-    /// `None` when one is not text.
+    /// Returns the hash of a record's tags in the order of their names; `None` if a tag is
+    /// not text.
     fn hash_of(&self, key: &str, record: &Record) -> Option<i32> {
         let mut hash = self.integrity_seed(key);
         let mut done = None;
-        // The next name again and again: few fields, and no memory.
+        // Repeated selection of the next name: there are few fields, and it allocates nothing.
         while let Some((name, value)) = record
             .iter()
             .filter(|(name, _)| *name != self.timestamp_key && *name != self.value_key)

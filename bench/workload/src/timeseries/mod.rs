@@ -94,10 +94,10 @@ use serval_model::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Data points among which a run chooses when nobody says how many there are.
+/// Number of data points of a run without recordcount.
 const RECORDS_UNKNOWN: u64 = i32::MAX as u64;
 
-/// What values are.
+/// Type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueType {
     Integers,
@@ -105,19 +105,19 @@ enum ValueType {
     Mixed,
 }
 
-/// When data points are.
+/// Timestamps of data points.
 #[derive(Debug)]
 struct Clock {
     /// The first timestamp.
     start: i64,
-    /// From a timestamp to the next.
+    /// Step between timestamps.
     step: i64,
-    /// What delays, updates and spans count in: `step`, or YCSB's, which is
-    /// the number without its unit.
+    /// Unit of delays, updates and spans: `step`, or as in YCSB the number without its
+    /// unit.
     interval: i64,
-    /// Timestamps that a load writes for all series, at least 1.
+    /// Number of timestamps that a load writes for all series, at least 1.
     ticks: u64,
-    /// Where random timestamps begin and how many a range has.
+    /// Start of random timestamps, and size of a range.
     shuffled: Option<(i64, u64)>,
 }
 
@@ -133,7 +133,7 @@ struct Downsampling {
     scan: String,
 }
 
-/// How queries are spelled.
+/// Format of queries.
 #[derive(Debug)]
 struct QueryFormat {
     pair_delimiter: String,
@@ -141,7 +141,7 @@ struct QueryFormat {
     span_delimiter: String,
     /// Time between first and last timestamp; 0 for one timestamp.
     span: i64,
-    /// Spans are 0, 1, ... intervals, so many of them.
+    /// Number of possible spans: 0, 1, ... intervals.
     random_spans: Option<u64>,
     grouping: Option<Grouping>,
     downsampling: Option<Downsampling>,
@@ -165,7 +165,7 @@ struct Shared {
     cardinality: Cardinality,
     timestamp_key: String,
     value_key: String,
-    /// The fields of a record in the order of their names.
+    /// Fields of a record, sorted by name.
     slots: Vec<Slot>,
     value_type: ValueType,
     clock: Clock,
@@ -190,7 +190,7 @@ fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, Dist
     result.map_err(|error| reader.fault(property, error)).ok()
 }
 
-/// Reads the shares of operations; their sum must be above zero.
+/// Reads the operations' shares, whose sum must be above zero.
 fn mix(reader: &mut Reader<'_>) -> Option<(Vec<OperationKind>, Discrete, Vec<Demand>)> {
     let shares = [
         (&c::READ_PROPORTION, OperationKind::Read),
@@ -220,7 +220,7 @@ fn mix(reader: &mut Reader<'_>) -> Option<(Vec<OperationKind>, Discrete, Vec<Dem
     Some((actions, mix, demands))
 }
 
-/// Whole numbers separated by commas, as many as there are tags at most.
+/// Reads whole numbers separated by commas, at most one per tag.
 fn numbers(reader: &mut Reader<'_>, property: &Property, most: usize) -> Option<Vec<u64>> {
     let text = reader.text(property);
     let parsed: Result<Vec<u64>, &str> =
@@ -228,12 +228,12 @@ fn numbers(reader: &mut Reader<'_>, property: &Property, most: usize) -> Option<
     parsed.map_err(|part| reader.fault(property, format!("'{part}' is not a whole number"))).ok()
 }
 
-/// A text that is given and not empty.
+/// Reads a non-empty text.
 fn some_text(reader: &Reader<'_>, property: &Property) -> Option<String> {
     reader.optional_text(property).filter(|text| !text.is_empty())
 }
 
-/// Reads keys, tags and their values, and what is odd about them.
+/// Reads keys, tags and their values; returns warnings too.
 fn names(
     reader: &mut Reader<'_>,
     facts: &Circumstances,
@@ -298,7 +298,7 @@ fn names(
     Some((keys?, tags, noted(reader, &p::TAG_CARDINALITY, values)?, cardinality))
 }
 
-/// Seconds, or milliseconds, of a unit.
+/// Returns the seconds, or milliseconds, of a unit.
 fn unit_factor(reader: &mut Reader<'_>) -> (i64, bool) {
     match reader.choice(&p::TIMESTAMP_UNITS) {
         "MILLISECONDS" => (1, true),
@@ -331,7 +331,7 @@ fn clock(reader: &mut Reader<'_>, series: u64, exact: bool, now: Duration) -> Op
             (false, true) => (start - step, records / series + 1),
             (false, false) => (start, records / series + 1),
         };
-        // Made only to see whether it can be.
+        // Checks that it can be created.
         let order = crate::distribution::Bijection::new(range, 0);
         noted(reader, &p::RECORD_COUNT, order)?;
         Some((base, range))
@@ -391,7 +391,7 @@ fn query(reader: &mut Reader<'_>, tags: usize, exact: bool, clock: &Clock) -> Op
     })
 }
 
-/// What YCSB refuses together with `dataintegrity`, all at once.
+/// Reports all settings that YCSB refuses with `dataintegrity`.
 fn check_integrity(reader: &mut Reader<'_>) {
     let mut wrong = Vec::new();
     if reader.choice(&p::VALUE_TYPE) != "integers" {
@@ -441,7 +441,7 @@ fn scan_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
     noted(reader, &c::MAX_SCAN_LENGTH, lengths)
 }
 
-/// The fields of a record by name, as Java's `TreeMap` has them.
+/// Returns the fields of a record in the order of Java's `TreeMap`.
 fn slots(tags: &[String], timestamp_key: &str, value_key: &str) -> Vec<Slot> {
     let mut slots: Vec<(&str, Slot)> =
         tags.iter().enumerate().map(|(tag, name)| (name.as_str(), Slot::Tag(tag))).collect();
@@ -452,9 +452,9 @@ fn slots(tags: &[String], timestamp_key: &str, value_key: &str) -> Vec<Slot> {
 }
 
 impl TimeSeriesWorkload {
-    /// From its properties; `now` is the time since 1970, where timestamps
-    /// begin unless `insertstart` says so. Faults go to the reader; `None`
-    /// when there were some without which nothing can be built.
+    /// Reads the properties. `now` is the time since 1970, at which timestamps start
+    /// without `insertstart`. Reports faults to the reader; returns `None` if nothing
+    /// can be built.
     pub fn open(reader: &mut Reader<'_>, facts: &Circumstances, now: Duration) -> Option<TimeSeriesWorkload> {
         let mut warnings = Vec::new();
         let exact = reader.flag(&p::EXACT);
@@ -533,7 +533,7 @@ impl TimeSeriesWorkload {
         })))
     }
 
-    /// How many time series there are.
+    /// Returns the number of time series.
     pub fn series(&self) -> u64 {
         self.0.cardinality.total
     }

@@ -1,11 +1,11 @@
-//! The shell on a terminal: lines are edited, completed and remembered.
+//! Shell on a terminal: line editing, completion and history.
 
 use super::{
     dots,
-    input::{Item, Pending},
+    input::{InputItem, PendingInput},
     state::{Shell, TRANSIENT},
 };
-use crate::failure::Failure;
+use crate::failure::CliError;
 use rusqlite::Connection;
 use rustyline::{
     Config, Context, Editor, Helper,
@@ -18,13 +18,12 @@ use rustyline::{
 };
 use std::{cell::RefCell, fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, rc::Rc};
 
-/// Statements that are remembered.
+/// Maximum number of statements in the history.
 const HISTORY_MAX: usize = 2_000;
-/// Names that are proposed at a time; a database may have any number.
+/// Maximum number of completions, for a database may have any number of names.
 const NAMES_MAX: usize = 500;
 
-/// Where history is kept: what YESQUEL_HISTORY says; else among what programs
-/// keep between runs.
+/// Returns the path of the history: YESQUEL_HISTORY, or a file in the state folder.
 fn history_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("YESQUEL_HISTORY") {
         return (!path.is_empty()).then(|| path.into());
@@ -39,28 +38,28 @@ fn history_path() -> Option<PathBuf> {
     state.map(|state| state.join("yesquel/shell_history"))
 }
 
-/// Proposes what a line may go on with.
-struct Names {
+/// Completes words.
+struct NameCompleter {
     connection: Rc<RefCell<Connection>>,
     files: FilenameCompleter,
     keywords: Vec<String>,
 }
 
-impl Helper for Names {}
-impl Highlighter for Names {}
-impl Validator for Names {}
-impl Hinter for Names {
+impl Helper for NameCompleter {}
+impl Highlighter for NameCompleter {}
+impl Validator for NameCompleter {}
+impl Hinter for NameCompleter {
     type Hint = String;
 }
 
-/// Where the word begins that is typed, and what stands before it.
+/// Returns the start of the word before the cursor.
 fn word_at(line: &str) -> usize {
     line.rfind(|sign: char| !(sign.is_alphanumeric() || sign == '_'))
         .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8))
 }
 
-impl Names {
-    /// Names in the database that begin so: tables, views, indexes, and columns.
+impl NameCompleter {
+    /// Returns names of tables, views, indexes and columns with a prefix.
     fn of_database(&self, start: &str, tables_only: bool) -> Vec<String> {
         let Ok(connection) = self.connection.try_borrow() else { return Vec::new() };
         let pattern = format!("{}%", start.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"));
@@ -79,12 +78,12 @@ impl Names {
         let names = connection.prepare(&sql).and_then(|mut found| {
             found.query_map([pattern], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
         });
-        // Who cannot be asked proposes nothing.
+        // If the query fails there are no completions.
         names.unwrap_or_default()
     }
 }
 
-impl Completer for Names {
+impl Completer for NameCompleter {
     type Candidate = Pair;
 
     fn complete(
@@ -125,9 +124,9 @@ fn pair(name: String) -> Pair {
     Pair { display: name.clone(), replacement: name }
 }
 
-type Lines = Editor<Names, FileHistory>;
+type LineEditor = Editor<NameCompleter, FileHistory>;
 
-fn editor(shell: &Shell) -> rustyline::Result<Lines> {
+fn editor(shell: &Shell) -> rustyline::Result<LineEditor> {
     let config = Config::builder()
         .max_history_size(HISTORY_MAX)?
         .history_ignore_space(true)
@@ -135,22 +134,23 @@ fn editor(shell: &Shell) -> rustyline::Result<Lines> {
         .build();
     let mut editor = Editor::with_config(config)?;
     let connection = Rc::clone(shell.shared());
-    let names = Names { connection, files: FilenameCompleter::new(), keywords: yesquel_sqlite::keywords() };
+    let names =
+        NameCompleter { connection, files: FilenameCompleter::new(), keywords: yesquel_sqlite::keywords() };
     editor.set_helper(Some(names));
     Ok(editor)
 }
 
-/// Keeps what was typed, for its owner only.
-fn keep(editor: &mut Lines, path: &PathBuf) {
-    // A history that cannot be kept is not worth an error.
+/// Saves the history, readable by its owner only.
+fn keep(editor: &mut LineEditor, path: &PathBuf) {
+    // A history that cannot be saved is not worth an error.
     let _ = path.parent().map(fs::create_dir_all);
     if editor.append_history(path).is_ok() {
         let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
     }
 }
 
-/// Who sits before it is told what this is.
-fn greet(shell: &mut Shell) -> Result<(), Failure> {
+/// Prints the greeting.
+fn greet(shell: &mut Shell) -> Result<(), CliError> {
     let dim = anstyle::Style::new().dimmed();
     let mut out = anstream::stdout();
     writeln!(out, "Yesquel {}, with SQLite {}", env!("CARGO_PKG_VERSION"), rusqlite::version())?;
@@ -163,39 +163,40 @@ fn greet(shell: &mut Shell) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads from a terminal until there is an end.
-pub(super) fn talk(shell: &mut Shell) -> Result<(), Failure> {
-    let mut editor = editor(shell).map_err(|error| Failure::Output(std::io::Error::other(error)))?;
+/// Reads from a terminal until the end of input.
+pub(super) fn talk(shell: &mut Shell) -> Result<(), CliError> {
+    let mut editor = editor(shell).map_err(|error| CliError::Output(std::io::Error::other(error)))?;
     let path = history_path();
     if let Some(path) = &path {
-        // No history yet is no fault.
+        // A missing history is no error.
         let _ = editor.load_history(path);
     }
     greet(shell)?;
-    let mut pending = Pending::default();
+    let mut pending = PendingInput::default();
     while !shell.is_over() {
         let prompt = if pending.is_empty() { &shell.settings.prompt } else { &shell.settings.continuation };
         let line = match editor.readline(prompt.as_str()) {
             Ok(line) => line,
-            // What was begun is forgotten, as in other shells.
+            // The unfinished statement is dropped, as in other shells.
             Err(ReadlineError::Interrupted) => {
                 pending.clear();
                 continue;
             }
             Err(ReadlineError::Eof) => break,
-            Err(ReadlineError::Io(error)) => return Err(Failure::Output(error)),
-            Err(error) => return Err(Failure::Output(std::io::Error::other(error))),
+            Err(ReadlineError::Io(error)) => return Err(CliError::Output(error)),
+            Err(error) => return Err(CliError::Output(std::io::Error::other(error))),
         };
-        // A statement that is recalled has several lines.
+        // A statement recalled from the history may have several lines.
         let mut items = Vec::new();
         for line in line.split('\n') {
             items.extend(pending.take(line.as_bytes()));
         }
         for item in items {
-            let (Item::Dot(text) | Item::Sql(text)) = &item;
+            let (InputItem::DotCommand(text) | InputItem::Sql(text)) = &item;
             let _ = editor.add_history_entry(text.as_str());
             shell.history.push(text.clone());
-            // It may take long, and the terminal may go meanwhile.
+            // Save before the statements run: they may take long, and the terminal may close
+            // meanwhile.
             if let Some(path) = &path {
                 keep(&mut editor, path);
             }

@@ -1,11 +1,10 @@
-//! Rows as text, one after the other: nothing of a result is kept, however long
-//! it is.
+//! Output formats that print row by row, with constant memory.
 
-use super::settings::{Mode, Settings};
+use super::settings::{OutputMode, ShellSettings};
 use crate::{
     connection::quoted,
     dump::needs_quotes,
-    literal::{self, Lines},
+    literal::{self, LineEnds},
 };
 use rusqlite::{Row, types::ValueRef};
 use std::{
@@ -14,7 +13,7 @@ use std::{
     io::{self, Write},
 };
 
-/// The bytes of a value as SQLite makes text of it.
+/// Returns the bytes of a value as SQLite converts it to text.
 pub(super) fn bytes_of<'a>(value: ValueRef<'a>, null: &'a str) -> Cow<'a, [u8]> {
     match value {
         ValueRef::Null => null.as_bytes().into(),
@@ -28,41 +27,45 @@ fn real(number: f64) -> String {
     yesquel_sqlite::text_of_real(number)
 }
 
-/// A row was not to be had, or could not be written.
+/// A row could not be fetched or written.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum RowFault {
     Sql(rusqlite::Error),
     Output(io::Error),
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
-        Fault::Sql(error)
+impl From<rusqlite::Error> for RowFault {
+    fn from(error: rusqlite::Error) -> RowFault {
+        RowFault::Sql(error)
     }
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Output(error)
+impl From<io::Error> for RowFault {
+    fn from(error: io::Error) -> RowFault {
+        RowFault::Output(error)
     }
 }
 
-/// Modes that need to know one row only.
-pub(super) struct Rows<'a> {
-    settings: &'a Settings,
+/// Formatter for modes without tables.
+pub(super) struct RowFormatter<'a> {
+    settings: &'a ShellSettings,
     columns: &'a [String],
     count: u64,
     line: Vec<u8>,
     is_terminal: bool,
 }
 
-impl<'a> Rows<'a> {
-    pub(super) fn new(settings: &'a Settings, columns: &'a [String], is_terminal: bool) -> Rows<'a> {
-        Rows { settings, columns, count: 0, line: Vec::new(), is_terminal }
+impl<'a> RowFormatter<'a> {
+    pub(super) fn new(
+        settings: &'a ShellSettings,
+        columns: &'a [String],
+        is_terminal: bool,
+    ) -> RowFormatter<'a> {
+        RowFormatter { settings, columns, count: 0, line: Vec::new(), is_terminal }
     }
 }
 
-/// What HTML has signs for.
+/// Appends text escaped for HTML.
 fn push_html(line: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -76,7 +79,7 @@ fn push_html(line: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// In quotes, if SQLite's shell would write it so.
+/// Appends a CSV field, quoted where SQLite's shell quotes it.
 fn push_csv(line: &mut Vec<u8>, bytes: &[u8], separator: &str) {
     let is_plain = |byte: &u8| (0x21..0x7f).contains(byte) && !matches!(byte, b'"' | b'\'');
     let has_separator =
@@ -95,7 +98,7 @@ fn push_csv(line: &mut Vec<u8>, bytes: &[u8], separator: &str) {
     line.push(b'"');
 }
 
-/// A string of JSON. Of a blob each byte is a sign of its own.
+/// Appends a JSON string. Each byte of a blob becomes a character.
 fn push_json(line: &mut Vec<u8>, bytes: &[u8], is_blob: bool) {
     let text: Cow<'_, str> = if is_blob {
         bytes.iter().map(|byte| char::from(*byte)).collect::<String>().into()
@@ -105,7 +108,7 @@ fn push_json(line: &mut Vec<u8>, bytes: &[u8], is_blob: bool) {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for sign in text.chars() {
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = match sign {
             '"' => quoted.write_str("\\\""),
             '\\' => quoted.write_str("\\\\"),
@@ -122,7 +125,7 @@ fn push_json(line: &mut Vec<u8>, bytes: &[u8], is_blob: bool) {
     line.extend_from_slice(quoted.as_bytes());
 }
 
-/// Bytes for somebody to read: a terminal obeys some of those that are no text.
+/// Appends bytes for display: a terminal would interpret control characters.
 fn push_seen(line: &mut Vec<u8>, bytes: &[u8], is_terminal: bool) {
     if !is_terminal {
         line.extend_from_slice(bytes);
@@ -136,7 +139,7 @@ fn push_seen(line: &mut Vec<u8>, bytes: &[u8], is_terminal: bool) {
     }
 }
 
-/// A sign, or what stands for one that cannot be seen.
+/// Returns a printable form of a character.
 pub(super) fn visible(sign: char) -> String {
     match sign {
         '\u{7f}' => "^?".to_owned(),
@@ -146,14 +149,14 @@ pub(super) fn visible(sign: char) -> String {
     }
 }
 
-impl Rows<'_> {
-    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), Fault> {
+impl RowFormatter<'_> {
+    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), RowFault> {
         self.line.clear();
         match self.settings.mode {
-            Mode::Line => self.lines(row)?,
-            Mode::Json => self.object(row)?,
-            Mode::Insert => self.insert(row)?,
-            Mode::Html => self.html(row)?,
+            OutputMode::Line => self.lines(row)?,
+            OutputMode::Json => self.object(row)?,
+            OutputMode::Insert => self.insert(row)?,
+            OutputMode::Html => self.html(row)?,
             _ => self.list(row)?,
         }
         self.count += 1;
@@ -161,10 +164,10 @@ impl Rows<'_> {
     }
 
     pub(super) fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if self.settings.mode == Mode::Json && self.count > 0 { out.write_all(b"]\n") } else { Ok(()) }
+        if self.settings.mode == OutputMode::Json && self.count > 0 { out.write_all(b"]\n") } else { Ok(()) }
     }
 
-    fn lines(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+    fn lines(&mut self, row: &Row<'_>) -> Result<(), RowFault> {
         let width = self.columns.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
         let end = self.settings.row_separator.as_bytes();
         if self.count > 0 {
@@ -179,7 +182,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn object(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+    fn object(&mut self, row: &Row<'_>) -> Result<(), RowFault> {
         self.line.extend_from_slice(if self.count == 0 { b"[{" } else { b",\n{" });
         for (at, name) in self.columns.iter().enumerate() {
             if at > 0 {
@@ -199,12 +202,12 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn insert(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+    fn insert(&mut self, row: &Row<'_>) -> Result<(), RowFault> {
         let name = |name: &str| if needs_quotes(name) { quoted(name) } else { name.to_owned() };
         let mut line = format!("INSERT INTO {}", name(&self.settings.insert_table));
         if self.settings.shows_headers() {
             let names: Vec<String> = self.columns.iter().map(|column| name(column)).collect();
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(line, "({})", names.join(","));
         }
         line.push_str(" VALUES(");
@@ -212,14 +215,14 @@ impl Rows<'_> {
             if at > 0 {
                 line.push(',');
             }
-            literal::push(&mut line, row.get_ref(at)?, Lines::Replaced);
+            literal::push(&mut line, row.get_ref(at)?, LineEnds::Replaced);
         }
         line.push_str(");\n");
         self.line.extend_from_slice(line.as_bytes());
         Ok(())
     }
 
-    fn html(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+    fn html(&mut self, row: &Row<'_>) -> Result<(), RowFault> {
         if self.count == 0 && self.settings.shows_headers() {
             self.line.extend_from_slice(b"<TR>");
             for name in self.columns {
@@ -239,18 +242,18 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Modes with something between the values.
-    fn list(&mut self, row: &Row<'_>) -> Result<(), Fault> {
-        let Settings { mode, column_separator: between, row_separator: end, null, .. } = self.settings;
-        let is_terminal = self.is_terminal && *mode == Mode::List;
+    /// Writes a row in a mode with separators.
+    fn list(&mut self, row: &Row<'_>) -> Result<(), RowFault> {
+        let ShellSettings { mode, column_separator: between, row_separator: end, null, .. } = self.settings;
+        let is_terminal = self.is_terminal && *mode == OutputMode::List;
         if self.count == 0 && self.settings.shows_headers() {
             for (at, name) in self.columns.iter().enumerate() {
                 if at > 0 {
                     self.line.extend_from_slice(between.as_bytes());
                 }
                 match mode {
-                    Mode::Csv => push_csv(&mut self.line, name.as_bytes(), between),
-                    Mode::Quote => {
+                    OutputMode::Csv => push_csv(&mut self.line, name.as_bytes(), between),
+                    OutputMode::Quote => {
                         let mut text = String::new();
                         literal::push_text(&mut text, name);
                         self.line.extend_from_slice(text.as_bytes());
@@ -266,11 +269,11 @@ impl Rows<'_> {
             }
             let value = row.get_ref(at)?;
             match (mode, value) {
-                (Mode::Csv, ValueRef::Null) => self.line.extend_from_slice(null.as_bytes()),
-                (Mode::Csv, value) => push_csv(&mut self.line, &bytes_of(value, null), between),
-                (Mode::Quote, value) => {
+                (OutputMode::Csv, ValueRef::Null) => self.line.extend_from_slice(null.as_bytes()),
+                (OutputMode::Csv, value) => push_csv(&mut self.line, &bytes_of(value, null), between),
+                (OutputMode::Quote, value) => {
                     let mut text = String::new();
-                    literal::push(&mut text, value, Lines::Kept);
+                    literal::push(&mut text, value, LineEnds::Kept);
                     self.line.extend_from_slice(text.as_bytes());
                 }
                 (_, value) => push_seen(&mut self.line, &bytes_of(value, null), is_terminal),

@@ -1,4 +1,4 @@
-//! Functions that SQLite's own shell adds to those of its library.
+//! SQL functions that SQLite's own shell adds to those of the library.
 
 use regex::bytes::Regex;
 use rusqlite::{
@@ -13,13 +13,13 @@ use std::{
     io::{self, Read},
 };
 
-type Answer = rusqlite::Result<ToSqlOutput<'static>>;
+type SqlResult = rusqlite::Result<ToSqlOutput<'static>>;
 
 /// Adds them to a connection.
 pub(super) fn add(connection: &Connection) -> rusqlite::Result<()> {
     series::load_module(connection)?;
     let bytes_max = connection.limit(Limit::SQLITE_LIMIT_LENGTH)?.unsigned_abs().into();
-    // Nothing in a schema is to reach for files.
+    // Schemas must not access files.
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
     connection.create_scalar_function("readfile", 1, flags, move |context| read_file(context, bytes_max))?;
     connection.create_scalar_function("writefile", 2, flags, write_file)?;
@@ -33,7 +33,7 @@ fn said(words: String) -> Error {
     Error::UserFunctionError(words.into())
 }
 
-/// A value as text or as its bytes; none of NULL.
+/// Returns a value's text or bytes; `None` for NULL.
 fn bytes_of(value: ValueRef<'_>) -> Option<Vec<u8>> {
     match value {
         ValueRef::Null => None,
@@ -47,8 +47,8 @@ fn name_of(context: &Context<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes_of(context.get_raw(0))?).into_owned())
 }
 
-/// The bytes of a file; NULL, if it cannot be read.
-fn read_file(context: &Context<'_>, bytes_max: u64) -> Answer {
+/// Returns the bytes of a file; NULL if it cannot be read.
+fn read_file(context: &Context<'_>, bytes_max: u64) -> SqlResult {
     let Some(name) = name_of(context) else { return Ok(Null.into()) };
     let mut bytes = Vec::new();
     let read = File::open(&name).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes));
@@ -61,17 +61,16 @@ fn read_file(context: &Context<'_>, bytes_max: u64) -> Answer {
     }
 }
 
-/// Makes a file of a value; how many bytes it has.
-fn write_file(context: &Context<'_>) -> Answer {
+/// Writes a value to a file. Returns the number of bytes.
+fn write_file(context: &Context<'_>) -> SqlResult {
     let Some(name) = name_of(context) else { return Ok(Null.into()) };
     let bytes = bytes_of(context.get_raw(1)).unwrap_or_default();
     fs::write(&name, &bytes).map_err(|error: io::Error| said(format!("{name}: {error}")))?;
     Ok(ToSqlOutput::Owned(Value::Integer(i64::try_from(bytes.len()).unwrap_or(i64::MAX))))
 }
 
-/// `X REGEXP Y`: whether something in the first is like the second, which is the
-/// first argument.
-fn matches(context: &Context<'_>, ignores_case: bool) -> Answer {
+/// `X REGEXP Y`: whether `Y` contains a match of `X`, which is the first argument.
+fn matches(context: &Context<'_>, ignores_case: bool) -> SqlResult {
     let (ValueRef::Text(_) | ValueRef::Blob(_), Some(text)) =
         (context.get_raw(0), bytes_of(context.get_raw(1)))
     else {

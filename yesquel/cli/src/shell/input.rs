@@ -1,48 +1,49 @@
-//! Lines become statements and dot commands.
+//! Splits input lines into statements and dot commands.
 
 use super::{
-    lawful::{is_blank, lawful},
-    state::{Fault, Shell},
+    state::{Shell, ShellError},
+    utf8::{is_blank, to_utf8},
 };
-use crate::failure::Failure;
+use crate::failure::CliError;
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
     path::Path,
 };
 
-/// Files that are read by files that are read: beyond it is a circle.
+/// Maximum nesting of `.read`; beyond it is a cycle.
 const DEPTH_MAX: u32 = 25;
 
-/// What was typed and is not run yet.
+/// Input that does not form a complete statement yet.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
-    /// Of any bytes, for text is kept in databases that is no UTF-8.
+pub(super) struct PendingInput {
+    /// Arbitrary bytes, for databases may hold text that is not UTF-8.
     text: Vec<u8>,
-    /// The line in which it began.
+    /// Number of its first line.
     began: usize,
     line: usize,
 }
 
-/// What is to be run.
+/// Item to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Item {
-    Dot(String),
+pub(super) enum InputItem {
+    DotCommand(String),
     Sql(String),
 }
 
-/// A line that stands for a semicolon, as other databases' shells have it.
+/// Returns whether a line stands for a semicolon, as in shells of other databases.
 fn is_end(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line == b"/" || line.eq_ignore_ascii_case(b"go")
 }
 
-/// Whether a statement ends there. What is no UTF-8 is in names and between quotes.
+/// Returns whether a text ends a statement. Bytes that are not UTF-8 occur in names and strings
+/// only.
 fn is_complete(text: &[u8]) -> bool {
     yesquel_sqlite::is_complete(&String::from_utf8_lossy(text))
 }
 
-impl Pending {
+impl PendingInput {
     pub(super) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -51,13 +52,13 @@ impl Pending {
         self.text.clear();
     }
 
-    /// The line in which what was given out last began.
+    /// Returns the first line of the last item.
     pub(super) fn began(&self) -> usize {
         self.began
     }
 
-    /// Takes a line; gives out what is whole.
-    pub(super) fn take(&mut self, line: &[u8]) -> Option<Item> {
+    /// Adds a line. Returns a completed item.
+    pub(super) fn take(&mut self, line: &[u8]) -> Option<InputItem> {
         self.line += 1;
         if self.text.is_empty() {
             self.began = self.line;
@@ -65,7 +66,7 @@ impl Pending {
                 return None;
             }
             if line.starts_with(b".") {
-                return Some(Item::Dot(String::from_utf8_lossy(line).trim_end().to_owned()));
+                return Some(InputItem::DotCommand(String::from_utf8_lossy(line).trim_end().to_owned()));
             }
         }
         let is_end = is_end(line) && is_complete(&[&self.text, b";".as_slice()].concat());
@@ -77,37 +78,36 @@ impl Pending {
             }
             self.text.extend_from_slice(line);
         }
-        // Where there is none nothing ends, and to look costs.
+        // Without a semicolon nothing can end; the check is expensive.
         let may_end = is_end || line.contains(&b';');
         if may_end && is_complete(&self.text) {
-            return Some(Item::Sql(lawful(std::mem::take(&mut self.text))));
+            return Some(InputItem::Sql(to_utf8(std::mem::take(&mut self.text))));
         }
-        // A comment belongs to no statement where none follows on its line: a dot
-        // command may come next.
+        // A comment alone is no statement: a dot command may follow.
         if is_blank(&self.text) {
             self.text.clear();
         }
         None
     }
 
-    /// What is left at the end.
-    pub(super) fn rest(&mut self) -> Option<Item> {
-        (!self.text.trim_ascii().is_empty()).then(|| Item::Sql(lawful(std::mem::take(&mut self.text))))
+    /// Returns the rest at the end of the input.
+    pub(super) fn rest(&mut self) -> Option<InputItem> {
+        (!self.text.trim_ascii().is_empty()).then(|| InputItem::Sql(to_utf8(std::mem::take(&mut self.text))))
     }
 }
 
 impl Shell {
-    /// Runs what lines are of.
-    pub(super) fn run_item(&mut self, item: &Item, place: usize) -> Result<(), Failure> {
-        // A script ends, wherever it is; at the prompt what was pressed before was
-        // for something else.
+    /// Runs an item; `place` is its first line.
+    pub(super) fn run_item(&mut self, item: &InputItem, place: usize) -> Result<(), CliError> {
+        // Ctrl-C ends a script at any point; at the prompt an earlier press does not concern this
+        // item.
         if self.is_interactive {
             self.interrupt.forget();
         }
         let done = match item {
-            _ if self.interrupt.is_pressed() => Err(Fault::Interrupted),
-            Item::Dot(line) => self.dot(line),
-            Item::Sql(sql) => {
+            _ if self.interrupt.is_pressed() => Err(ShellError::Interrupted),
+            InputItem::DotCommand(line) => self.dot(line),
+            InputItem::Sql(sql) => {
                 let done = self.run(sql, place);
                 self.out.settle()?;
                 done
@@ -116,9 +116,9 @@ impl Shell {
         self.note(done, Some(place))
     }
 
-    /// Runs all that is read, until the shell ends.
-    fn read(&mut self, input: &mut dyn BufRead) -> Result<(), Failure> {
-        let (mut pending, mut bytes) = (Pending::default(), Vec::new());
+    /// Runs all input, until the shell ends.
+    fn read(&mut self, input: &mut dyn BufRead) -> Result<(), CliError> {
+        let (mut pending, mut bytes) = (PendingInput::default(), Vec::new());
         while !self.is_over() {
             bytes.clear();
             if input.read_until(b'\n', &mut bytes)? == 0 {
@@ -142,23 +142,23 @@ impl Shell {
         if self.settings.echo { self.out.write_all(&[line, b"\n"].concat()) } else { Ok(()) }
     }
 
-    pub(super) fn read_stdin(&mut self) -> Result<(), Failure> {
+    pub(super) fn read_stdin(&mut self) -> Result<(), CliError> {
         self.read(&mut BufReader::with_capacity(1 << 16, io::stdin()))
     }
 
-    /// Whether the shell goes on.
-    pub(super) fn read_text(&mut self, text: &[u8]) -> Result<bool, Failure> {
+    /// Runs a text. Returns whether the shell continues.
+    pub(super) fn read_text(&mut self, text: &[u8]) -> Result<bool, CliError> {
         let had_lines = std::mem::replace(&mut self.has_lines, self.depth > 0);
         self.read(&mut &*text)?;
         self.has_lines = had_lines;
         Ok(!self.is_over())
     }
 
-    pub(super) fn read_file(&mut self, path: &Path) -> Result<(), Failure> {
-        let file = File::open(path).map_err(|error| Failure::File { path: path.into(), error })?;
+    pub(super) fn read_file(&mut self, path: &Path) -> Result<(), CliError> {
+        let file = File::open(path).map_err(|error| CliError::File { path: path.into(), error })?;
         if self.depth >= DEPTH_MAX {
             let words = format!("{}: files read files {DEPTH_MAX} deep", path.display());
-            return self.note(Err(Fault::Said(words)), None);
+            return self.note(Err(ShellError::Said(words)), None);
         }
         self.depth += 1;
         let was_interactive = std::mem::replace(&mut self.is_interactive, false);
@@ -174,8 +174,8 @@ impl Shell {
 mod tests {
     use super::*;
 
-    fn items(lines: &[&str]) -> (Vec<(Item, usize)>, Option<Item>) {
-        let mut pending = Pending::default();
+    fn items(lines: &[&str]) -> (Vec<(InputItem, usize)>, Option<InputItem>) {
+        let mut pending = PendingInput::default();
         let items = lines.iter().filter_map(|line| {
             let item = pending.take(line.as_bytes())?;
             Some((item, pending.began()))
@@ -186,27 +186,31 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_until_a_statement_is_whole() {
-        let sql = |text: &str| Item::Sql(text.to_owned());
+        let sql = |text: &str| InputItem::Sql(text.to_owned());
         let (all, rest) =
             items(&[".mode csv", "", "# said", "SELECT 1", "  + 2;", "SELECT ';", "';", "SELECT"]);
         assert_eq!(
             all,
-            [(Item::Dot(".mode csv".to_owned()), 1), (sql("SELECT 1\n  + 2;"), 4), (sql("SELECT ';\n';"), 6)]
+            [
+                (InputItem::DotCommand(".mode csv".to_owned()), 1),
+                (sql("SELECT 1\n  + 2;"), 4),
+                (sql("SELECT ';\n';"), 6)
+            ]
         );
         assert_eq!(rest, Some(sql("SELECT")));
         let trigger =
             ["CREATE TRIGGER a AFTER INSERT ON b BEGIN", "SELECT 1;", "END;", "SELECT 1 -- ;", "go"];
         let (all, rest) = items(&trigger);
         assert_eq!(all[0], (sql(&trigger[..3].join("\n")), 1));
-        // A comment takes what stands behind it.
+        // A comment swallows what follows on its line.
         assert_eq!((all.len(), rest), (1, Some(sql("SELECT 1 -- ;\ngo"))));
         assert_eq!(items(&["SELECT 1", "GO"]).0, [(sql("SELECT 1;"), 1)]);
     }
 
     #[test]
     fn comments_are_of_no_statement_unless_one_follows() {
-        let sql = |text: &str, line| (Item::Sql(text.to_owned()), line);
-        let dot = |text: &str, line| (Item::Dot(text.to_owned()), line);
+        let sql = |text: &str, line| (InputItem::Sql(text.to_owned()), line);
+        let dot = |text: &str, line| (InputItem::DotCommand(text.to_owned()), line);
         let lines =
             ["-- set up", ".mode csv", "/* in", ".mode no", "two */", ".mode box", "/* a */ -- b", ".show"];
         let wanted = [dot(".mode csv", 2), dot(".mode box", 6), dot(".show", 8)];
@@ -214,6 +218,6 @@ mod tests {
         let lines = ["SELECT 6; -- six", ".show", "/* a */ SELECT", "-- b", ".5;", "-- the end"];
         let wanted = [sql("SELECT 6; -- six", 1), dot(".show", 2), sql("/* a */ SELECT\n-- b\n.5;", 3)];
         assert_eq!(items(&lines), (wanted.to_vec(), None));
-        assert_eq!(items(&["/* open"]).1, Some(Item::Sql("/* open".to_owned())));
+        assert_eq!(items(&["/* open"]).1, Some(InputItem::Sql("/* open".to_owned())));
     }
 }

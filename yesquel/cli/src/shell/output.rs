@@ -1,4 +1,4 @@
-//! Where results go: to standard output, into a file, or to a program.
+//! Output of results: standard output, a file, or a program.
 
 use std::{
     fs::File,
@@ -14,31 +14,31 @@ enum To {
     Program(Child, BufWriter<ChildStdin>),
 }
 
-pub(super) struct Output {
+pub(super) struct ResultOutput {
     to: To,
-    /// After the next statement it is standard output again.
+    /// Whether to return to standard output after the next statement.
     is_once: bool,
 }
 
-impl Default for Output {
-    fn default() -> Output {
-        Output { to: To::Standard(BufWriter::with_capacity(1 << 16, io::stdout())), is_once: false }
+impl Default for ResultOutput {
+    fn default() -> ResultOutput {
+        ResultOutput { to: To::Standard(BufWriter::with_capacity(1 << 16, io::stdout())), is_once: false }
     }
 }
 
-/// Runs a command line of the system.
+/// Returns a command that runs a line by the system's shell.
 pub(super) fn system(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.arg("-c").arg(line);
     command
 }
 
-impl Output {
+impl ResultOutput {
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self.to, To::Standard(_)) && io::stdout().is_terminal()
     }
 
-    /// Goes to a file; `|program`: to a program; nothing: to standard output.
+    /// Redirects to a file, to a `|program`, or with `None` to standard output.
     pub(super) fn set(&mut self, to: Option<&str>, is_once: bool) -> io::Result<()> {
         self.reset()?;
         let Some(to) = to else { return Ok(()) };
@@ -55,13 +55,13 @@ impl Output {
         Ok(())
     }
 
-    /// A statement has ended.
+    /// Ends the output of a statement.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.is_once { self.reset() } else { Ok(()) }
     }
 
-    /// Is standard output again.
+    /// Returns to standard output.
     pub(super) fn reset(&mut self) -> io::Result<()> {
         let before = std::mem::take(self);
         match before.to {
@@ -72,7 +72,7 @@ impl Output {
                 let flushed = out.flush();
                 drop(out);
                 child.wait()?;
-                // It may have had enough.
+                // The program may have closed its input.
                 flushed.or_else(|error| match error.kind() {
                     io::ErrorKind::BrokenPipe => Ok(()),
                     _ => Err(error),
@@ -82,7 +82,7 @@ impl Output {
     }
 }
 
-impl Write for Output {
+impl Write for ResultOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.to {
             To::Standard(out) => out.write(bytes),

@@ -1,29 +1,29 @@
-//! Statements are run, and what they give is shown.
+//! Runs statements and shows their results.
 
 use super::{
-    format::Fault as RowFault,
+    format::RowFault,
     printer::Printer,
-    settings::{Mode, Settings},
-    state::{Done, Fault, Shell},
+    settings::{OutputMode, ShellSettings},
+    state::{Shell, ShellError, ShellResult},
 };
 use crate::{
     connection::trees,
-    failure::{Failure, words},
+    failure::{CliError, words},
     show,
 };
 use rusqlite::{Batch, Connection, ErrorCode, Statement, fallible_iterator::FallibleIterator, types::Value};
 use rustix::time::{ClockId, clock_gettime};
 use std::{io::Write, time::Instant};
-use yesquel_sqlite::{Costs, Trees, Trouble};
+use yesquel_sqlite::{DatabaseTrees, SqlErrorKind, TreeCosts};
 
-/// What trees have cost, by the databases of the connection that are on some.
-type Accounts = Vec<(String, Trees, Costs)>;
+/// Costs of trees, for each database of the connection that has trees.
+type Accounts = Vec<(String, DatabaseTrees, TreeCosts)>;
 
 pub(super) fn accounts(connection: &Connection) -> Accounts {
     let names = connection.prepare("SELECT name FROM pragma_database_list").and_then(|mut names| {
         names.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()
     });
-    // What cannot be listed has no trees.
+    // A database that cannot be listed has no trees.
     let found = names.unwrap_or_default().into_iter().filter_map(|name| {
         let trees = trees(connection, &name)?;
         let costs = trees.costs();
@@ -32,15 +32,15 @@ pub(super) fn accounts(connection: &Connection) -> Accounts {
     found.collect()
 }
 
-/// What stands before what, in words.
+/// Prints the costs since `before`.
 pub(super) fn tell_costs(before: &Accounts, out: &mut dyn Write) -> std::io::Result<()> {
     if before.is_empty() {
         return writeln!(out, "No round trips: the database is on no trees.");
     }
     for (at, (name, trees, old)) in before.iter().enumerate() {
         let new = trees.costs();
-        // Databases at one store have its costs together.
-        if before[..at].iter().any(|(_, other, _)| other.is_beside(trees)) {
+        // Databases at one store share their costs.
+        if before[..at].iter().any(|(_, other, _)| other.shares_store(trees)) {
             continue;
         }
         let at_name = if before.len() > 1 { format!("{name}: ") } else { String::new() };
@@ -63,13 +63,13 @@ pub(super) fn tell_costs(before: &Accounts, out: &mut dyn Write) -> std::io::Res
     Ok(())
 }
 
-/// Seconds of the processor that the process has had.
+/// Returns the processor time of the process in seconds.
 fn processor_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What is around where a statement was not understood, with a mark below.
+/// Returns the text around an error's position, with a mark below.
 fn context(sql: &str, offset: i32) -> Option<String> {
     const BEFORE: usize = 50;
     const ALL: usize = 78;
@@ -94,14 +94,14 @@ fn context(sql: &str, offset: i32) -> Option<String> {
 }
 
 impl Shell {
-    /// Runs statements, up to the first that fails.
-    pub(super) fn run(&mut self, sql: &str, place: usize) -> Done {
+    /// Runs statements up to the first that fails.
+    pub(super) fn run(&mut self, sql: &str, place: usize) -> ShellResult {
         let shared = std::rc::Rc::clone(self.shared());
         let connection = shared.borrow();
         let mut batch = Batch::new(&connection, sql);
         loop {
-            // Words of before are not of this one.
-            let _ = yesquel_sqlite::last_trouble();
+            // Clear an earlier failure.
+            let _ = yesquel_sqlite::last_error_kind();
             match batch.next() {
                 Ok(Some(mut statement)) => {
                     let done = self.statement(&connection, &mut statement);
@@ -117,10 +117,10 @@ impl Shell {
         }
     }
 
-    fn not_understood(&mut self, error: &rusqlite::Error, place: usize) -> Done {
-        match Failure::sql(error) {
-            Failure::Unreachable(words) => return Err(Fault::Unreachable(words)),
-            Failure::Interrupted(_) => return Err(Fault::Interrupted),
+    fn not_understood(&mut self, error: &rusqlite::Error, place: usize) -> ShellResult {
+        match CliError::sql(error) {
+            CliError::Unreachable(words) => return Err(ShellError::Unreachable(words)),
+            CliError::Interrupted(_) => return Err(ShellError::Interrupted),
             _ => {}
         }
         let mut said = words(error);
@@ -131,29 +131,29 @@ impl Shell {
             said.push_str(&context(sql, *offset).unwrap_or_default());
         }
         self.say("Parse error", &said, Some(place));
-        Err(Fault::Told)
+        Err(ShellError::Told)
     }
 
-    fn failed(&mut self, fault: RowFault, place: usize) -> Done {
+    fn failed(&mut self, fault: RowFault, place: usize) -> ShellResult {
         let error = match fault {
-            RowFault::Output(error) => return Err(Fault::Output(error)),
+            RowFault::Output(error) => return Err(ShellError::Output(error)),
             RowFault::Sql(error) => error,
         };
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            // Ctrl-C may have stopped a commit whose outcome the server did not tell.
-            if yesquel_sqlite::last_trouble() == Some(Trouble::OutcomeUnknown) {
+            // Ctrl-C may have interrupted a commit before its outcome was known.
+            if yesquel_sqlite::last_error_kind() == Some(SqlErrorKind::OutcomeUnknown) {
                 self.say("Runtime error", &words(&error), Some(place));
             }
-            return Err(Fault::Interrupted);
+            return Err(ShellError::Interrupted);
         }
         let code = error.sqlite_error().map(|code| code.extended_code & 0xff).filter(|code| *code > 1);
         let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-        match Failure::sql(&error) {
-            Failure::Unreachable(words) => Err(Fault::Unreachable(words)),
+        match CliError::sql(&error) {
+            CliError::Unreachable(words) => Err(ShellError::Unreachable(words)),
             _ => {
                 let said = format!("{}{code}", words(&error));
                 self.say("Runtime error", &said, Some(place));
-                Err(Fault::Told)
+                Err(ShellError::Told)
             }
         }
     }
@@ -189,10 +189,10 @@ impl Shell {
         Ok(())
     }
 
-    /// Shows how a statement will be run.
+    /// Shows the plan of a statement.
     fn plan(&mut self, connection: &Connection, statement: &Statement<'_>) -> Result<(), RowFault> {
         let Some(sql) = statement.expanded_sql() else { return Ok(()) };
-        // Of some there is none.
+        // Some statements have no plan.
         if let Ok(mut plan) = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")) {
             plan_of(&mut plan, &mut self.out)?;
         }
@@ -200,7 +200,7 @@ impl Shell {
     }
 }
 
-/// Rows that came before an error are shown, too.
+/// Shows the rows, also those before an error.
 fn show_rows(
     statement: &mut Statement<'_>,
     printer: &mut Printer<'_>,
@@ -224,11 +224,11 @@ fn show_rows(
     outcome
 }
 
-/// As a table, whatever is set: the program of a statement.
-fn explained(settings: &Settings) -> Settings {
+/// Settings for EXPLAIN output, which is always a table.
+fn explained(settings: &ShellSettings) -> ShellSettings {
     let mut settings = settings.clone();
-    if !matches!(settings.mode, Mode::Json | Mode::Csv | Mode::Insert | Mode::Quote) {
-        settings.set_mode(Mode::Column);
+    if !matches!(settings.mode, OutputMode::Json | OutputMode::Csv | OutputMode::Insert | OutputMode::Quote) {
+        settings.set_mode(OutputMode::Column);
         settings.headers = Some(true);
     }
     settings
@@ -245,7 +245,7 @@ fn plan_of(statement: &mut Statement<'_>, out: &mut dyn Write) -> Result<(), Row
         return Ok(());
     }
     writeln!(out, "QUERY PLAN")?;
-    // Steps below a step, and what stands before their lines.
+    // Steps with children, and the prefix of the children's lines.
     let mut open: Vec<(i64, String)> = vec![(0, String::new())];
     let last_of = |parent: i64| steps.iter().rposition(|(_, of, _)| *of == parent);
     for (at, (id, parent, detail)) in steps.iter().enumerate() {
@@ -260,7 +260,7 @@ fn plan_of(statement: &mut Statement<'_>, out: &mut dyn Write) -> Result<(), Row
     Ok(())
 }
 
-/// Parameters have the values that `.parameter set` has given them.
+/// Binds parameters to the values of `.parameter set`.
 fn bind(connection: &Connection, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
     if statement.parameter_count() == 0 {
         return Ok(());

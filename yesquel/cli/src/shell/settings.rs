@@ -1,10 +1,10 @@
-//! How results are shown.
+//! Settings of the output.
 
 use std::io::IsTerminal;
 
-/// The forms of output.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum OutputMode {
     Ascii,
     Box,
     Column,
@@ -20,65 +20,65 @@ pub(crate) enum Mode {
     Tabs,
 }
 
-impl Mode {
-    /// All, with their names and what they are.
-    pub(crate) const ALL: [(Mode, &'static str, &'static str); 13] = [
-        (Mode::Ascii, "ascii", "columns and rows end with 0x1F and 0x1E"),
-        (Mode::Box, "box", "a table in lines, as on a terminal"),
-        (Mode::Column, "column", "columns under each other"),
-        (Mode::Csv, "csv", "comma-separated values"),
-        (Mode::Html, "html", "rows of an HTML table"),
-        (Mode::Insert, "insert", "INSERT statements (for the table that is named behind)"),
-        (Mode::Json, "json", "an array of objects"),
-        (Mode::Line, "line", "a value a line"),
-        (Mode::List, "list", "values with a separator between, as in scripts"),
-        (Mode::Markdown, "markdown", "a table of Markdown"),
-        (Mode::Quote, "quote", "values as SQL has them"),
-        (Mode::Table, "table", "a table in ASCII"),
-        (Mode::Tabs, "tabs", "values with tabs between"),
+impl OutputMode {
+    /// All formats, with their names and descriptions.
+    pub(crate) const ALL: [(OutputMode, &'static str, &'static str); 13] = [
+        (OutputMode::Ascii, "ascii", "columns and rows end with 0x1F and 0x1E"),
+        (OutputMode::Box, "box", "a table in lines, as on a terminal"),
+        (OutputMode::Column, "column", "columns under each other"),
+        (OutputMode::Csv, "csv", "comma-separated values"),
+        (OutputMode::Html, "html", "rows of an HTML table"),
+        (OutputMode::Insert, "insert", "INSERT statements (for the table that is named behind)"),
+        (OutputMode::Json, "json", "an array of objects"),
+        (OutputMode::Line, "line", "a value a line"),
+        (OutputMode::List, "list", "values with a separator between, as in scripts"),
+        (OutputMode::Markdown, "markdown", "a table of Markdown"),
+        (OutputMode::Quote, "quote", "values as SQL has them"),
+        (OutputMode::Table, "table", "a table in ASCII"),
+        (OutputMode::Tabs, "tabs", "values with tabs between"),
     ];
 
-    pub(crate) fn of_name(name: &str) -> Option<Mode> {
-        let found = Mode::ALL.iter().find(|(_, own, _)| *own == name);
-        // As people write it in other shells.
-        let found = found.or_else(|| Mode::ALL.iter().find(|(_, own, _)| format!("{own}s") == name));
+    pub(crate) fn of_name(name: &str) -> Option<OutputMode> {
+        let found = OutputMode::ALL.iter().find(|(_, own, _)| *own == name);
+        // Accepts plurals, as other shells do.
+        let found = found.or_else(|| OutputMode::ALL.iter().find(|(_, own, _)| format!("{own}s") == name));
         found.map(|(mode, _, _)| *mode)
     }
 
     pub(crate) fn name(self) -> &'static str {
-        Mode::ALL.iter().find(|(mode, _, _)| *mode == self).map_or("", |(_, name, _)| name)
+        OutputMode::ALL.iter().find(|(mode, _, _)| *mode == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Widths must be known before the first row is printed.
+    /// Returns whether the widths must be known before the first row is printed.
     pub(crate) fn is_tabular(self) -> bool {
-        matches!(self, Mode::Box | Mode::Column | Mode::Markdown | Mode::Table)
+        matches!(self, OutputMode::Box | OutputMode::Column | OutputMode::Markdown | OutputMode::Table)
     }
 
-    /// What is between columns, and between rows.
+    /// Returns the separators of columns and rows.
     fn separators(self) -> (&'static str, &'static str) {
         match self {
-            Mode::Ascii => ("\x1f", "\x1e"),
-            Mode::Csv => (",", "\r\n"),
-            Mode::Quote => (",", "\n"),
-            Mode::Tabs => ("\t", "\n"),
+            OutputMode::Ascii => ("\x1f", "\x1e"),
+            OutputMode::Csv => (",", "\r\n"),
+            OutputMode::Quote => (",", "\n"),
+            OutputMode::Tabs => ("\t", "\n"),
             _ => ("|", "\n"),
         }
     }
 }
 
-/// Columns that text of a table is wrapped after, unless it is said otherwise.
+/// Default width at which the text of a table is wrapped.
 const WRAP: usize = 60;
 
-/// What may be set.
+/// Settings of the output.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) mode: Mode,
-    /// None: as the mode wants it.
+pub(crate) struct ShellSettings {
+    pub(crate) mode: OutputMode,
+    /// None: depends on the mode.
     pub(crate) headers: Option<bool>,
     pub(crate) column_separator: String,
     pub(crate) row_separator: String,
     pub(crate) null: String,
-    /// Negative: to the right; 0: as wide as what is in it.
+    /// Negative: right-aligned; 0: as wide as the content.
     pub(crate) widths: Vec<i32>,
     pub(crate) wrap: usize,
     pub(crate) wraps_words: bool,
@@ -94,11 +94,11 @@ pub(crate) struct Settings {
     pub(crate) continuation: String,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+impl Default for ShellSettings {
+    fn default() -> ShellSettings {
         let is_seen = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-        let mut settings = Settings {
-            mode: Mode::List,
+        let mut settings = ShellSettings {
+            mode: OutputMode::List,
             headers: None,
             column_separator: "|".to_owned(),
             row_separator: "\n".to_owned(),
@@ -118,14 +118,14 @@ impl Default for Settings {
             continuation: "   ...> ".to_owned(),
         };
         if is_seen {
-            settings.set_mode(Mode::Box);
+            settings.set_mode(OutputMode::Box);
         }
         settings
     }
 }
 
-impl Settings {
-    pub(crate) fn set_mode(&mut self, mode: Mode) {
+impl ShellSettings {
+    pub(crate) fn set_mode(&mut self, mode: OutputMode) {
         let (column, row) = mode.separators();
         self.column_separator = column.to_owned();
         self.row_separator = row.to_owned();
@@ -133,7 +133,7 @@ impl Settings {
         self.mode = mode;
     }
 
-    /// Whether names of columns stand before the rows.
+    /// Returns whether column names precede the rows.
     pub(crate) fn shows_headers(&self) -> bool {
         self.headers.unwrap_or(self.mode.is_tabular())
     }

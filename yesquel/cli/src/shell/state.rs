@@ -1,9 +1,9 @@
-//! A shell: a database, how it is shown, and what has gone wrong so far.
+//! State of a shell: database, settings, and failures so far.
 
-use super::{functions, output::Output, settings::Settings};
+use super::{functions, output::ResultOutput, settings::ShellSettings};
 use crate::{
-    connection::{Access, open},
-    failure::Failure,
+    connection::{DatabaseAccess, open},
+    failure::CliError,
     interrupt::{self, Interrupt},
 };
 use rusqlite::Connection;
@@ -14,84 +14,84 @@ use std::{
     time::Duration,
 };
 
-/// What is opened where nothing is named: trees in memory.
+/// Database that is opened if none is named: trees in memory.
 pub(super) const TRANSIENT: &str = "yesquel:";
-/// How long others are waited for who hold what is wanted.
+/// Time to wait for locks of others.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Why a command or a statement was not done.
+/// Reason for which a command or a statement failed.
 #[derive(Debug)]
-pub(super) enum Fault {
-    /// It is said, and counted.
+pub(super) enum ShellError {
+    /// To be printed and counted.
     Said(String),
-    /// It was said already.
+    /// Already printed.
     Told,
     /// A server cannot be reached.
     Unreachable(String),
     Interrupted,
-    /// Nobody reads what is printed.
+    /// The reader of the output has closed it.
     Output(io::Error),
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
-        Fault::Output(error)
+impl From<io::Error> for ShellError {
+    fn from(error: io::Error) -> ShellError {
+        ShellError::Output(error)
     }
 }
 
-impl From<Failure> for Fault {
-    fn from(failure: Failure) -> Fault {
+impl From<CliError> for ShellError {
+    fn from(failure: CliError) -> ShellError {
         match failure {
-            Failure::Output(error) => Fault::Output(error),
-            Failure::Interrupted(_) => Fault::Interrupted,
-            Failure::Unreachable(words) => Fault::Unreachable(words),
-            other => Fault::Said(other.to_string()),
+            CliError::Output(error) => ShellError::Output(error),
+            CliError::Interrupted(_) => ShellError::Interrupted,
+            CliError::Unreachable(words) => ShellError::Unreachable(words),
+            other => ShellError::Said(other.to_string()),
         }
     }
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
-        Failure::sql(&error).into()
+impl From<rusqlite::Error> for ShellError {
+    fn from(error: rusqlite::Error) -> ShellError {
+        CliError::sql(&error).into()
     }
 }
 
-pub(super) type Done = Result<(), Fault>;
+pub(super) type ShellResult = Result<(), ShellError>;
 
 pub(super) struct Shell {
     /// Shared with the editor, which completes names.
     connection: Rc<RefCell<Connection>>,
     pub(super) name: String,
-    pub(super) settings: Settings,
-    pub(super) out: Output,
+    pub(super) settings: ShellSettings,
+    pub(super) out: ResultOutput,
     pub(super) interrupt: Interrupt,
     pub(super) is_interactive: bool,
-    /// What is run has lines that an error may name.
+    /// Whether the input has line numbers, which errors show.
     pub(super) has_lines: bool,
-    /// Files that are read within files.
+    /// Nesting depth of `.read`.
     pub(super) depth: u32,
     errors: u64,
-    /// The status of the last failure that has one of its own.
+    /// Exit status of the last failure with a special one.
     failed_with: Option<u8>,
-    /// It ends, with this status.
+    /// Set when the shell is to end, with this status.
     over: Option<u8>,
-    /// Lines that were typed, and where they are kept.
+    /// Lines typed so far, and where they are saved.
     pub(super) history: Vec<String>,
 }
 
 impl Shell {
     pub(super) fn open(
         name: &str,
-        access: Access,
+        access: DatabaseAccess,
         interrupt: Interrupt,
         is_interactive: bool,
-    ) -> Result<Shell, Failure> {
+    ) -> Result<Shell, CliError> {
         let connection = ready(name, access, &interrupt)?;
         Ok(Shell {
             connection: Rc::new(RefCell::new(connection)),
             name: name.to_owned(),
-            settings: Settings::default(),
-            out: Output::default(),
+            settings: ShellSettings::default(),
+            out: ResultOutput::default(),
             interrupt,
             is_interactive,
             has_lines: !is_interactive,
@@ -104,9 +104,8 @@ impl Shell {
     }
 
     /// Opens another database in place of this one.
-    pub(super) fn reopen(&mut self, name: &str, access: Access) -> Result<(), Failure> {
-        // A folder is one process's, and one connection's of this process may be
-        // the last that has it.
+    pub(super) fn reopen(&mut self, name: &str, access: DatabaseAccess) -> Result<(), CliError> {
+        // A folder can be open once in a process, and this connection may be its last user.
         let connection = ready(name, access, &self.interrupt)?;
         *self.connection.borrow_mut() = connection;
         self.name = name.to_owned();
@@ -129,26 +128,26 @@ impl Shell {
         self.errors > 0
     }
 
-    /// Takes notice of what something has come to; fails where the shell cannot
-    /// go on. `place` is where it stood.
-    pub(super) fn note(&mut self, done: Done, place: Option<usize>) -> Result<(), Failure> {
+    /// Handles the result of an item that began at line `place`; fails if the shell cannot
+    /// continue.
+    pub(super) fn note(&mut self, done: ShellResult, place: Option<usize>) -> Result<(), CliError> {
         let Err(fault) = done else { return Ok(()) };
         let (words, status) = match fault {
-            Fault::Output(error) => return Err(Failure::Output(error)),
-            Fault::Said(words) => (Some(words), 1),
-            Fault::Told => (None, 1),
-            Fault::Unreachable(words) => (Some(words), 4),
-            Fault::Interrupted => (Some("interrupted".to_owned()), interrupt::STATUS),
+            ShellError::Output(error) => return Err(CliError::Output(error)),
+            ShellError::Said(words) => (Some(words), 1),
+            ShellError::Told => (None, 1),
+            ShellError::Unreachable(words) => (Some(words), 4),
+            ShellError::Interrupted => (Some("interrupted".to_owned()), interrupt::STATUS),
         };
         if self.is_interactive && status == interrupt::STATUS {
-            // The terminal shows ^C where it was pressed.
+            // The terminal shows ^C at the place where it was pressed.
             let _ = writeln!(anstream::stderr());
         }
         if let Some(words) = words {
             self.say("Error", &words, place);
         }
         self.errors += 1;
-        // Later errors may come of the first; but one that is interrupted ends.
+        // Later errors may be consequences of the first; but Ctrl-C ends the shell.
         if self.failed_with.is_none() || status == interrupt::STATUS {
             self.failed_with = Some(status);
         }
@@ -158,43 +157,43 @@ impl Shell {
         Ok(())
     }
 
-    /// Tells of an error, after what was printed before it.
+    /// Prints an error after all pending output.
     pub(super) fn say(&mut self, kind: &str, words: &str, place: Option<usize>) {
         let _ = self.out.flush();
         let bad = anstyle::AnsiColor::Red.on_default().bold();
         let place = place.filter(|_| self.has_lines);
         let place = place.map(|line| format!(" near line {line}")).unwrap_or_default();
-        // The status tells as well, where standard error takes nothing.
+        // If standard error fails, the status still reports the failure.
         let _ = writeln!(anstream::stderr(), "{bad}{kind}{place}:{bad:#} {words}");
     }
 
-    /// What has failed so far, as a status. Whoever sits before it has seen it.
+    /// Returns the exit status for the failures so far. An interactive user has seen them.
     fn status(&self) -> u8 {
         if self.is_interactive { 0 } else { self.failed_with.unwrap_or(0) }
     }
 
-    /// Ends, with a status; none: what has failed says it.
+    /// Ends the shell, with a status, or with that of the failures so far.
     pub(super) fn leave(&mut self, status: Option<u8>) {
         self.over = Some(status.unwrap_or(self.status()));
     }
 
-    /// The status that it ends with.
-    pub(super) fn end(mut self) -> Result<u8, Failure> {
+    /// Returns the exit status.
+    pub(super) fn end(mut self) -> Result<u8, CliError> {
         self.out.reset()?;
         Ok(self.over.unwrap_or(self.status()))
     }
 }
 
-/// A connection that waits for others, and that Ctrl-C stops.
-fn ready(name: &str, access: Access, interrupt: &Interrupt) -> Result<Connection, Failure> {
+/// Prepares a connection: it waits for locks, and Ctrl-C stops it.
+fn ready(name: &str, access: DatabaseAccess, interrupt: &Interrupt) -> Result<Connection, CliError> {
     let mut connection = open(name, access)?;
     connection.busy_timeout(BUSY)?;
     interrupt.attend(&mut connection)?;
     functions::add(&connection)?;
-    // A plain file is looked at now, and not when the first statement is typed.
+    // Open a plain file now, so that errors appear before the first statement.
     connection.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(|error| {
-        match Failure::sql(&error) {
-            Failure::Sql(words) => Failure::Sql(format!("{name}: {words}")),
+        match CliError::sql(&error) {
+            CliError::Sql(words) => CliError::Sql(format!("{name}: {words}")),
             other => other,
         }
     })?;

@@ -1,38 +1,37 @@
-//! Rows as a table, whose columns are as wide as what is in them.
+//! Table output, with columns as wide as their content.
 //!
-//! How wide they are is known when all is read; so much is kept as people look
-//! at. What is beyond is printed as it comes, in the widths that were right for
-//! what was before, and wrapped where it needs more.
+//! The widths are known when all rows are read, so a limited number of rows is buffered. Later rows
+//! are printed at once with the same widths, and wrapped where they need more.
 
 use super::{
-    format::{Fault, bytes_of, visible},
-    settings::{Mode, Settings},
+    format::{RowFault, bytes_of, visible},
+    settings::{OutputMode, ShellSettings},
 };
-use crate::literal::{self, Lines};
+use crate::literal::{self, LineEnds};
 use rusqlite::Row;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Rows and bytes of text that are kept before the first one is printed.
+/// Rows, and bytes of text, that are buffered before the first one is printed.
 const ROWS_KEPT: usize = 10_000;
 const BYTES_KEPT: usize = 8 << 20;
 
-/// A row of the result: each value in pieces, one a line.
-type Cells = Vec<Vec<String>>;
+/// Row of the result: the lines of each value.
+type TableRow = Vec<Vec<String>>;
 
 pub(super) struct Tabular<'a> {
-    settings: &'a Settings,
+    settings: &'a ShellSettings,
     columns: &'a [String],
-    kept: Vec<Cells>,
+    kept: Vec<TableRow>,
     bytes: usize,
     widths: Vec<usize>,
-    /// The head was printed, and the widths do not change any more.
+    /// Set once the head is printed and the widths are fixed.
     has_begun: bool,
     has_lines: bool,
     is_first: bool,
 }
 
-/// Cuts text into lines, none wider than `width` (0: as wide as it is).
+/// Splits text into lines of at most `width` columns (0: unlimited).
 fn pieces(text: &str, width: usize, by_words: bool) -> Vec<String> {
     let mut all = Vec::new();
     for line in text.split('\n') {
@@ -58,27 +57,27 @@ fn pieces(text: &str, width: usize, by_words: bool) -> Vec<String> {
         }
         all.push(piece);
     }
-    // A line's end at the end begins no other line.
+    // A final line break begins no further line.
     if all.len() > 1 && all.last().is_some_and(String::is_empty) {
         all.pop();
     }
     all
 }
 
-/// The signs of a frame: lines across, and where they meet others.
-struct Frame {
+/// Characters of a frame: lines, and their intersections.
+struct TableFrame {
     dash: &'static str,
     between: &'static str,
     left: &'static str,
     right: &'static str,
 }
 
-impl Frame {
-    fn of(mode: Mode) -> Frame {
+impl TableFrame {
+    fn of(mode: OutputMode) -> TableFrame {
         match mode {
-            Mode::Box => Frame { dash: "─", between: " │ ", left: "│ ", right: " │" },
-            Mode::Column => Frame { dash: "-", between: "  ", left: "", right: "" },
-            _ => Frame { dash: "-", between: " | ", left: "| ", right: " |" },
+            OutputMode::Box => TableFrame { dash: "─", between: " │ ", left: "│ ", right: " │" },
+            OutputMode::Column => TableFrame { dash: "-", between: "  ", left: "", right: "" },
+            _ => TableFrame { dash: "-", between: " | ", left: "| ", right: " |" },
         }
     }
 }
@@ -88,7 +87,7 @@ fn pad(out: &mut dyn Write, count: usize) -> io::Result<()> {
 }
 
 impl<'a> Tabular<'a> {
-    pub(super) fn new(settings: &'a Settings, columns: &'a [String]) -> Tabular<'a> {
+    pub(super) fn new(settings: &'a ShellSettings, columns: &'a [String]) -> Tabular<'a> {
         let widths = (0..columns.len())
             .map(|at| settings.widths.get(at).copied().unwrap_or(0).unsigned_abs() as usize)
             .collect();
@@ -104,7 +103,7 @@ impl<'a> Tabular<'a> {
         }
     }
 
-    /// After how many columns text is wrapped.
+    /// Returns the width at which text of a column is wrapped.
     fn wrap(&self, column: usize) -> usize {
         if self.has_begun {
             return self.widths.get(column).copied().unwrap_or(0).max(1);
@@ -113,23 +112,24 @@ impl<'a> Tabular<'a> {
         if own == 0 { self.settings.wrap } else { own.unsigned_abs() as usize }
     }
 
-    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), Fault> {
+    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), RowFault> {
         let mut cells = Vec::with_capacity(self.columns.len());
         for at in 0..self.columns.len() {
             let value = row.get_ref(at)?;
             let text = if self.settings.quotes {
                 let mut text = String::new();
-                literal::push(&mut text, value, Lines::Kept);
+                literal::push(&mut text, value, LineEnds::Kept);
                 text
             } else {
                 String::from_utf8_lossy(&bytes_of(value, &self.settings.null)).into_owned()
             };
             // A bar would end the cell.
-            let text = if self.settings.mode == Mode::Markdown { text.replace('|', "\\|") } else { text };
+            let text =
+                if self.settings.mode == OutputMode::Markdown { text.replace('|', "\\|") } else { text };
             cells.push(pieces(&text, self.wrap(at), self.settings.wraps_words));
             self.bytes += text.len();
         }
-        // Rows look alike, to the end.
+        // All rows have the same style, to the end.
         self.has_lines |= !self.has_begun && cells.iter().any(|cell| cell.len() > 1);
         self.kept.push(cells);
         if self.kept.len() >= ROWS_KEPT || self.bytes >= BYTES_KEPT {
@@ -138,7 +138,7 @@ impl<'a> Tabular<'a> {
         Ok(())
     }
 
-    /// Prints what is kept.
+    /// Prints the buffered rows.
     fn print(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if !self.has_begun {
             let names: Vec<String> = (0..self.columns.len()).map(|at| self.name(at)).collect();
@@ -150,12 +150,12 @@ impl<'a> Tabular<'a> {
             self.has_begun = true;
             self.head(&names, out)?;
         }
-        let (kept, frame) = (std::mem::take(&mut self.kept), Frame::of(self.settings.mode));
+        let (kept, frame) = (std::mem::take(&mut self.kept), TableFrame::of(self.settings.mode));
         for cells in kept {
             if self.has_lines && !self.is_first {
                 match self.settings.mode {
-                    Mode::Column => writeln!(out)?,
-                    Mode::Markdown => {}
+                    OutputMode::Column => writeln!(out)?,
+                    OutputMode::Markdown => {}
                     _ => self.rule(["├", "┼", "┤"], out)?,
                 }
             }
@@ -176,7 +176,7 @@ impl<'a> Tabular<'a> {
         Ok(())
     }
 
-    /// A column's name: its first line.
+    /// Returns a column's name: its first line.
     fn name(&self, column: usize) -> String {
         let name = self.columns.get(column).map_or("", String::as_str);
         let lines = pieces(name, self.wrap(column), self.settings.wraps_words);
@@ -197,8 +197,8 @@ impl<'a> Tabular<'a> {
     }
 
     fn head(&self, names: &[String], out: &mut dyn Write) -> io::Result<()> {
-        let (mode, frame) = (self.settings.mode, Frame::of(self.settings.mode));
-        if mode == Mode::Column {
+        let (mode, frame) = (self.settings.mode, TableFrame::of(self.settings.mode));
+        if mode == OutputMode::Column {
             if !self.settings.shows_headers() {
                 return Ok(());
             }
@@ -212,7 +212,7 @@ impl<'a> Tabular<'a> {
             let dashes: Vec<String> = self.widths.iter().map(|width| frame.dash.repeat(*width)).collect();
             return writeln!(out, "{}", dashes.join(frame.between));
         }
-        if mode != Mode::Markdown {
+        if mode != OutputMode::Markdown {
             self.rule(["┌", "┬", "┐"], out)?;
         }
         write!(out, "{}", frame.left)?;
@@ -229,12 +229,12 @@ impl<'a> Tabular<'a> {
         self.rule(["├", "┼", "┤"], out)
     }
 
-    /// A line across, from the left by way of where columns meet to the right.
+    /// Prints a horizontal line with its left end, crossings and right end.
     fn rule(&self, signs: [&str; 3], out: &mut dyn Write) -> io::Result<()> {
-        let dash = Frame::of(self.settings.mode).dash;
+        let dash = TableFrame::of(self.settings.mode).dash;
         let [left, meeting, right] = match self.settings.mode {
-            Mode::Box => signs,
-            Mode::Markdown => ["|"; 3],
+            OutputMode::Box => signs,
+            OutputMode::Markdown => ["|"; 3],
             _ => ["+"; 3],
         };
         let dashes: Vec<String> = self.widths.iter().map(|width| dash.repeat(width + 2)).collect();
@@ -245,7 +245,7 @@ impl<'a> Tabular<'a> {
         if !self.kept.is_empty() {
             self.print(out)?;
         }
-        if self.has_begun && matches!(self.settings.mode, Mode::Box | Mode::Table) {
+        if self.has_begun && matches!(self.settings.mode, OutputMode::Box | OutputMode::Table) {
             self.rule(["└", "┴", "┘"], out)?;
         }
         Ok(())
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(pieces("a\nb\r\n", 0, false), ["a", "b"]);
         assert_eq!(pieces("a\tb", 0, false), ["a       b"]);
         assert_eq!(pieces("\u{1b}[31m", 0, false), ["^[[31m"]);
-        // Wide signs take two columns.
+        // Wide characters take two columns.
         let cut = pieces("日本語", 4, false);
         assert_eq!(cut, ["日本", "語"]);
         assert_eq!(cut[0].width(), 4);

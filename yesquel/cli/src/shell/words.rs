@@ -1,8 +1,7 @@
-//! The words of a dot command.
+//! Words of a dot command.
 
-/// Splits a line into words, at spaces outside of quotes. Between single quotes
-/// all stands for itself; between double quotes a backslash does what it does in
-/// C.
+/// Splits a line into words, at spaces outside of quotes. Single quotes quote everything; in double
+/// quotes, backslashes work as in C.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut signs = line.chars().peekable();

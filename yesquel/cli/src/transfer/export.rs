@@ -1,12 +1,12 @@
-//! `yesquel export`: a database becomes a plain file of SQLite.
+//! `yesquel export`: copies a database to a SQLite file.
 
 use super::{Summary, content, copy, stopped};
 use crate::{
-    connection::{Access, open},
-    failure::Failure,
+    connection::{DatabaseAccess, open},
+    failure::CliError,
     interrupt::Interrupt,
     progress::Progress,
-    replace::{Beside, Place},
+    replace::{OutputTarget, TemporaryFile},
 };
 use clap::Args;
 use std::{
@@ -22,7 +22,7 @@ const ABOUT: &str = "The export reads one snapshot of the database and does not 
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
-pub(crate) struct Export {
+pub(crate) struct ExportArguments {
     /// Database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
     /// address
     #[arg(value_name = "ADDRESS")]
@@ -41,7 +41,7 @@ pub(crate) struct Export {
     quiet: bool,
 }
 
-/// What SQLite has beside a file that is in use, or was when something crashed.
+/// Suffixes of the files that SQLite keeps next to a database in use, or after a crash.
 const BESIDE: [&str; 3] = ["-wal", "-journal", "-shm"];
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -50,32 +50,32 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The file to write.
-struct Target {
+/// Destination file.
+struct ExportTarget {
     path: PathBuf,
     /// Permissions of the file that it replaces.
     was: Option<Permissions>,
 }
 
-fn target(arguments: &Export) -> Result<Target, Failure> {
+fn target(arguments: &ExportArguments) -> Result<ExportTarget, CliError> {
     let path = &arguments.file;
     let name = path.display();
     if name.to_string().starts_with("yesquel:") {
-        return Err(Failure::Usage(format!("'{name}' is an address: what is made is a file, ADDRESS FILE")));
+        return Err(CliError::Usage(format!("'{name}' is an address: what is made is a file, ADDRESS FILE")));
     }
-    match Place::of(path)? {
-        Place::Device(_) => Err(Failure::Usage(format!(
+    match OutputTarget::of(path)? {
+        OutputTarget::Device(_) => Err(CliError::Usage(format!(
             "{name} is a pipe or a device, and a database is made in a file; 'yesquel dump' writes SQL anywhere"
         ))),
-        Place::File { was: Some(_), .. } if !arguments.force => {
-            Err(Failure::Usage(format!("{name} is there already; --force replaces it")))
+        OutputTarget::File { was: Some(_), .. } if !arguments.force => {
+            Err(CliError::Usage(format!("{name} is there already; --force replaces it")))
         }
-        Place::File { path, was } => {
-            // It would be taken for that of the new file.
+        OutputTarget::File { path, was } => {
+            // SQLite would take it for a part of the new file.
             let found = BESIDE.map(|ending| beside(&path, ending)).into_iter().find(|path| path.exists());
             match found {
-                None => Ok(Target { path, was }),
-                Some(found) => Err(Failure::Usage(format!(
+                None => Ok(ExportTarget { path, was }),
+                Some(found) => Err(CliError::Usage(format!(
                     "{} is there, of a database that is in use or was not closed: it would be taken for the new one's",
                     found.display()
                 ))),
@@ -84,16 +84,16 @@ fn target(arguments: &Export) -> Result<Target, Failure> {
     }
 }
 
-pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ExportArguments) -> Result<(), CliError> {
     let (began, interrupt) = (Instant::now(), Interrupt::listen());
-    let Target { path, was } = target(arguments)?;
-    let of_file = |error: io::Error| Failure::File { path: arguments.file.clone(), error };
-    let mut from = open(&arguments.address, Access::Read)?;
+    let ExportTarget { path, was } = target(arguments)?;
+    let of_file = |error: io::Error| CliError::File { path: arguments.file.clone(), error };
+    let mut from = open(&arguments.address, DatabaseAccess::Read)?;
     interrupt.attend(&mut from)?;
-    let beside = Beside::new(path, was).map_err(of_file)?;
+    let beside = TemporaryFile::new(path, was).map_err(of_file)?;
     let path = std::path::absolute(beside.file.path()).map_err(of_file)?;
-    let mut to = open(&path.to_string_lossy(), Access::Write)?;
-    // Nobody sees it before it is whole.
+    let mut to = open(&path.to_string_lossy(), DatabaseAccess::Write)?;
+    // The file is not visible before it is complete.
     to.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE")?;
     let progress = Progress::new("export", arguments.quiet || arguments.json);
     let written = copy(&from, &mut to, &progress, &interrupt, Duration::ZERO)
@@ -101,9 +101,9 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
         .and_then(|content| to.close().map_err(|(_, error)| error.into()).map(|()| content));
     progress.end();
     let content = written.map_err(|error| match error {
-        Failure::Sql(words) => Failure::Sql(format!("{}: {words}", arguments.file.display())),
-        Failure::Busy(words) => Failure::Busy(format!("{}: {words}", arguments.file.display())),
-        Failure::Interrupted(_) => stopped(),
+        CliError::Sql(words) => CliError::Sql(format!("{}: {words}", arguments.file.display())),
+        CliError::Busy(words) => CliError::Busy(format!("{}: {words}", arguments.file.display())),
+        CliError::Interrupted(_) => stopped(),
         other => other,
     })?;
     let bytes = fs::metadata(beside.file.path()).map_err(of_file)?.len();

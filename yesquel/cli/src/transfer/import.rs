@@ -1,9 +1,9 @@
-//! `yesquel import`: a plain file of SQLite becomes a database.
+//! `yesquel import`: copies a SQLite file into a database.
 
-use super::{Content, Summary, content, copy, is_empty, stopped};
+use super::{ObjectCounts, Summary, content, copy, is_empty, stopped};
 use crate::{
-    connection::{Access, open},
-    failure::Failure,
+    connection::{DatabaseAccess, open},
+    failure::CliError,
     interrupt::Interrupt,
     progress::Progress,
 };
@@ -17,9 +17,9 @@ use std::{
 };
 use yesquel_sqlite::shown_address;
 
-/// What SQLite's files begin with.
+/// First bytes of SQLite files.
 const HEADER: &[u8] = b"SQLite format 3\0";
-/// Faults of a file that are told.
+/// Maximum number of faults that are reported.
 const FAULTS_MAX: usize = 5;
 
 const ABOUT: &str = "The file is checked first and read from one snapshot. The import is one transaction: readers see the \
@@ -27,7 +27,7 @@ const ABOUT: &str = "The file is checked first and read from one snapshot. The i
 
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
-pub(crate) struct Import {
+pub(crate) struct ImportArguments {
     /// SQLite file to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Import {
     #[arg(long)]
     no_check: bool,
     /// Longest wait for other writers of the file or the database, seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::reach::seconds,
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::connect::seconds,
         allow_negative_numbers = true)]
     wait: Duration,
     /// Print a summary as JSON
@@ -53,19 +53,19 @@ pub(crate) struct Import {
     quiet: bool,
 }
 
-/// Says what a file is that is no database.
-fn look(path: &Path) -> Result<(), Failure> {
+/// Fails if a file is no database, with a description of what it is.
+fn look(path: &Path) -> Result<(), CliError> {
     let mut header = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut header));
     let name = path.display();
     read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::Absent(format!("{name}: there is no such file")),
-        _ => Failure::File { path: path.into(), error },
+        std::io::ErrorKind::NotFound => CliError::Absent(format!("{name}: there is no such file")),
+        _ => CliError::File { path: path.into(), error },
     })?;
     if header == HEADER {
         return Ok(());
     }
-    Err(Failure::Damaged(if header.is_empty() {
+    Err(CliError::Damaged(if header.is_empty() {
         format!("{name}: the file is empty, and no SQLite database")
     } else if header.starts_with(b"yesquel:") {
         format!("{name} holds the address of a database, and is none itself: export that one first")
@@ -74,8 +74,8 @@ fn look(path: &Path) -> Result<(), Failure> {
     }))
 }
 
-/// Says what is wrong with a file.
-fn check(connection: &Connection, name: &str) -> Result<(), Failure> {
+/// Fails if a file is damaged, with SQLite's findings.
+fn check(connection: &Connection, name: &str) -> Result<(), CliError> {
     let mut check = connection.prepare(&format!("PRAGMA integrity_check({FAULTS_MAX})"))?;
     let mut faults = Vec::new();
     let mut rows = check.query([])?;
@@ -85,22 +85,25 @@ fn check(connection: &Connection, name: &str) -> Result<(), Failure> {
     if faults == ["ok"] {
         return Ok(());
     }
-    Err(Failure::Damaged(format!("{name} is damaged: {}", faults.join("; "))))
+    Err(CliError::Damaged(format!("{name} is damaged: {}", faults.join("; "))))
 }
 
 /// An error of the file's that SQLite has found.
-fn of_file(name: &str, error: Failure) -> Failure {
+fn of_file(name: &str, error: CliError) -> CliError {
     match error {
-        Failure::Sql(words) => Failure::Damaged(format!("{name}: {words}")),
-        Failure::Busy(words) => Failure::Busy(format!("{name}: {words}")),
+        CliError::Sql(words) => CliError::Damaged(format!("{name}: {words}")),
+        CliError::Busy(words) => CliError::Busy(format!("{name}: {words}")),
         other => other,
     }
 }
 
-fn source(arguments: &Import, interrupt: &Interrupt) -> Result<(Connection, Content), Failure> {
+fn source(
+    arguments: &ImportArguments,
+    interrupt: &Interrupt,
+) -> Result<(Connection, ObjectCounts), CliError> {
     let name = arguments.file.display().to_string();
     if name.starts_with("yesquel:") {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "'{name}' is an address: what is imported is a file of SQLite, FILE ADDRESS"
         )));
     }
@@ -108,8 +111,8 @@ fn source(arguments: &Import, interrupt: &Interrupt) -> Result<(Connection, Cont
     let progress = Progress::new("import", arguments.quiet || arguments.json);
     // A path that looks like one of SQLite's names is none.
     let path = std::path::absolute(&arguments.file)
-        .map_err(|error| Failure::File { path: arguments.file.clone(), error })?;
-    let mut connection = open(&path.to_string_lossy(), Access::Read)?;
+        .map_err(|error| CliError::File { path: arguments.file.clone(), error })?;
+    let mut connection = open(&path.to_string_lossy(), DatabaseAccess::Read)?;
     connection.busy_timeout(arguments.wait)?;
     interrupt.attend(&mut connection)?;
     progress.say("checking the file");
@@ -129,14 +132,14 @@ fn source(arguments: &Import, interrupt: &Interrupt) -> Result<(Connection, Cont
     Ok((connection, content.map_err(|error| of_file(&name, error))?))
 }
 
-pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ImportArguments) -> Result<(), CliError> {
     let (began, interrupt) = (Instant::now(), Interrupt::listen());
     let (from, content) = source(arguments, &interrupt)?;
-    let mut to = open(&arguments.address, Access::Make)?;
+    let mut to = open(&arguments.address, DatabaseAccess::Make)?;
     to.busy_timeout(arguments.wait)?;
     interrupt.attend(&mut to)?;
     if !arguments.force && !is_empty(&to)? {
-        return Err(Failure::Usage(format!(
+        return Err(CliError::Usage(format!(
             "there is something in {} already; --force replaces all of it",
             shown_address(&arguments.address)
         )));
@@ -155,15 +158,15 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
 }
 
 /// Others were first: what they have written is there, and nothing of ours.
-fn lost(error: Failure, file: &str, address: &str) -> Failure {
+fn lost(error: CliError, file: &str, address: &str) -> CliError {
     match error {
-        Failure::Busy(words) => Failure::Busy(format!(
+        CliError::Busy(words) => CliError::Busy(format!(
             "{address}: others have written there meanwhile, and nothing was imported ({words})"
         )),
-        Failure::Sql(words) => Failure::Sql(format!("{file} to {address}: {words}")),
+        CliError::Sql(words) => CliError::Sql(format!("{file} to {address}: {words}")),
         // It may have been the commit that was waited for.
-        Failure::Interrupted("") => {
-            Failure::Interrupted(": the database has all of it, or what was there before")
+        CliError::Interrupted("") => {
+            CliError::Interrupted(": the database has all of it, or what was there before")
         }
         other => other,
     }

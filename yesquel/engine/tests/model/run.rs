@@ -12,8 +12,8 @@ use answers::SentRequest;
 use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
-    WriteOperation, Writer,
+    ByteWriter, Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
+    Request, Scan, WriteOperation,
 };
 
 const US: ServerId = ServerId(0);
@@ -86,7 +86,7 @@ impl Run {
     /// Sends a request. The caller handles its reply.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.next_request += 1;
         let caller = Caller { connection: 1, request: self.next_request };
         self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::collections::BTreeMap;
-use yesquel_histories::{Element, Key, Operation, Outcome, Transaction};
+use yesquel_histories::{Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction};
 
 /// xorshift64*, after a round of splitmix64 so that seeds that are alike begin
 /// unlike.
@@ -89,9 +89,9 @@ struct Open {
     invoked: u64,
     snapshot: u64,
     left: u64,
-    operations: Vec<Operation>,
-    writes: BTreeMap<Key, Vec<Element>>,
-    reads: Vec<Key>,
+    operations: Vec<ListOperation>,
+    writes: BTreeMap<ListKey, Vec<Element>>,
+    reads: Vec<ListKey>,
 }
 
 /// Writes that are applied when their time has come.
@@ -99,8 +99,8 @@ struct Late {
     at: u64,
     snapshot: Option<u64>,
     site: usize,
-    writes: BTreeMap<Key, Vec<Element>>,
-    reads: Vec<Key>,
+    writes: BTreeMap<ListKey, Vec<Element>>,
+    reads: Vec<ListKey>,
 }
 
 pub(crate) struct Store {
@@ -109,15 +109,15 @@ pub(crate) struct Store {
     random: Random,
     now: u64,
     element: Element,
-    lists: BTreeMap<Key, Vec<Version>>,
+    lists: BTreeMap<ListKey, Vec<Version>>,
     late: Vec<Late>,
-    history: Vec<Transaction>,
+    history: Vec<RecordedTransaction>,
     /// The last snapshot or commit of each client.
     seen: Vec<u64>,
 }
 
 /// Lets clients work on a store, and read everything in the end.
-pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<Transaction> {
+pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransaction> {
     let mut store = Store {
         fault,
         size,
@@ -139,7 +139,7 @@ pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<Transaction> {
             Some(transaction) if transaction.left > 0 => {
                 let mut transaction = open[client].take().expect("it is open");
                 transaction.left -= 1;
-                let others: Vec<&BTreeMap<Key, Vec<Element>>> =
+                let others: Vec<&BTreeMap<ListKey, Vec<Element>>> =
                     open.iter().flatten().map(|other| &other.writes).collect();
                 store.operate(client, &mut transaction, &others);
                 open[client] = Some(transaction);
@@ -169,13 +169,13 @@ impl Store {
         Open { invoked: self.now, snapshot, left, operations: vec![], writes: BTreeMap::new(), reads: vec![] }
     }
 
-    fn a_key(&mut self) -> Key {
+    fn a_key(&mut self) -> ListKey {
         let epoch = (self.history.len() / self.size.keys_for) as u64;
         epoch * self.size.keys + self.random.next(self.size.keys)
     }
 
     /// What is there at a snapshot, at a client's site.
-    fn visible(&self, client: usize, key: Key, snapshot: u64) -> Vec<Element> {
+    fn visible(&self, client: usize, key: ListKey, snapshot: u64) -> Vec<Element> {
         let site = self.site(client);
         let versions = self.lists.get(&key).map_or(&[][..], Vec::as_slice);
         versions
@@ -189,12 +189,12 @@ impl Store {
         if self.fault == Fault::TwoSites { client % 2 } else { 0 }
     }
 
-    fn operate(&mut self, client: usize, open: &mut Open, others: &[&BTreeMap<Key, Vec<Element>>]) {
+    fn operate(&mut self, client: usize, open: &mut Open, others: &[&BTreeMap<ListKey, Vec<Element>>]) {
         let key = self.a_key();
         if self.random.one_in(2) {
             self.element += 1;
             open.writes.entry(key).or_default().push(self.element);
-            open.operations.push(Operation::append(key, self.element));
+            open.operations.push(ListOperation::append(key, self.element));
             return;
         }
         open.reads.push(key);
@@ -209,7 +209,7 @@ impl Store {
         if self.fault != Fault::BlindToItself {
             list.extend(open.writes.get(&key).into_iter().flatten());
         }
-        open.operations.push(Operation::read(key, list));
+        open.operations.push(ListOperation::read(key, list));
     }
 
     fn end(&mut self, client: usize, open: Open) {
@@ -220,17 +220,17 @@ impl Store {
             if self.fault == Fault::AbortsStay {
                 self.apply(self.site(client), &writes);
             }
-            (false, Outcome::Aborted)
+            (false, RecordedOutcome::Aborted)
         } else if unanswered && self.random.one_in(3) {
             // Its commit comes after its client has given up waiting.
             let at = self.now + self.random.next(30);
             self.late.push(Late { at, snapshot: Some(snapshot), site: self.site(client), writes, reads });
-            self.record(client, invoked, operations, Outcome::Unknown);
+            self.record(client, invoked, operations, RecordedOutcome::Unknown);
             return;
         } else if self.conflicts(client, snapshot, &writes, &reads) {
-            (false, Outcome::Aborted)
+            (false, RecordedOutcome::Aborted)
         } else {
-            (true, Outcome::Committed)
+            (true, RecordedOutcome::Committed)
         };
         if committed && !(self.fault == Fault::LostCommit && self.random.one_in(30)) {
             let mut writes = writes;
@@ -249,24 +249,30 @@ impl Store {
             self.apply(self.site(client), &writes);
         }
         if unanswered {
-            outcome = Outcome::Unknown;
+            outcome = RecordedOutcome::Unknown;
         }
-        if outcome == Outcome::Committed {
+        if outcome == RecordedOutcome::Committed {
             self.seen[client] = self.now;
         }
         self.record(client, invoked, operations, outcome);
     }
 
-    fn record(&mut self, client: usize, invoked: u64, mut operations: Vec<Operation>, outcome: Outcome) {
-        if outcome == Outcome::Unknown && self.random.one_in(2) {
+    fn record(
+        &mut self,
+        client: usize,
+        invoked: u64,
+        mut operations: Vec<ListOperation>,
+        outcome: RecordedOutcome,
+    ) {
+        if outcome == RecordedOutcome::Unknown && self.random.one_in(2) {
             for operation in &mut operations {
-                if let Operation::Read { list, .. } = operation {
+                if let ListOperation::Read { list, .. } = operation {
                     *list = None;
                 }
             }
         }
         let process = client as u64;
-        self.history.push(Transaction { process, invoked, completed: self.now, operations, outcome });
+        self.history.push(RecordedTransaction { process, invoked, completed: self.now, operations, outcome });
     }
 
     /// Whether another has written what this one writes since its snapshot.
@@ -274,11 +280,11 @@ impl Store {
         &self,
         client: usize,
         snapshot: u64,
-        writes: &BTreeMap<Key, Vec<Element>>,
-        reads: &[Key],
+        writes: &BTreeMap<ListKey, Vec<Element>>,
+        reads: &[ListKey],
     ) -> bool {
         let site = self.site(client);
-        let is_new = |key: &Key| {
+        let is_new = |key: &ListKey| {
             self.lists.get(key).is_some_and(|list| list.iter().any(|version| version.known[site] > snapshot))
         };
         match self.fault {
@@ -288,7 +294,7 @@ impl Store {
         }
     }
 
-    fn apply(&mut self, site: usize, writes: &BTreeMap<Key, Vec<Element>>) {
+    fn apply(&mut self, site: usize, writes: &BTreeMap<ListKey, Vec<Element>>) {
         // Snapshots of this very moment have been taken without it.
         self.now += 1;
         let mut known = [self.now; 2];
@@ -324,11 +330,11 @@ impl Store {
             let list = self.visible(0, key, self.now);
             self.now += 2;
             let (process, invoked) = (self.size.clients as u64, self.now - 1);
-            self.history.push(Transaction::committed(
+            self.history.push(RecordedTransaction::committed(
                 process,
                 invoked,
                 self.now,
-                [Operation::read(key, list)],
+                [ListOperation::read(key, list)],
             ));
         }
     }

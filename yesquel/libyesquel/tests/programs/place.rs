@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 use tempfile::TempDir;
-use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
 
 /// What `cargo xtask test` has made ready.
 pub(crate) struct Ready {
@@ -67,8 +67,8 @@ impl Place {
             _ => None,
         };
         let server = address.map(|address| {
-            let reach = Reach { addresses: vec![address], ..Reach::default() };
-            Server::start(None, Settings::default(), Options::default(), reach).unwrap()
+            let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
+            Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap()
         });
         Place { kind, folder, server, stand_in: ready.stand_in.clone() }
     }

@@ -1,12 +1,12 @@
-//! One connection: greeting, frames in, frames out.
+//! One connection: greeting, incoming and outgoing frames.
 
 use super::{
-    GREETING_MS, PATIENCE_MS,
+    GREETING_MS, STALL_MS,
     partial_messages::PartialMessages,
-    socket_replies::{Replies, SocketReplies},
-    stream::{Came, Stream},
+    socket_replies::{ConnectionReplies, SocketReplies},
+    stream::{ReadOutcome, SocketStream},
 };
-use crate::core::Session;
+use crate::core::CoreSession;
 use mio::event::Event;
 use std::io;
 use subtle::ConstantTimeEq;
@@ -19,16 +19,14 @@ use yesquel_wire::{
     greeting::{Denial, GreetingError, Hello, LANE, VERSIONS, Welcome, common_version},
 };
 
-/// Requests that a connection may have under way. It is read no further while
-/// it has as many.
+/// Maximum number of requests in flight on a connection. At this number it is not read any further.
 pub const REQUESTS_MAX: usize = 4096;
-/// Bytes of replies that may wait for a connection before it is read no
-/// further.
+/// Bytes of queued replies at which a connection is not read any further.
 const REPLY_BYTES_MAX: usize = 16 << 20;
-/// Reads of one connection before the others have their turn.
+/// Reads of one connection before the others get their turn.
 const READS_MAX: usize = 4;
 
-/// Why a connection is closed.
+/// Reason for which a connection is closed.
 #[derive(Debug, Error)]
 pub(super) enum CloseReason {
     #[error("its client has closed it")]
@@ -37,11 +35,11 @@ pub(super) enum CloseReason {
     Ungreeted,
     #[error("it has not greeted, and others wait for its place")]
     Crowded,
-    #[error("it has taken nothing of what waits for it for {} s", PATIENCE_MS / 1_000)]
+    #[error("it has taken nothing of what waits for it for {} s", STALL_MS / 1_000)]
     Silent,
-    #[error("it has begun a message and not gone on with it for {} s", PATIENCE_MS / 1_000)]
+    #[error("it has begun a message and not gone on with it for {} s", STALL_MS / 1_000)]
     Stalled,
-    #[error("there was no room for the rest of its messages for {} s", PATIENCE_MS / 1_000)]
+    #[error("there was no room for the rest of its messages for {} s", STALL_MS / 1_000)]
     NoRoom,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -60,39 +58,39 @@ pub(super) enum CloseReason {
     Malformed(#[from] Malformed),
 }
 
-/// A connection.
+/// Connection of a client.
 #[derive(Debug)]
-pub(super) struct Connection {
-    /// Which. Numbers of connections are not used again.
+pub(super) struct ClientConnection {
+    /// Unique number, never reused.
     pub(super) number: u64,
-    pub(super) stream: Stream,
-    /// From where it comes.
+    pub(super) stream: SocketStream,
+    /// Address of the client.
     pub(super) peer: Box<str>,
     inbox: Inbox,
-    /// Bytes to be written, from `written` on.
+    /// Outgoing bytes, from `written` on.
     out: Vec<u8>,
     written: usize,
-    /// The client, once it has greeted.
+    /// Number of the client, once it has greeted.
     pub(super) client: Option<u64>,
-    /// There may be more to be read.
+    /// Whether the socket may have more to read.
     pub(super) is_readable: bool,
-    /// Its client sends nothing more: what is there is read up to the end, of
-    /// which the system tells once.
+    /// Whether the client has closed its side. The system reports this once; the bytes before the
+    /// end are still read.
     has_ended: bool,
-    /// Since when it has taken nothing of what waits for it, or has not
-    /// greeted: milliseconds of uptime.
+    /// Uptime in milliseconds since when the client has read none of its replies, or has not
+    /// greeted.
     pub(super) waiting_since_ms: Option<u64>,
-    /// When it was read last, or could not be: the same.
-    heard_ms: u64,
+    /// Uptime in milliseconds of the last read, or of the last time reading was paused.
+    read_at_ms: u64,
 }
 
-/// Whether a connection of which so much is being sent is to take replies
-/// first.
-fn waits(of: &Replies, sending: usize) -> bool {
-    of.under_way >= REQUESTS_MAX || of.bytes() + sending > REPLY_BYTES_MAX
+/// Returns whether the client must read replies before the connection is read any further, with
+/// `sending` bytes in its output buffer.
+fn waits(of: &ConnectionReplies, sending: usize) -> bool {
+    of.in_flight >= REQUESTS_MAX || of.bytes() + sending > REPLY_BYTES_MAX
 }
 
-/// What greetings are judged by.
+/// Rules for admitting clients.
 #[derive(Debug)]
 pub(super) struct AdmissionPolicy {
     pub(super) server: ServerId,
@@ -101,24 +99,24 @@ pub(super) struct AdmissionPolicy {
 }
 
 impl AdmissionPolicy {
-    /// Lets a client in, or says why not; `clients` are served already.
+    /// Admits a client or returns the reason of its refusal; `clients` is the present number.
     fn judge(&self, hello: &Hello<'_>, clients: usize) -> Result<u16, Denial> {
         let version = common_version(hello.versions)?;
-        // What clients can do without takes no more than half of the places.
+        // Lanes are optional, and get half of the places at most.
         let is_lane = hello.client & LANE != 0;
         let clients_max = if is_lane { self.clients_max / 2 } else { self.clients_max };
         if clients >= clients_max {
             return Err(Denial::TooManyConnections(self.clients_max as u32));
         }
-        // In constant time: how long a refusal takes must not tell how near it was.
+        // In constant time, so that the timing of a refusal does not reveal a prefix.
         let is_known = self.credential.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
         if is_known { Ok(version) } else { Err(Denial::Credential) }
     }
 }
 
-impl Connection {
-    pub(super) fn new(number: u64, stream: Stream, peer: Box<str>, now_ms: u64) -> Connection {
-        Connection {
+impl ClientConnection {
+    pub(super) fn new(number: u64, stream: SocketStream, peer: Box<str>, now_ms: u64) -> ClientConnection {
+        ClientConnection {
             number,
             stream,
             peer,
@@ -129,92 +127,88 @@ impl Connection {
             is_readable: false,
             has_ended: false,
             waiting_since_ms: Some(now_ms),
-            heard_ms: now_ms,
+            read_at_ms: now_ms,
         }
     }
 
-    /// Says why it is not served.
+    /// Queues the refusal of the client.
     fn deny(&mut self, denial: Denial) {
         self.out = Welcome::Refused(denial).encode();
         self.written = 0;
     }
 
-    /// Takes note of what the system says of it; whether it is to be read now
-    /// and was not before.
-    pub(super) fn is_told(&mut self, event: &Event) -> bool {
+    /// Handles a readiness event. Returns whether the connection has become readable.
+    pub(super) fn note_event(&mut self, event: &Event) -> bool {
         let before = self.is_readable;
         self.has_ended |= event.is_read_closed() || event.is_error();
         self.is_readable |= event.is_readable() || self.has_ended;
         self.is_readable && !before
     }
 
-    /// Reads what has come.
+    /// Reads the available bytes.
     pub(super) fn read(&mut self, now_ms: u64) -> Result<(), CloseReason> {
-        self.heard_ms = now_ms;
+        self.read_at_ms = now_ms;
         for _ in 0..READS_MAX {
             match self.stream.read_into(&mut self.inbox)? {
-                Came::Bytes { more: true } => {}
-                // The end has come along with these bytes, and no event will
-                // tell of it again.
-                Came::Bytes { more: false } if self.has_ended => {}
-                Came::Bytes { more: false } | Came::Nothing => {
+                ReadOutcome::Bytes { more: true } => {}
+                // The end arrived with these bytes, and there will be no further event.
+                ReadOutcome::Bytes { more: false } if self.has_ended => {}
+                ReadOutcome::Bytes { more: false } | ReadOutcome::Nothing => {
                     self.is_readable = false;
                     return Ok(());
                 }
-                Came::End => return Err(CloseReason::Closed),
+                ReadOutcome::End => return Err(CloseReason::Closed),
             }
         }
         Ok(())
     }
 
-    /// Whether its requests are taken now, or wait until it has taken replies.
+    /// Returns whether requests are taken now, or only after the client has read replies.
     pub(super) fn is_open(&self, sink: &SocketReplies) -> bool {
         let sending = self.out.len() - self.written;
         !sink.with(self.number, |of| waits(of, sending)).unwrap_or(false)
     }
 
-    /// Bytes of messages that have come in part.
+    /// Bytes of an incomplete message.
     pub(super) fn unfinished(&self) -> usize {
         self.inbox.unfinished()
     }
 
-    /// Why it is to be closed now, if it has waited for too long, or has had
-    /// others wait.
-    pub(super) fn is_late(
+    /// Returns the reason to close the connection if it has exceeded a time limit.
+    pub(super) fn overdue_reason(
         &mut self,
         partial_messages: &PartialMessages,
         is_blocked: bool,
         now_ms: u64,
     ) -> Option<CloseReason> {
-        let is_over = |since_ms: u64, patience_ms: u64| since_ms + patience_ms <= now_ms;
+        let is_over = |since_ms: u64, limit_ms: u64| since_ms + limit_ms <= now_ms;
         match self.waiting_since_ms {
             Some(since_ms) if self.client.is_none() => {
                 return is_over(since_ms, GREETING_MS).then_some(CloseReason::Ungreeted);
             }
-            Some(since_ms) if is_over(since_ms, PATIENCE_MS) => return Some(CloseReason::Silent),
+            Some(since_ms) if is_over(since_ms, STALL_MS) => return Some(CloseReason::Silent),
             _ => {}
         }
         let has_no_room = partial_messages.waits(self.number);
         if is_blocked && !has_no_room {
-            // What it has said is not looked at before it takes replies.
-            self.heard_ms = now_ms;
+            // Time while reading is paused does not count against the client.
+            self.read_at_ms = now_ms;
         }
-        let is_stalled = self.inbox.is_amid() && is_over(self.heard_ms, PATIENCE_MS);
+        let is_stalled = self.inbox.is_amid() && is_over(self.read_at_ms, STALL_MS);
         is_stalled.then_some(if has_no_room { CloseReason::NoRoom } else { CloseReason::Stalled })
     }
 
-    /// Bytes of replies that it has not taken.
+    /// Bytes of replies that the client has not read.
     pub(super) fn queued(&self, sink: &SocketReplies) -> usize {
         sink.with(self.number, |of| of.bytes()).unwrap_or(0) + self.out.len() - self.written
     }
 
-    /// The greeting, if it is whole now. A client that is to be served has
-    /// said which it is.
+    /// Processes the greeting if it is complete. Returns the client's number if it is admitted.
     pub(super) fn greet(
         &mut self,
         admission: &AdmissionPolicy,
         clients: usize,
-        session: &mut Session<'_>,
+        session: &mut CoreSession<'_>,
     ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
@@ -237,12 +231,12 @@ impl Connection {
         }
     }
 
-    /// Hands the requests that have come to the core, until too many replies
-    /// wait to be taken; whether that is so.
+    /// Hands the received requests to the core until too many replies are queued. Returns whether
+    /// they are.
     pub(super) fn handle(
         &mut self,
         sink: &SocketReplies,
-        session: &mut Session<'_>,
+        session: &mut CoreSession<'_>,
     ) -> Result<bool, CloseReason> {
         let (Some(client), connection) = (self.client, self.number) else { return Ok(false) };
         let sending = self.out.len() - self.written;
@@ -252,9 +246,9 @@ impl Connection {
                 ClientHeartbeat::decode(bytes)
                     .map(|heartbeat| session.on_heartbeat(connection, client, heartbeat))
             } else {
-                sink.with(connection, |of| of.under_way += 1);
+                sink.with(connection, |of| of.in_flight += 1);
                 let handled = session.handle(Caller { connection, request }, bytes);
-                // A few short requests may have long replies.
+                // Few short requests may have long replies.
                 is_paused = sink.with(connection, |of| waits(of, sending)).unwrap_or(false);
                 handled
             };
@@ -264,23 +258,22 @@ impl Connection {
         malformed.map_or(Ok(is_paused), |malformed| Err(malformed.into()))
     }
 
-    /// Sends the replies that there are, as far as the socket takes them.
+    /// Sends queued replies as far as the socket accepts them.
     pub(super) fn send(&mut self, sink: &SocketReplies, now_ms: u64) -> Result<(), CloseReason> {
         let mut has_taken = false;
         loop {
             if !self.write(&mut has_taken)? {
-                // Since it last took something.
+                // Counts from the last progress.
                 if has_taken || self.waiting_since_ms.is_none() {
                     self.waiting_since_ms = Some(now_ms);
                 }
                 return Ok(());
             }
             if self.client.is_none() {
-                // It is still to greet, since it came.
+                // An ungreeted connection counts from its start.
                 return Ok(());
             }
-            // A piece of each long reply at a time: what the socket does not
-            // take now is not copied yet.
+            // Copies one piece of each long reply at a time, when the socket accepts it.
             let out = &mut self.out;
             if !sink.with(self.number, |of| of.out.fill(out)).unwrap_or(false) {
                 self.waiting_since_ms = None;
@@ -289,14 +282,13 @@ impl Connection {
         }
     }
 
-    /// Sends what is ready, as far as the socket takes it at once, for the last
-    /// time.
-    pub(super) fn part(&mut self) {
-        // It is closed in any case.
+    /// Sends the output buffer as far as the socket accepts it, before the connection is closed.
+    pub(super) fn send_last(&mut self) {
+        // The connection is closed in any case.
         let _ = self.write(&mut false);
     }
 
-    /// Writes what the socket takes; whether it has taken all.
+    /// Writes as much as the socket accepts. Returns whether that was everything.
     fn write(&mut self, has_taken: &mut bool) -> Result<bool, CloseReason> {
         while self.written < self.out.len() {
             let taken = self.stream.write(&self.out[self.written..])?;

@@ -1,6 +1,6 @@
-//! Where connections come from.
+//! Listening sockets.
 
-use super::stream::Socket;
+use super::stream::ServerSocket;
 use mio::{Interest, Registry, Token, net};
 use std::{
     io::{self, Read, Write},
@@ -8,18 +8,18 @@ use std::{
 };
 use yesquel_wire::greeting::{Denial, Welcome};
 
-/// Where connections come from.
+/// Listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// An address of the network.
+    /// Internet address.
     Tcp(std::net::TcpListener),
-    /// A file.
+    /// File.
     Unix(std::os::unix::net::UnixListener),
 }
 
 pub(super) enum AnyListener {
     Tcp(net::TcpListener),
-    /// With the file's name, for its clients have none.
+    /// With the name of the file, since its clients have no address.
     Unix(net::UnixListener, Box<str>),
 }
 
@@ -43,17 +43,17 @@ impl AnyListener {
         }
     }
 
-    /// A connection, and from where, for those who read the log.
-    pub(super) fn accept(&self) -> io::Result<(Socket, Box<str>)> {
+    /// Accepts a connection. Returns the client's address for the log.
+    pub(super) fn accept(&self) -> io::Result<(ServerSocket, Box<str>)> {
         match self {
             AnyListener::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
-                // Replies leave when they are there.
+                // Send replies without delay.
                 stream.set_nodelay(true)?;
-                Ok((Socket::Tcp(stream), peer.to_string().into()))
+                Ok((ServerSocket::Tcp(stream), peer.to_string().into()))
             }
             AnyListener::Unix(listener, name) => {
-                listener.accept().map(|(stream, _)| (Socket::Unix(stream), name.clone()))
+                listener.accept().map(|(stream, _)| (ServerSocket::Unix(stream), name.clone()))
             }
         }
     }
@@ -66,11 +66,10 @@ impl AnyListener {
     }
 }
 
-/// Tells a connection that is not even heard that there are too many.
-pub(super) fn turn_away(socket: &mut Socket, clients_max: usize) {
-    // What it has said already is taken, for a socket that is closed with
-    // something unread may take its answer along. Neither waits, and nobody
-    // hears how it went.
+/// Refuses a connection because there are too many, without reading a greeting.
+pub(super) fn turn_away(socket: &mut ServerSocket, clients_max: usize) {
+    // Read what has arrived: closing a socket with unread bytes may discard the answer. Neither
+    // call blocks, and the result does not matter.
     let _ = socket.read(&mut [0; 4096]);
     let _ = socket.write(&Welcome::Refused(Denial::TooManyConnections(clients_max as u32)).encode());
 }

@@ -1,7 +1,6 @@
-//! The server's side of connections: one thread for all of them, which reads
-//! what has come, has the core handle it, and writes the replies, of all
-//! requests that came together in one go. `docs/yesquel/wire.md` says what
-//! travels.
+//! Server side of connections: one thread reads the requests of all connections, has the core
+//! handle them, and writes the replies of a round together. `docs/yesquel/wire.md` describes the
+//! messages.
 
 mod connection;
 mod listener;
@@ -13,8 +12,8 @@ pub use connection::REQUESTS_MAX;
 pub use listener::Listener;
 pub use socket_replies::SocketReplies;
 
-use crate::{Core, Time, WallTime, core::Session, socket_counters::SocketCounters};
-use connection::{AdmissionPolicy, CloseReason, Connection};
+use crate::{Core, Time, WallTime, core::CoreSession, socket_counters::SocketCounters};
+use connection::{AdmissionPolicy, ClientConnection, CloseReason};
 use listener::AnyListener;
 use mio::{Events, Poll, Token, Waker};
 use partial_messages::PartialMessages;
@@ -30,73 +29,69 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use stream::{Socket, Stream};
+use stream::{ServerSocket, SocketStream};
 use yesquel_model::ServerId;
 
-/// How connections are served.
+/// Options of a socket server.
 #[derive(Debug)]
-pub struct SocketOptions {
-    /// Who serves them.
+pub struct SocketServerOptions {
+    /// Number of this server.
     pub server: ServerId,
-    /// What a client must say to be served; `None`: nothing.
+    /// Credential that clients must present; `None`: none.
     pub credential: Option<Box<[u8]>>,
-    /// Encryption, on TCP.
+    /// Encryption of TCP connections.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Clients that are served at a time.
+    /// Maximum number of clients.
     pub connections_max: usize,
-    /// Bytes of messages that have come in part, of all clients together, above
-    /// which they are taken one after the other.
+    /// Bytes of incomplete messages of all clients above which they are received one at a time.
     pub unfinished_bytes_max: usize,
 }
 
-/// Connections beyond the limit, which are not served.
+/// Connections beyond the limit that are answered with a refusal.
 const DENIED_MAX: usize = 64;
-/// How long a connection may take to greet.
+/// Time limit for a greeting, in milliseconds.
 const GREETING_MS: u64 = 10_000;
-/// How long it may, where others have no place because of it: whoever greets
-/// does so at once.
+/// Time limit for a greeting when its place is needed, in milliseconds: clients greet at once.
 const GREETING_AMONG_MANY_MS: u64 = 1_000;
-/// How long it may take to take anything of what waits for it, or to go on with
-/// a message.
-const PATIENCE_MS: u64 = 60_000;
-/// How often the log says what may happen for every connection of very many.
-const TELL_EVERY_MS: u64 = 5_000;
-/// How often those are looked for that have spent the patience.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time limit for a client to read some of its replies or to continue a message, in milliseconds.
+const STALL_MS: u64 = 60_000;
+/// Minimum interval between log messages that every connection may cause, in milliseconds.
+const LOG_INTERVAL_MS: u64 = 5_000;
+/// Interval of the checks for exceeded time limits.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const WAKE: Token = Token(0);
-/// Listeners have the next tokens, connections those from here on.
+/// Tokens below are those of listeners.
 const FIRST_CONNECTION: u64 = 1 << 16;
 
-/// The thread of the sockets. Dropping it closes all connections.
+/// Thread of the sockets. Dropping it closes all connections.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct SocketServer {
     stopping: Arc<AtomicBool>,
     sink: SocketReplies,
     counters: Arc<SocketCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sockets {
-    /// Serves connections to a core whose replies to them go to the sink.
+impl SocketServer {
+    /// Serves connections to `core`, whose replies must go to `sink`.
     pub fn serve(
         core: Arc<Core>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
-        options: SocketOptions,
-    ) -> io::Result<Sockets> {
-        Sockets::serve_with_clock(core, sink, listeners, options, WallTime::default())
+        options: SocketServerOptions,
+    ) -> io::Result<SocketServer> {
+        SocketServer::serve_with_clock(core, sink, listeners, options, WallTime::default())
     }
 
-    /// The same by a clock that is not the system's, for those who do not want
-    /// to wait: what connections may take in time goes by it.
+    /// Like [`serve`](Self::serve), with the clock that time limits use.
     pub fn serve_with_clock(
         core: Arc<Core>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
-        options: SocketOptions,
+        options: SocketServerOptions,
         time: impl Time + 'static,
-    ) -> io::Result<Sockets> {
+    ) -> io::Result<SocketServer> {
         let poll = Poll::new()?;
         sink.wake_with(Waker::new(poll.registry(), WAKE)?);
         let listeners: io::Result<Vec<AnyListener>> = listeners.into_iter().map(AnyListener::new).collect();
@@ -106,8 +101,8 @@ impl Sockets {
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
         core.count_sockets(Arc::clone(&counters));
-        let SocketOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
-        let thread = Server {
+        let SocketServerOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
+        let thread = SocketLoop {
             poll,
             core,
             sink: sink.clone(),
@@ -121,70 +116,70 @@ impl Sockets {
             ungreeted: BTreeSet::new(),
             partial_messages: PartialMessages::new(unfinished_bytes_max, Arc::clone(&counters)),
             turned_away: 0,
-            told_ms: None,
+            logged_ms: None,
             next: FIRST_CONNECTION,
             time: Box::new(time),
-            looked_at_ms: 0,
+            checked_at_ms: 0,
             stopping: Arc::clone(&stopping),
             counters: Arc::clone(&counters),
         };
         let thread = thread::Builder::new().name("yesquel-sockets".to_owned()).spawn(move || thread.run())?;
-        Ok(Sockets { stopping, sink, counters, thread: Some(thread) })
+        Ok(SocketServer { stopping, sink, counters, thread: Some(thread) })
     }
 
-    /// What they have seen.
+    /// Returns the counters.
     pub fn counters(&self) -> &Arc<SocketCounters> {
         &self.counters
     }
 }
 
-impl Drop for Sockets {
+impl Drop for SocketServer {
     fn drop(&mut self) {
         self.stopping.store(true, Relaxed);
         self.sink.wake();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that anybody could hear now.
+            // Nothing could receive a panic's message now.
             let _ = thread.join();
         }
     }
 }
 
-struct Server {
+struct SocketLoop {
     poll: Poll,
     core: Arc<Core>,
     sink: SocketReplies,
     admission: AdmissionPolicy,
     tls: Option<Arc<ServerConfig>>,
     listeners: Vec<AnyListener>,
-    /// A connection could not be taken for want of something.
+    /// Accepting failed for want of resources, and is retried.
     accept_again: bool,
-    /// Connections that are read no further until they have taken replies.
+    /// Paused connections, whose clients must read replies first.
     blocked: BTreeSet<u64>,
-    connections: FxHashMap<u64, Connection>,
-    /// The connection of each client.
+    connections: FxHashMap<u64, ClientConnection>,
+    /// Number of each client's connection.
     clients: FxHashMap<u64, u64>,
     /// Connections that have not greeted, the oldest first.
     ungreeted: BTreeSet<u64>,
-    /// What is held of messages that are not whole.
+    /// Incomplete messages.
     partial_messages: PartialMessages,
-    /// Connections that were turned away since the log has told of it.
+    /// Connections refused since the last log message about them.
     turned_away: u64,
-    /// When the log has told last of what may happen very often.
-    told_ms: Option<u64>,
+    /// Time of the last log message that every connection may cause.
+    logged_ms: Option<u64>,
     next: u64,
     time: Box<dyn Time>,
-    looked_at_ms: u64,
+    checked_at_ms: u64,
     stopping: Arc<AtomicBool>,
     counters: Arc<SocketCounters>,
 }
 
-impl Server {
+impl SocketLoop {
     fn run(mut self) {
         let mut events = Events::with_capacity(1024);
         let (mut dirty, mut ready) = (Vec::new(), Vec::new());
         while !self.stopping.load(Relaxed) {
-            // What was left for later is for now.
-            let timeout = if ready.is_empty() { LOOK_EVERY } else { Duration::ZERO };
+            // Do not block while connections have requests left over.
+            let timeout = if ready.is_empty() { CHECK_INTERVAL } else { Duration::ZERO };
             if let Err(error) = self.poll.poll(&mut events, Some(timeout)) {
                 if error.kind() != io::ErrorKind::Interrupted {
                     tracing::error!(%error, "the sockets cannot be waited for");
@@ -199,7 +194,7 @@ impl Server {
                 } else if token < FIRST_CONNECTION {
                     self.accept(event.token().0 - 1);
                 } else if let Some(connection) = self.connections.get_mut(&token) {
-                    if connection.is_told(event) {
+                    if connection.note_event(event) {
                         ready.push(token);
                     }
                     if event.is_writable() && connection.waiting_since_ms.is_some() {
@@ -212,7 +207,7 @@ impl Server {
             for number in dirty.iter().chain(&writable) {
                 self.send(*number);
             }
-            self.look_after(&mut ready);
+            self.check_limits(&mut ready);
         }
     }
 
@@ -226,7 +221,7 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     self.accept_again = true;
-                    if self.may_tell() {
+                    if self.may_log() {
                         tracing::warn!(%error, "a connection could not be taken");
                     }
                     return;
@@ -236,7 +231,7 @@ impl Server {
             if !self.has_place() {
                 self.counters.refused.fetch_add(1, Relaxed);
                 self.turned_away += 1;
-                if matches!(socket, Socket::Unix(_)) || self.tls.is_none() {
+                if matches!(socket, ServerSocket::Unix(_)) || self.tls.is_none() {
                     listener::turn_away(&mut socket, self.admission.clients_max);
                 }
                 continue;
@@ -247,8 +242,8 @@ impl Server {
         }
     }
 
-    /// Whether there is a place for one more connection; one that has not
-    /// greeted may have to leave.
+    /// Returns whether there is room for one more connection; an ungreeted one may be closed for
+    /// it.
     fn has_place(&mut self) -> bool {
         if self.connections.len() < self.admission.clients_max + DENIED_MAX {
             return true;
@@ -266,35 +261,35 @@ impl Server {
         is_old
     }
 
-    /// Whether the log may tell of something that may happen very often.
-    fn may_tell(&mut self) -> bool {
+    /// Returns whether a message that every connection may cause can be logged now.
+    fn may_log(&mut self) -> bool {
         let now_ms = self.time.now().uptime_ms;
-        let may = self.told_ms.is_none_or(|told_ms| told_ms + TELL_EVERY_MS <= now_ms);
+        let may = self.logged_ms.is_none_or(|logged_ms| logged_ms + LOG_INTERVAL_MS <= now_ms);
         if may {
-            self.told_ms = Some(now_ms);
+            self.logged_ms = Some(now_ms);
         }
         may
     }
 
-    fn begin(&mut self, socket: Socket, peer: &str) -> io::Result<()> {
+    fn begin(&mut self, socket: ServerSocket, peer: &str) -> io::Result<()> {
         let tls = match (&socket, &self.tls) {
-            (Socket::Tcp(_), Some(config)) => {
+            (ServerSocket::Tcp(_), Some(config)) => {
                 Some(ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?)
             }
             _ => None,
         };
-        let mut stream = Stream::new(socket, tls);
+        let mut stream = SocketStream::new(socket, tls);
         let number = self.next;
         self.next += 1;
         stream.register(self.poll.registry(), Token(number as usize))?;
         let now_ms = self.time.now().uptime_ms;
-        self.connections.insert(number, Connection::new(number, stream, peer.into(), now_ms));
+        self.connections.insert(number, ClientConnection::new(number, stream, peer.into(), now_ms));
         self.ungreeted.insert(number);
         self.counters.open.store(self.connections.len() as u64, Relaxed);
         Ok(())
     }
 
-    /// Reads from all that are ready, and has what came handled in one session.
+    /// Reads from all ready connections and handles their requests in one session.
     fn take_requests(&mut self, ready: &mut Vec<u64>, greeted: &mut Vec<u64>) {
         if ready.is_empty() {
             return;
@@ -313,7 +308,7 @@ impl Server {
                 }
                 return false;
             }
-            // What came before its end is still to be done.
+            // Requests before the end of the stream are still handled.
             if let Err(end) = connection.read(now_ms) {
                 ended.push((*number, end));
             }
@@ -335,12 +330,12 @@ impl Server {
             self.end(number, &end, &mut session);
         }
         drop(session);
-        // Those that gave as much as they may at a time are still ready.
+        // Connections that used up their turn are still ready.
         ready.retain(|number| self.connections.get(number).is_some_and(|connection| connection.is_readable));
     }
 
-    /// Has what came by a connection handled; whether it is greeted just now.
-    fn take_from(&mut self, number: u64, session: &mut Session<'_>) -> Result<bool, CloseReason> {
+    /// Handles the requests of a connection. Returns whether it has just greeted.
+    fn take_from(&mut self, number: u64, session: &mut CoreSession<'_>) -> Result<bool, CloseReason> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(false) };
         let mut is_new = false;
         if connection.client.is_none() {
@@ -351,7 +346,7 @@ impl Server {
             self.ungreeted.remove(&number);
             self.sink.add(number);
             if let Some(older) = self.clients.insert(client, number) {
-                // What is unread there is never read.
+                // The old connection's unread requests are dropped.
                 session.disconnected(older);
                 self.sink.remove(older);
                 self.connections.remove(&older);
@@ -359,7 +354,7 @@ impl Server {
             }
         }
         if let Some(connection) = self.connections.get_mut(&number) {
-            // What is left of what was read is for when it has taken replies.
+            // The remaining requests wait until the client has read replies.
             let is_paused = connection.handle(&self.sink, session)?;
             self.partial_messages.holds(number, connection.unfinished());
             if is_paused && self.blocked.insert(number) {
@@ -369,18 +364,18 @@ impl Server {
         Ok(is_new)
     }
 
-    /// Closes a connection. Nothing else knows of one that has not greeted.
-    fn remove(&mut self, number: u64, end: &CloseReason) -> Option<Connection> {
+    /// Closes a connection that has not greeted, or whose state is released already.
+    fn remove(&mut self, number: u64, end: &CloseReason) -> Option<ClientConnection> {
         let mut connection = self.connections.remove(&number)?;
         self.ungreeted.remove(&number);
         self.partial_messages.holds(number, 0);
-        connection.part();
+        connection.send_last();
         let peer = &connection.peer;
         match end {
             CloseReason::Closed | CloseReason::Io(_) => {
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed")
             }
-            // Told together.
+            // Logged together.
             CloseReason::Crowded => {
                 self.counters.refused.fetch_add(1, Relaxed);
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed");
@@ -394,7 +389,7 @@ impl Server {
         Some(connection)
     }
 
-    fn end(&mut self, number: u64, end: &CloseReason, session: &mut Session<'_>) {
+    fn end(&mut self, number: u64, end: &CloseReason, session: &mut CoreSession<'_>) {
         let Some(connection) = self.remove(number, end) else { return };
         if let Some(client) = connection.client {
             session.disconnected(number);
@@ -415,9 +410,8 @@ impl Server {
         }
     }
 
-    /// What is to be done now and then: those that wait for room, and those
-    /// that have waited too long.
-    fn look_after(&mut self, ready: &mut Vec<u64>) {
+    /// Periodic work: connections that wait for memory, and exceeded time limits.
+    fn check_limits(&mut self, ready: &mut Vec<u64>) {
         let now_ms = self.time.now().uptime_ms;
         self.blocked.retain(|number| {
             let Some(connection) = self.connections.get(number) else { return false };
@@ -427,14 +421,14 @@ impl Server {
             }
             !is_open
         });
-        if now_ms < self.looked_at_ms + LOOK_EVERY.as_millis() as u64 {
+        if now_ms < self.checked_at_ms + CHECK_INTERVAL.as_millis() as u64 {
             return;
         }
-        self.looked_at_ms = now_ms;
+        self.checked_at_ms = now_ms;
         if self.accept_again {
             (0..self.listeners.len()).for_each(|listener| self.accept(listener));
         }
-        if self.turned_away > 0 && self.may_tell() {
+        if self.turned_away > 0 && self.may_log() {
             tracing::warn!(
                 turned_away = self.turned_away,
                 clients = self.clients.len(),
@@ -443,10 +437,10 @@ impl Server {
             );
             self.turned_away = 0;
         }
-        let Server { connections, blocked, partial_messages, .. } = self;
+        let SocketLoop { connections, blocked, partial_messages, .. } = self;
         let late = connections.values_mut().filter_map(|connection| {
             let number = connection.number;
-            Some((number, connection.is_late(partial_messages, blocked.contains(&number), now_ms)?))
+            Some((number, connection.overdue_reason(partial_messages, blocked.contains(&number), now_ms)?))
         });
         let late: Vec<(u64, CloseReason)> = late.collect();
         if !late.is_empty() {

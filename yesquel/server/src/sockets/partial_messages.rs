@@ -1,4 +1,4 @@
-//! What all connections together hold of messages that have come in part.
+//! Memory that incomplete messages of all connections use.
 
 use crate::socket_counters::SocketCounters;
 use std::{
@@ -6,10 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-/// Connections with messages that are not whole yet. When they hold as much as
-/// they may, only one of them is read on, until there is room again: so all of
-/// them come to their ends, one after the other, and none has to be closed for
-/// what another one holds.
+/// Connections with incomplete messages. When these reach the limit, only one of them is read until
+/// there is room again. So all of them finish one after the other, and none must be closed.
 #[derive(Debug)]
 pub(super) struct PartialMessages {
     bytes_max: usize,
@@ -23,7 +21,7 @@ impl PartialMessages {
         PartialMessages { bytes_max, bytes: 0, of: BTreeMap::new(), counters }
     }
 
-    /// What a connection holds now.
+    /// Sets the bytes that a connection holds now.
     pub(super) fn holds(&mut self, connection: u64, bytes: usize) {
         let before = match bytes {
             0 if self.of.is_empty() => return,
@@ -34,8 +32,8 @@ impl PartialMessages {
         self.counters.unfinished.store(self.bytes as u64, Relaxed);
     }
 
-    /// Whether a connection is to wait until others have ended theirs. Who holds
-    /// nothing does not: what it says next may be short.
+    /// Returns whether a connection must wait until others have finished. One that holds nothing
+    /// need not: its next message may be short.
     pub(super) fn waits(&self, connection: u64) -> bool {
         self.bytes >= self.bytes_max
             && self.of.contains_key(&connection)
@@ -48,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_there_is_no_room_one_goes_on() {
+    fn without_room_one_message_at_a_time_continues() {
         let mut partial_messages = PartialMessages::new(100, Arc::default());
         partial_messages.holds(5, 60);
         partial_messages.holds(3, 39);
@@ -59,7 +57,7 @@ mod tests {
             [false, false, true, true]
         );
         assert_eq!(partial_messages.counters.unfinished.load(Relaxed), 100);
-        // It has ended: the next one, or all if there is room.
+        // Finished: the next one continues, or all of them if there is room.
         partial_messages.holds(3, 0);
         assert!(!partial_messages.waits(5) && !partial_messages.waits(7));
         partial_messages.holds(7, 50);

@@ -1,4 +1,4 @@
-//! Replies on their way to connections.
+//! Replies queued for connections.
 
 use crate::ReplySink;
 use mio::Waker;
@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use yesquel_engine::Caller;
 use yesquel_wire::frame::Outbox;
 
-/// What one connection is to be sent.
+/// Replies of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Replies {
+pub(super) struct ConnectionReplies {
     pub(super) out: Outbox,
-    /// Requests that have no reply yet.
-    pub(super) under_way: usize,
+    /// Number of requests without a reply.
+    pub(super) in_flight: usize,
     /// Bytes of replies that wait for the disk.
     held: usize,
-    /// Whether it stands among the dirty.
+    /// Whether the connection is in the dirty list.
     is_dirty: bool,
 }
 
-impl Replies {
-    /// Bytes that wait to be taken, or will.
+impl ConnectionReplies {
+    /// Bytes that are queued or will be.
     pub(super) fn bytes(&self) -> usize {
         self.out.held() + self.held
     }
@@ -28,8 +28,8 @@ impl Replies {
 
 #[derive(Debug, Default)]
 struct ReplyQueues {
-    of: FxHashMap<u64, Replies>,
-    /// Connections with something to be sent.
+    of: FxHashMap<u64, ConnectionReplies>,
+    /// Connections with something to send.
     dirty: Vec<u64>,
 }
 
@@ -40,12 +40,12 @@ struct SharedQueues {
     waker: OnceLock<Waker>,
 }
 
-/// Takes the replies to requests that came by sockets. Clones are the same one.
+/// Sink of the replies to socket requests. Clones share it.
 #[derive(Debug, Default, Clone)]
 pub struct SocketReplies(Arc<SharedQueues>);
 
 impl SocketReplies {
-    /// None yet.
+    /// Creates an empty sink.
     pub fn new() -> SocketReplies {
         SocketReplies::default()
     }
@@ -55,31 +55,35 @@ impl SocketReplies {
     }
 
     pub(super) fn wake_with(&self, waker: Waker) {
-        // A sink has one thread that writes, which sets it once.
+        // A sink has one writing thread, which sets the waker once.
         let _ = self.0.waker.set(waker);
     }
 
     pub(super) fn wake(&self) {
-        // A waker fails only where the system is out of memory.
+        // A waker fails only if the system is out of memory.
         if let Some(Err(error)) = self.0.waker.get().map(Waker::wake) {
             tracing::error!(%error, "the thread of the sockets could not be woken");
         }
     }
 
     pub(super) fn add(&self, connection: u64) {
-        self.lock().of.insert(connection, Replies::default());
+        self.lock().of.insert(connection, ConnectionReplies::default());
     }
 
     pub(super) fn remove(&self, connection: u64) {
         self.lock().of.remove(&connection);
     }
 
-    /// Does something with a connection's replies.
-    pub(super) fn with<T>(&self, connection: u64, act: impl FnOnce(&mut Replies) -> T) -> Option<T> {
+    /// Accesses a connection's replies.
+    pub(super) fn with<T>(
+        &self,
+        connection: u64,
+        act: impl FnOnce(&mut ConnectionReplies) -> T,
+    ) -> Option<T> {
         self.lock().of.get_mut(&connection).map(act)
     }
 
-    /// Connections that have got replies since this was asked last.
+    /// Takes the connections that got replies since the last call.
     pub(super) fn take_dirty(&self, dirty: &mut Vec<u64>) {
         dirty.clear();
         let mut all = self.lock();
@@ -96,10 +100,10 @@ impl ReplySink for SocketReplies {
     fn deliver(&self, caller: Caller, reply: &[u8]) {
         let mut locked = self.lock();
         let ReplyQueues { of: all, dirty } = &mut *locked;
-        // Whoever has gone takes nothing more.
+        // The connection has ended.
         let Some(of) = all.get_mut(&caller.connection) else { return };
         of.out.push(caller.request, reply);
-        of.under_way = of.under_way.saturating_sub(1);
+        of.in_flight = of.in_flight.saturating_sub(1);
         if !of.is_dirty {
             of.is_dirty = true;
             dirty.push(caller.connection);

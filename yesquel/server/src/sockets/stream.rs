@@ -1,40 +1,40 @@
-//! The sockets of connections, plain or encrypted.
+//! Sockets of connections, plain or encrypted.
 
 use mio::{Interest, Registry, Token, event::Source, net};
 use rustls::ServerConnection;
 use std::io::{self, Read, Write};
 
-/// A socket.
+/// Socket of either kind.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) enum ServerSocket {
     Tcp(net::TcpStream),
     Unix(net::UnixStream),
 }
 
-impl Socket {
+impl ServerSocket {
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         match self {
-            Socket::Tcp(stream) => stream.register(registry, token, interest),
-            Socket::Unix(stream) => stream.register(registry, token, interest),
+            ServerSocket::Tcp(stream) => stream.register(registry, token, interest),
+            ServerSocket::Unix(stream) => stream.register(registry, token, interest),
         }
     }
 }
 
-impl Read for Socket {
+impl Read for ServerSocket {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
-            Socket::Tcp(stream) => stream.read(room),
-            Socket::Unix(stream) => stream.read(room),
+            ServerSocket::Tcp(stream) => stream.read(room),
+            ServerSocket::Unix(stream) => stream.read(room),
         }
     }
 }
 
-impl Write for Socket {
+impl Write for ServerSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
+            ServerSocket::Tcp(stream) => stream.write(bytes),
+            ServerSocket::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -43,59 +43,58 @@ impl Write for Socket {
     }
 }
 
-/// A socket with what stands between it and the frames. Neither of its halves
-/// ever blocks.
+/// Socket with optional encryption. It never blocks.
 #[derive(Debug)]
-pub(super) struct Stream {
-    socket: Socket,
+pub(super) struct SocketStream {
+    socket: ServerSocket,
     tls: Option<Box<ServerConnection>>,
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Came {
-    /// Some bytes, and whether there may be more.
+pub(super) enum ReadOutcome {
+    /// Some bytes; `more`: there may be more.
     Bytes { more: bool },
-    /// Nothing now.
+    /// Nothing at present.
     Nothing,
-    /// The other side has ended.
+    /// The other side has closed the connection.
     End,
 }
 
-impl Stream {
-    pub(super) fn new(socket: Socket, tls: Option<ServerConnection>) -> Stream {
-        Stream { socket, tls: tls.map(Box::new) }
+impl SocketStream {
+    pub(super) fn new(socket: ServerSocket, tls: Option<ServerConnection>) -> SocketStream {
+        SocketStream { socket, tls: tls.map(Box::new) }
     }
 
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.socket.register(registry, token)
     }
 
-    /// Reads what there is into an inbox, once.
-    pub(super) fn read_into(&mut self, inbox: &mut yesquel_wire::frame::Inbox) -> io::Result<Came> {
+    /// Reads once into an inbox.
+    pub(super) fn read_into(&mut self, inbox: &mut yesquel_wire::frame::Inbox) -> io::Result<ReadOutcome> {
         let Some(tls) = &mut self.tls else { return came(inbox.read_from(&mut self.socket)) };
         if tls.wants_read() {
             match tls.read_tls(&mut self.socket) {
-                Ok(0) => return Ok(Came::End),
+                Ok(0) => return Ok(ReadOutcome::End),
                 Ok(_) => {}
-                Err(error) if is_for_later(&error) => return Ok(Came::Nothing),
+                Err(error) if is_for_later(&error) => return Ok(ReadOutcome::Nothing),
                 Err(error) => return Err(error),
             }
         }
         let processed = tls.process_new_packets().map(drop);
-        // The answers of the handshake, or why there is none.
+        // Send the handshake's answer, or its error.
         self.flush()?;
         processed.map_err(io::Error::other)?;
-        let Some(tls) = &mut self.tls else { return Ok(Came::Nothing) };
+        let Some(tls) = &mut self.tls else { return Ok(ReadOutcome::Nothing) };
         match came(inbox.read_from(&mut tls.reader()))? {
-            // The record was of the protocol itself, or not whole.
-            Came::Nothing => Ok(Came::Bytes { more: true }),
-            Came::Bytes { .. } => Ok(Came::Bytes { more: true }),
-            Came::End => Ok(Came::End),
+            // The record belonged to the handshake, or was incomplete.
+            ReadOutcome::Nothing => Ok(ReadOutcome::Bytes { more: true }),
+            ReadOutcome::Bytes { .. } => Ok(ReadOutcome::Bytes { more: true }),
+            ReadOutcome::End => Ok(ReadOutcome::End),
         }
     }
 
-    /// Takes bytes to be sent; returns how many it has taken.
+    /// Takes bytes to send. Returns how many it took.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => later(self.socket.write(bytes)),
@@ -107,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// Sends what encryption has made; whether all of it is gone.
+    /// Sends encrypted bytes. Returns whether all are sent.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         while tls.wants_write() {
@@ -132,13 +131,13 @@ fn later(count: io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-fn came(read: io::Result<(usize, bool)>) -> io::Result<Came> {
+fn came(read: io::Result<(usize, bool)>) -> io::Result<ReadOutcome> {
     match read {
-        Ok((0, _)) => Ok(Came::End),
-        Ok((_, more)) => Ok(Came::Bytes { more }),
-        // A signal has come before the bytes, which are there.
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Came::Bytes { more: true }),
-        Err(error) if is_for_later(&error) => Ok(Came::Nothing),
+        Ok((0, _)) => Ok(ReadOutcome::End),
+        Ok((_, more)) => Ok(ReadOutcome::Bytes { more }),
+        // A signal came first; the bytes are still there.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(ReadOutcome::Bytes { more: true }),
+        Err(error) if is_for_later(&error) => Ok(ReadOutcome::Nothing),
         Err(error) => Err(error),
     }
 }

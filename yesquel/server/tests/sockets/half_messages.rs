@@ -8,7 +8,7 @@ use std::{
 use yesquel_model::{Timestamp, TxnId};
 use yesquel_server::ManualTime;
 use yesquel_wire::{
-    Expect, Operation, Operations, Request, WriteOperation, Writer,
+    ByteWriter, Expect, Operation, Operations, Request, WriteOperation,
     frame::{Outbox, UNFINISHED_BYTES_MAX},
 };
 
@@ -22,14 +22,14 @@ fn long(bytes: usize) -> Vec<u8> {
     let (txn, seen) = (TxnId { client: 1, number: 1 }, Timestamp::ZERO);
     let mut request = Vec::new();
     Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
-        .write(&mut Writer(&mut request));
+        .write(&mut ByteWriter(&mut request));
     request
 }
 
 /// A frame with a piece of a message, and not its last.
 fn piece(number: u64, bytes: usize) -> Vec<u8> {
     let mut body = Vec::new();
-    Writer(&mut body).number(number).flag(false).bytes(&vec![0; bytes]);
+    ByteWriter(&mut body).number(number).flag(false).bytes(&vec![0; bytes]);
     let (length, crc) = (body.len() as u32, crc32fast::hash(&body));
     [&length.to_le_bytes()[..], &crc.to_le_bytes(), &body].concat()
 }

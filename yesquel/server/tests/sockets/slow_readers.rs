@@ -6,10 +6,10 @@ use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
-use yesquel_server::{Core, DataFolder, Options, WallTime};
+use yesquel_server::{Core, DataFolder, LogOptions, WallTime};
 use yesquel_wire::{
-    Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
-    WriteOperation, Writer,
+    Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
+    Request, Scan, WriteOperation,
 };
 
 /// Bytes that a scan brings.
@@ -20,10 +20,10 @@ const QUEUED_MAX: u64 = (16 << 20) + 2 * LEAF as u64;
 
 fn scan() -> Vec<u8> {
     let mut questions = Vec::new();
-    Question::Scan { node: root(), scan: Scan::all().into() }.write(&mut Writer(&mut questions));
+    Question::Scan { node: root(), scan: Scan::all().into() }.write(&mut ByteWriter(&mut questions));
     let questions = Questions::decode(&questions).unwrap();
     let mut request = Vec::new();
-    Request::Read { snapshot: None, seen: Timestamp::ZERO, questions }.write(&mut Writer(&mut request));
+    Request::Read { snapshot: None, seen: Timestamp::ZERO, questions }.write(&mut ByteWriter(&mut request));
     request
 }
 
@@ -33,7 +33,7 @@ fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
     let (txn, seen) = (TxnId { client: 1, number }, Timestamp::ZERO);
     let mut request = Vec::new();
     Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
-        .write(&mut Writer(&mut request));
+        .write(&mut ByteWriter(&mut request));
     request
 }
 
@@ -99,7 +99,7 @@ fn replies_that_wait_for_the_disk_count() {
     let place = tempfile::tempdir().unwrap();
     let served = serve(|sink| {
         let folder = DataFolder::take(place.path()).unwrap();
-        Core::open(folder, Settings::default(), Options::default(), WallTime::default(), sink).unwrap()
+        Core::open(folder, Settings::default(), LogOptions::default(), WallTime::default(), sink).unwrap()
     });
     let mut writer = Raw::new(served.address, 1);
     fill(&mut writer);

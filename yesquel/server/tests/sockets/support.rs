@@ -9,9 +9,11 @@ use std::{
 };
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
-use yesquel_server::{Core, Listener, ManualTime, SocketOptions, SocketReplies, Sockets, Time, WallTime};
+use yesquel_server::{
+    Core, Listener, ManualTime, SocketReplies, SocketServer, SocketServerOptions, Time, WallTime,
+};
 use yesquel_wire::{
-    Question, Request, Writer,
+    ByteWriter, Question, Request,
     frame::{Inbox, Outbox},
     greeting::{Hello, VERSIONS, Welcome},
     status::ConnectionStatus,
@@ -19,7 +21,7 @@ use yesquel_wire::{
 
 pub(crate) struct Served {
     // Dropped in this order.
-    _sockets: Sockets,
+    _sockets: SocketServer,
     pub(crate) core: Arc<Core>,
     pub(crate) address: SocketAddr,
 }
@@ -41,7 +43,7 @@ pub(crate) fn serve_with_clock(
     let core = Arc::new(core(sink.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let options = SocketOptions {
+    let options = SocketServerOptions {
         server: ServerId(0),
         credential: None,
         tls: None,
@@ -49,7 +51,7 @@ pub(crate) fn serve_with_clock(
         unfinished_bytes_max: 80 << 20,
     };
     let listeners = vec![Listener::Tcp(listener)];
-    let sockets = Sockets::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
+    let sockets = SocketServer::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
     Served { _sockets: sockets, core, address }
 }
 
@@ -72,7 +74,7 @@ pub(crate) fn root() -> NodeId {
 pub(crate) fn lookup() -> Vec<u8> {
     let mut request = Vec::new();
     let question = Question::Lookup { node: root(), key: &[0] };
-    Request::write_read(&mut Writer(&mut request), None, Timestamp::ZERO, [question]);
+    Request::write_read(&mut ByteWriter(&mut request), None, Timestamp::ZERO, [question]);
     request
 }
 

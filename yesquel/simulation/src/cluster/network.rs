@@ -1,7 +1,7 @@
 //! The network: connections that keep the order of their messages, delay them, break and wait.
 //! Messages of two connections can overtake each other.
 
-use super::{Cluster, Event, OBSERVER, Partition, Process, SharedCluster, peer_of_server};
+use super::{ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, peer_of_server};
 use crate::fault::{PEERS, PROCESSES, SERVERS};
 use std::{
     future::{Future, poll_fn},
@@ -11,21 +11,21 @@ use std::{
 };
 use yesquel_engine::{Caller, VoteQuery};
 use yesquel_model::ServerId;
-use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
-use yesquel_wire::{ClientHeartbeat, Request, Writer};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
+use yesquel_wire::{ByteWriter, ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
 
 /// A message to a server.
-pub(crate) enum Body {
+pub(crate) enum MessageBody {
     Request { call: u64, bytes: Vec<u8> },
-    ClientHeartbeat { client: u64, heartbeat: ClientHeartbeat },
+    Heartbeat { client: u64, heartbeat: ClientHeartbeat },
 }
 
 /// One direction of a connection.
 #[derive(Debug)]
-struct Lane {
+struct OneWay {
     sent: u64,
     arrived: u64,
     last_us: u64,
@@ -33,9 +33,9 @@ struct Lane {
     limit: u64,
 }
 
-impl Lane {
-    fn new() -> Lane {
-        Lane { sent: 0, arrived: 0, last_us: 0, limit: u64::MAX }
+impl OneWay {
+    fn new() -> OneWay {
+        OneWay { sent: 0, arrived: 0, last_us: 0, limit: u64::MAX }
     }
 
     /// Loses all messages in flight but the first quarters.
@@ -45,15 +45,15 @@ impl Lane {
 }
 
 /// A connection.
-pub(crate) struct Link {
+pub(crate) struct SimulatedConnection {
     peer: usize,
     server: usize,
     /// The server's incarnation.
     epoch: u64,
     /// Whether the peer still uses it.
     is_open: bool,
-    requests: Lane,
-    replies: Lane,
+    requests: OneWay,
+    replies: OneWay,
     /// Unanswered calls.
     calls: Vec<u64>,
     heartbeat: Option<ClientHeartbeat>,
@@ -61,7 +61,7 @@ pub(crate) struct Link {
 
 /// A request in flight.
 #[derive(Default)]
-pub(crate) struct Call {
+pub(crate) struct PendingRequest {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
     /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
@@ -94,13 +94,13 @@ impl Cluster {
         if self.servers[server].running.is_none() || is_cut_off {
             return None;
         }
-        self.links.push(Link {
+        self.links.push(SimulatedConnection {
             peer,
             server,
             epoch: self.servers[server].epoch,
             is_open: true,
-            requests: Lane::new(),
-            replies: Lane::new(),
+            requests: OneWay::new(),
+            replies: OneWay::new(),
             calls: Vec::new(),
             heartbeat: None,
         });
@@ -129,16 +129,16 @@ impl Cluster {
         match self.link(peer, server) {
             Some(link) => {
                 self.links[link].calls.push(number);
-                self.send(link, Body::Request { call: number, bytes });
-                let Process { calls, ref cuts, .. } = self.processes[peer];
+                self.send(link, MessageBody::Request { call: number, bytes });
+                let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
                 let cut = cuts.iter().find(|(call, ..)| ask.is_none() && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
-                    self.after(after_us, Event::Cut { link, cut });
+                    self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
             }
             None => {
                 let us = self.takes([1, peer as u64, server as u64, number]);
-                self.after(us, Event::Lost { call: number });
+                self.after(us, SimulationEvent::Lost { call: number });
             }
         }
         number
@@ -146,7 +146,7 @@ impl Cluster {
 
     fn new_call(&mut self, ask: Option<(usize, u64, VoteQuery)>) -> u64 {
         self.last_call += 1;
-        self.calls.insert(self.last_call, Call { ask, ..Call::default() });
+        self.calls.insert(self.last_call, PendingRequest { ask, ..PendingRequest::default() });
         self.last_call
     }
 
@@ -164,37 +164,37 @@ impl Cluster {
         }
     }
 
-    fn send(&mut self, link: usize, body: Body) {
-        let Link { peer, server, ref requests, .. } = self.links[link];
+    fn send(&mut self, link: usize, body: MessageBody) {
+        let SimulatedConnection { peer, server, ref requests, .. } = self.links[link];
         let us = self.takes([2 << 32 | link as u64, peer as u64, server as u64, requests.sent]);
         let now_us = self.now_us();
         let lane = &mut self.links[link].requests;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
         let (index, us) = (lane.sent, lane.last_us - now_us);
-        self.after(us, Event::Message { link, index, body });
+        self.after(us, SimulationEvent::Message { link, index, body });
     }
 
     /// Delivers a message to its server, unless it is lost or must wait.
-    pub(super) fn arrive(&mut self, link: usize, index: u64, body: Body) {
-        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+    pub(super) fn arrive(&mut self, link: usize, index: u64, body: MessageBody) {
+        let SimulatedConnection { peer, server, epoch, ref requests, .. } = self.links[link];
         if index > requests.limit || !self.is_up(server, epoch) {
             return;
         }
         if let Some(until_us) = self.partitioned_until(peer, server) {
-            return self.after(until_us - self.now_us(), Event::Message { link, index, body });
+            return self.after(until_us - self.now_us(), SimulationEvent::Message { link, index, body });
         }
         if index > requests.arrived + 1 {
             // Earlier messages are still waiting.
-            return self.after(1, Event::Message { link, index, body });
+            return self.after(1, SimulationEvent::Message { link, index, body });
         }
         self.links[link].requests.arrived = index;
         let connection = link as u64;
         match body {
-            Body::Request { call, bytes } => {
+            MessageBody::Request { call, bytes } => {
                 self.handle(server, Caller { connection, request: call }, &bytes)
             }
-            Body::ClientHeartbeat { client, heartbeat } => {
+            MessageBody::Heartbeat { client, heartbeat } => {
                 self.on_news(server, connection, client, heartbeat)
             }
         }
@@ -206,27 +206,27 @@ impl Cluster {
             return self.complete(caller.request, Ok(bytes));
         }
         let link = caller.connection as usize;
-        let Link { peer, server, ref replies, .. } = self.links[link];
+        let SimulatedConnection { peer, server, ref replies, .. } = self.links[link];
         let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
         let now_us = self.now_us();
         let lane = &mut self.links[link].replies;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
         let (index, us) = (lane.sent, lane.last_us - now_us);
-        self.after(us, Event::Reply { link, index, call: caller.request, bytes });
+        self.after(us, SimulationEvent::Reply { link, index, call: caller.request, bytes });
     }
 
     /// Delivers a reply to its caller, unless it is lost or must wait.
     pub(super) fn replied(&mut self, link: usize, index: u64, call: u64, bytes: Vec<u8>) {
-        let Link { peer, server, is_open, ref replies, .. } = self.links[link];
+        let SimulatedConnection { peer, server, is_open, ref replies, .. } = self.links[link];
         if index > replies.limit || !is_open {
             return;
         }
         if let Some(until_us) = self.partitioned_until(peer, server) {
-            return self.after(until_us - self.now_us(), Event::Reply { link, index, call, bytes });
+            return self.after(until_us - self.now_us(), SimulationEvent::Reply { link, index, call, bytes });
         }
         if index > replies.arrived + 1 {
-            return self.after(1, Event::Reply { link, index, call, bytes });
+            return self.after(1, SimulationEvent::Reply { link, index, call, bytes });
         }
         self.links[link].replies.arrived = index;
         self.links[link].calls.retain(|waiting| *waiting != call);
@@ -253,7 +253,7 @@ impl Cluster {
 
     /// Delays all requests in flight.
     pub(super) fn hold_back(&mut self, link: usize, us: u64) {
-        let of_link = |event: &Event| matches!(event, Event::Message { link: of, .. } if *of == link);
+        let of_link = |event: &SimulationEvent| matches!(event, SimulationEvent::Message { link: of, .. } if *of == link);
         for event in self.schedule.extract(of_link) {
             self.after(us, event);
         }
@@ -268,23 +268,24 @@ impl Cluster {
         self.counts.cuts += 1;
         self.links[link].requests.cut(requests);
         self.links[link].replies.cut(replies);
-        let of_link = |event: &Event| matches!(event, Event::Reply { link: of, .. } if *of == link);
+        let of_link =
+            |event: &SimulationEvent| matches!(event, SimulationEvent::Reply { link: of, .. } if *of == link);
         for event in self.schedule.extract(of_link) {
-            if let Event::Reply { index, call, bytes, .. } = event
+            if let SimulationEvent::Reply { index, call, bytes, .. } = event
                 && index <= self.links[link].replies.limit
             {
                 self.links[link].calls.retain(|waiting| *waiting != call);
                 self.complete(call, Ok(bytes));
             }
         }
-        let Link { peer, server, ref requests, .. } = self.links[link];
+        let SimulatedConnection { peer, server, ref requests, .. } = self.links[link];
         let after = requests.last_us.saturating_sub(self.now_us()) + 1;
         self.links[link].is_open = false;
         self.open.remove(&(peer, server));
         for call in std::mem::take(&mut self.links[link].calls) {
             self.complete(call, Err(()));
         }
-        self.after(after, Event::Disconnected { link });
+        self.after(after, SimulationEvent::Disconnected { link });
     }
 
     /// Breaks the open connections that a predicate of peer and server chooses.
@@ -296,15 +297,15 @@ impl Cluster {
 
     /// Tells a server that a connection has ended, once all its requests have arrived.
     pub(super) fn disconnected(&mut self, link: usize) {
-        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+        let SimulatedConnection { peer, server, epoch, ref requests, .. } = self.links[link];
         if !self.is_up(server, epoch) {
             return;
         }
         if let Some(until_us) = self.partitioned_until(peer, server) {
-            return self.after(until_us - self.now_us() + 1, Event::Disconnected { link });
+            return self.after(until_us - self.now_us() + 1, SimulationEvent::Disconnected { link });
         }
         if requests.arrived < requests.limit.min(requests.sent) {
-            return self.after(1, Event::Disconnected { link });
+            return self.after(1, SimulationEvent::Disconnected { link });
         }
         if let Some(running) = &mut self.servers[server].running {
             running.engine.disconnected(link as u64);
@@ -312,7 +313,7 @@ impl Cluster {
     }
 
     /// Sends the heartbeat of each client on each of its connections, if it has changed.
-    pub(super) fn send_news(&mut self) {
+    pub(super) fn send_heartbeats(&mut self) {
         for peer in (0..PROCESSES).chain([OBSERVER]) {
             let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
             let Some(heartbeats) = heartbeats else { continue };
@@ -322,7 +323,7 @@ impl Cluster {
                 let Some(link) = self.link(peer, server) else { continue };
                 if self.links[link].heartbeat != Some(heartbeat) {
                     self.links[link].heartbeat = Some(heartbeat);
-                    self.send(link, Body::ClientHeartbeat { client, heartbeat });
+                    self.send(link, MessageBody::Heartbeat { client, heartbeat });
                 }
             }
         }
@@ -331,7 +332,7 @@ impl Cluster {
     /// Sends a server's question for another one's vote.
     pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
         let mut bytes = Vec::new();
-        Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
+        Request::Resolve { txn: ask.txn }.write(&mut ByteWriter(&mut bytes));
         let epoch = self.servers[server].epoch;
         self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
     }
@@ -351,16 +352,16 @@ pub struct LocalTransport {
     pub(crate) server: usize,
 }
 
-async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
+async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, LostCall> {
     poll_fn(move |context| {
         let mut cluster = cluster.borrow_mut();
         let Some(call) = cluster.calls.get_mut(&number) else { panic!("call {number} is not known") };
         match call.reply.take() {
             Some(reply) => {
                 cluster.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| Lost {
+                Poll::Ready(reply.map_err(|()| LostCall {
                     place: format!("server {}", server.0),
-                    cause: Cause::Other,
+                    cause: LossCause::Other,
                     why: "simulated".to_owned(),
                 }))
             }
@@ -378,7 +379,7 @@ impl Transport for Network {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let number = self.cluster.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
         wait(Rc::clone(&self.cluster), server, number)
     }
@@ -393,7 +394,7 @@ impl Transport for LocalTransport {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
         let number = cluster.new_call(None);

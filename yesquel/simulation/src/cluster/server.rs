@@ -1,7 +1,7 @@
 //! A storage server: an engine, its log on a simulated disk, checkpoints, and replies that wait for
 //! the disk. `yesquel-server` does the same with threads.
 
-use super::{Cluster, Event, SharedCluster, network::OWN, peer_of_server};
+use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
 use crate::disk::SimulatedDisk;
 use std::{
     future::poll_fn,
@@ -10,7 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Record, Settings, VoteQuery};
-use yesquel_log::{LogError, Writer, checkpoint, open};
+use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
 use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
@@ -30,22 +30,22 @@ pub enum LogFact {
 }
 
 /// A reply that waits for the disk.
-struct HeldReply {
+struct DelayedReply {
     needs_lsn: u64,
     caller: Caller,
     reply: Vec<u8>,
 }
 
 /// A running server.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(super) engine: Engine,
-    writer: Writer<SimulatedDisk>,
+    writer: SegmentWriter<SimulatedDisk>,
     /// Records that are not written yet, and where each ends.
     log: Vec<u8>,
     ends: Vec<usize>,
     /// First timestamp at which a read may see what is being written.
     writing: Option<Timestamp>,
-    held: Vec<HeldReply>,
+    held: Vec<DelayedReply>,
     synced: u64,
     pub(super) failed: bool,
     is_writing: bool,
@@ -57,10 +57,10 @@ pub(crate) struct Running {
     pub(super) heartbeats: Option<Weak<dyn HeartbeatSource>>,
 }
 
-pub(crate) struct Server {
+pub(crate) struct SimulatedServer {
     number: usize,
     pub(super) disk: SimulatedDisk,
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningServer>,
     /// Number of its starts.
     pub(super) epoch: u64,
     pub(super) started_us: u64,
@@ -75,9 +75,9 @@ pub(crate) struct Server {
     synced: u64,
 }
 
-impl Server {
-    pub(super) fn new(number: usize) -> Server {
-        Server {
+impl SimulatedServer {
+    pub(super) fn new(number: usize) -> SimulatedServer {
+        SimulatedServer {
             number,
             disk: SimulatedDisk::new(),
             running: None,
@@ -109,7 +109,7 @@ impl Server {
     }
 
     /// Loads the checkpoint and the log, as `yesquel_server::Core::open` does.
-    fn recover(&self) -> Result<(Engine, Writer<SimulatedDisk>, u64), LogError> {
+    fn recover(&self) -> Result<(Engine, SegmentWriter<SimulatedDisk>, u64), LogError> {
         let mut engine = Engine::new(self.settings());
         let replay = |engine: &mut Engine, bytes: &[u8]| match Record::decode(bytes) {
             Ok(record) => engine.replay(&record),
@@ -131,7 +131,7 @@ impl Server {
         })?;
         opened.writer.segment_bytes_max(self.segment_bytes);
         // Some servers preallocate the log.
-        opened.writer.ahead(self.segment_bytes % 3 * 300);
+        opened.writer.preallocate(self.segment_bytes % 3 * 300);
         engine.replayed();
         Ok((engine, opened.writer, grown))
     }
@@ -174,7 +174,7 @@ impl Cluster {
             let bytes = effects.bytes[reply.bytes.clone()].to_vec();
             let waits = reply.needs_lsn > running.synced;
             if waits && !running.failed {
-                running.held.push(HeldReply {
+                running.held.push(DelayedReply {
                     needs_lsn: reply.needs_lsn,
                     caller: reply.caller,
                     reply: bytes,
@@ -205,7 +205,7 @@ impl Cluster {
         running.is_writing = true;
         let (epoch, lsn) = (server.epoch, running.engine.lsn());
         let us = self.takes([4, at as u64, epoch, lsn]) / 4;
-        self.after(us, Event::Write { server: at, epoch });
+        self.after(us, SimulationEvent::Write { server: at, epoch });
     }
 
     pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
@@ -250,7 +250,7 @@ impl Cluster {
         }
         let now = self.clock(at);
         self.step(at, |engine, effects| engine.tick(now, effects));
-        self.after(TICK_US, Event::Tick { server: at, epoch });
+        self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
     }
 
     /// Whether a server's logical clock is ahead of physical time.
@@ -282,7 +282,7 @@ impl Cluster {
             return;
         }
         let us = self.takes([5, at as u64, epoch, next]);
-        self.after(us, Event::Sync { server: at, epoch });
+        self.after(us, SimulationEvent::Sync { server: at, epoch });
     }
 
     pub(super) fn sync(&mut self, at: usize, epoch: u64) {
@@ -306,9 +306,9 @@ impl Cluster {
             running.grown = 0;
             running.checkpoint = Some(running.engine.checkpoint());
             let us = self.takes([6, at as u64, epoch, 0]) * 4;
-            self.after(us, Event::Checkpoint { server: at, epoch });
+            self.after(us, SimulationEvent::Checkpoint { server: at, epoch });
         }
-        for HeldReply { caller, reply, .. } in ready {
+        for DelayedReply { caller, reply, .. } in ready {
             self.reply(caller, reply);
         }
         self.begin_write(at);
@@ -323,7 +323,7 @@ impl Cluster {
         let Some(mut state) = running.checkpoint.take() else { return };
         let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
         let forgotten =
-            written.and_then(|_| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));
+            written.and_then(|_| running.writer.delete_up_to(state.lsn().min(running.writer.synced_lsn())));
         if self.servers[at].disk.power_is_lost() {
             return self.lose_power(at);
         }
@@ -371,7 +371,7 @@ impl Cluster {
         // Replies in flight may arrive; requests in flight are lost.
         self.cut_all(|_, server| server == at, 0, power.unwrap_or(at as u64) % 5);
         self.cut_all(|peer, _| peer == peer_of_server(at), 4, 0);
-        self.after(down_us, Event::Start { server: at });
+        self.after(down_us, SimulationEvent::Start { server: at });
     }
 
     pub(crate) fn start(&mut self, at: usize) {
@@ -385,11 +385,11 @@ impl Cluster {
                 let (seed, down_us) = server.outage;
                 server.disk.repair();
                 server.disk.crash(&mut Random::new(seed));
-                return self.after(down_us, Event::Start { server: at });
+                return self.after(down_us, SimulationEvent::Start { server: at });
             }
             // Try again until the disk is repaired.
             Err(_) if server.disk.is_faulty() => {
-                return self.after(100_000, Event::Start { server: at });
+                return self.after(100_000, SimulationEvent::Start { server: at });
             }
             Err(error) => panic!("server {at} does not start: {error}"),
         };
@@ -407,7 +407,7 @@ impl Cluster {
         server.synced = synced;
         server.epoch += 1;
         server.started_us = self.schedule.now_us();
-        server.running = Some(Running {
+        server.running = Some(RunningServer {
             engine,
             writer,
             log: Vec::new(),
@@ -425,13 +425,13 @@ impl Cluster {
         let epoch = server.epoch;
         self.counts.restarts += u64::from(epoch > 1);
         self.changed.push(at);
-        self.after(TICK_US, Event::Tick { server: at, epoch });
+        self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
     }
 }
 
 /// Background work that a server's engine asks for.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct BackgroundWork {
     /// Whether the task had to wait for it.
     pub waited: bool,
     /// Nodes over the size limit.
@@ -443,7 +443,7 @@ pub struct Work {
 }
 
 /// Waits until a server's engine asks for background work, and takes it.
-pub async fn next_work(cluster: &SharedCluster, server: usize) -> Work {
+pub async fn next_work(cluster: &SharedCluster, server: usize) -> BackgroundWork {
     let mut waited = false;
     poll_fn(|context| {
         let mut cluster = cluster.borrow_mut();
@@ -455,7 +455,7 @@ pub async fn next_work(cluster: &SharedCluster, server: usize) -> Work {
         }
         let engine = &mut running.engine;
         let (full, hot, empty) = (engine.take_full(), engine.take_hot(), engine.take_empty());
-        Poll::Ready(Work { waited, full, hot, empty })
+        Poll::Ready(BackgroundWork { waited, full, hot, empty })
     })
     .await
 }

@@ -1,14 +1,14 @@
-//! Cursors: the part of the border to C that is about rows and entries.
+//! Cursor functions of the interface to C.
 
 use super::{OK, answer, bytes};
 use crate::{
-    code::Code,
+    attached_database::AttachedDatabase,
+    code::ResultCode,
     compare::{Comparer, Sought},
-    form::Form,
-    key::{Collation, Column, Encoding, Field},
-    scan::Scan,
+    form::KeyForm,
+    key::{Collation, Encoding, Field, KeyColumn},
+    scan::TreeScan,
     seek::Seek,
-    side::Side,
 };
 use libsqlite3_sys::{SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NULL, SQLITE_TEXT};
 use std::{
@@ -16,10 +16,9 @@ use std::{
     slice,
 };
 
-/// Where a cursor stands, for C. It lives in C's cursor, and points into the
-/// scan's record.
+/// Position of a cursor, for C. It is part of C's cursor, and points into the scan's record.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct CursorPosition {
     record: *const u8,
     length: u32,
     row: i64,
@@ -51,19 +50,19 @@ const PLACE_DESC: u8 = 0x80;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_cursor(
-    side: &mut Side,
+    attached: &mut AttachedDatabase,
     root: u32,
     form: &CForm,
     key_info: *mut c_void,
-    opened: *mut *mut Scan,
+    opened: *mut *mut TreeScan,
 ) -> c_int {
     answer(|| {
-        // SAFETY: there are as many of both as there are columns.
+        // SAFETY: both arrays have as many elements as there are columns.
         let (sorts, collations) = unsafe {
             let columns = u32::from(form.columns);
             (bytes(form.sorts, columns), bytes(form.collations, columns))
         };
-        let columns = sorts.iter().zip(collations).map(|(sort, collation)| Column {
+        let columns = sorts.iter().zip(collations).map(|(sort, collation)| KeyColumn {
             is_descending: sort & ORDER_DESC != 0,
             collation: match collation {
                 0 => Collation::Binary,
@@ -77,73 +76,77 @@ unsafe extern "C" fn yq_cursor(
             3 => Encoding::Utf16Be,
             _ => Encoding::Utf8,
         };
-        // SAFETY: there are so many.
+        // SAFETY: the array has this length.
         let places = unsafe { bytes(form.places, u32::from(form.refers)) };
         let form = (form.columns > 0).then(|| {
-            let columns: Vec<Column> = columns.collect();
+            let columns: Vec<KeyColumn> = columns.collect();
             let refers = places.iter().filter_map(|place| {
                 let at = usize::from(place & !PLACE_DESC);
                 let column = columns.get(at)?;
-                Some((at, Column { is_descending: place & PLACE_DESC != 0, ..*column }))
+                Some((at, KeyColumn { is_descending: place & PLACE_DESC != 0, ..*column }))
             });
-            Form { refers: refers.collect(), columns, is_table: form.columns < form.all, encoding }
+            KeyForm { refers: refers.collect(), columns, is_table: form.columns < form.all, encoding }
         });
-        let scan = Box::new(Scan::new(side, root, form, Comparer(key_info))?);
-        // SAFETY: C gives room for it.
+        let scan = Box::new(TreeScan::new(attached, root, form, Comparer(key_info))?);
+        // SAFETY: C passes a valid pointer.
         unsafe { *opened = Box::into_raw(scan) };
         Ok(OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_close_cursor(scan: *mut Scan) {
+unsafe extern "C" fn yq_close_cursor(scan: *mut TreeScan) {
     answer(|| {
-        // SAFETY: it is of yq_cursor, and is not used again.
+        // SAFETY: it comes from yq_cursor, and is not used again.
         drop(unsafe { Box::from_raw(scan) });
         Ok(OK)
     });
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_follow(scan: &mut Scan, side: &Side, root: u32) {
+unsafe extern "C" fn yq_follow(scan: &mut TreeScan, attached: &AttachedDatabase, root: u32) {
     answer(|| {
-        scan.follow(side.map(root));
+        scan.follow(attached.map(root));
         Ok(OK)
     });
 }
 
-/// Says where the scan stands, if it does.
-fn arrived(scan: &Scan, place: &mut Place, is_there: bool) -> c_int {
+/// Reports the position of the scan, if it is on an entry.
+fn arrived(scan: &TreeScan, place: &mut CursorPosition, is_there: bool) -> c_int {
     if !is_there {
-        return Code::DONE.0;
+        return ResultCode::DONE.0;
     }
     let record = scan.record();
-    *place = Place { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
+    *place = CursorPosition { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
     OK
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_first(scan: &mut Scan, place: &mut Place) -> c_int {
+unsafe extern "C" fn yq_first(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
     answer(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_last(scan: &mut Scan, place: &mut Place) -> c_int {
+unsafe extern "C" fn yq_last(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
     answer(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_next(scan: &mut Scan, place: &mut Place) -> c_int {
+unsafe extern "C" fn yq_next(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
     answer(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_previous(scan: &mut Scan, place: &mut Place) -> c_int {
+unsafe extern "C" fn yq_previous(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
     answer(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_restore(scan: &mut Scan, place: &mut Place, result: &mut c_int) -> c_int {
+unsafe extern "C" fn yq_restore(
+    scan: &mut TreeScan,
+    place: &mut CursorPosition,
+    result: &mut c_int,
+) -> c_int {
     answer(|| {
         let restored = scan.restore()?;
         *result = restored.unwrap_or(0);
@@ -163,10 +166,10 @@ fn seek(kind: c_int) -> Seek {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_seek_row(
-    scan: &mut Scan,
+    scan: &mut TreeScan,
     row: i64,
     kind: c_int,
-    place: &mut Place,
+    place: &mut CursorPosition,
     result: &mut c_int,
 ) -> c_int {
     answer(|| {
@@ -178,18 +181,18 @@ unsafe extern "C" fn yq_seek_row(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_seek_fields(
-    scan: &mut Scan,
+    scan: &mut TreeScan,
     fields: *const CField,
     count: c_int,
     sought: *mut c_void,
     kind: c_int,
-    place: &mut Place,
+    place: &mut CursorPosition,
     result: &mut c_int,
     is_equal: &mut u8,
 ) -> c_int {
     answer(|| {
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: there are so many, and each has the bytes that it says.
+        // SAFETY: the array has this length, and each element the bytes that it states.
         let fields = unsafe { if count == 0 { &[] } else { slice::from_raw_parts(fields, count) } };
         let field = |field: &CField| {
             // SAFETY: as above.
@@ -214,14 +217,14 @@ const _: () = assert!(SQLITE_NULL == 5);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_put_row(
-    scan: &mut Scan,
+    scan: &mut TreeScan,
     row: i64,
     record: *const u8,
     length: u32,
     zeros: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: so many bytes are there.
+        // SAFETY: the pointer refers to this many bytes.
         let record = unsafe { bytes(record, length) };
         if zeros == 0 {
             return scan.put_row(row, record).map(|()| OK);
@@ -234,20 +237,20 @@ unsafe extern "C" fn yq_put_row(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_put_entry(scan: &mut Scan, record: *const u8, length: u32) -> c_int {
+unsafe extern "C" fn yq_put_entry(scan: &mut TreeScan, record: *const u8, length: u32) -> c_int {
     answer(|| {
-        // SAFETY: so many bytes are there.
+        // SAFETY: the pointer refers to this many bytes.
         scan.put_entry(unsafe { bytes(record, length) }).map(|()| OK)
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_delete(scan: &mut Scan) -> c_int {
+unsafe extern "C" fn yq_delete(scan: &mut TreeScan) -> c_int {
     answer(|| scan.delete().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
+unsafe extern "C" fn yq_count(scan: &mut TreeScan, count: &mut i64) -> c_int {
     answer(|| {
         *count = scan.count()?;
         Ok(OK)
@@ -255,9 +258,9 @@ unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c_int {
+unsafe extern "C" fn yq_new_row(scan: &mut TreeScan, above: i64, row: &mut i64) -> c_int {
     answer(|| {
-        let Some(number) = scan.new_row(above)? else { return Ok(Code::DONE.0) };
+        let Some(number) = scan.new_row(above)? else { return Ok(ResultCode::DONE.0) };
         *row = number;
         Ok(OK)
     })
@@ -265,8 +268,8 @@ unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_new_sequence(
-    scan: &mut Scan,
-    side: &Side,
+    scan: &mut TreeScan,
+    attached: &AttachedDatabase,
     sequences: u32,
     has_row: c_int,
     row: i64,
@@ -275,9 +278,9 @@ unsafe extern "C" fn yq_new_sequence(
     number: &mut i64,
 ) -> c_int {
     answer(|| {
-        // SAFETY: null, or a string of C.
+        // SAFETY: null or a C string.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes());
-        let sequences = side.map(sequences).ok_or(Code::CORRUPT)?;
+        let sequences = attached.map(sequences).ok_or(ResultCode::CORRUPT)?;
         let row = (has_row != 0).then_some(row);
         *number = scan.new_sequence(sequences, row, above, name)?;
         Ok(OK)
@@ -285,7 +288,7 @@ unsafe extern "C" fn yq_new_sequence(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_expect_sequence(scan: &mut Scan, table: u32) {
+unsafe extern "C" fn yq_expect_sequence(scan: &mut TreeScan, table: u32) {
     answer(|| {
         scan.expect_sequence(u64::from(table));
         Ok(OK)
@@ -293,7 +296,7 @@ unsafe extern "C" fn yq_expect_sequence(scan: &mut Scan, table: u32) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_put_sequence(scan: &mut Scan, row: i64, record: *const u8, length: u32) -> c_int {
+unsafe extern "C" fn yq_put_sequence(scan: &mut TreeScan, row: i64, record: *const u8, length: u32) -> c_int {
     answer(|| {
         // SAFETY: so many bytes are there.
         let record = unsafe { bytes(record, length) };
@@ -302,7 +305,7 @@ unsafe extern "C" fn yq_put_sequence(scan: &mut Scan, row: i64, record: *const u
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_show_sequence(scan: &mut Scan) {
+unsafe extern "C" fn yq_show_sequence(scan: &mut TreeScan) {
     answer(|| {
         scan.show_sequences();
         Ok(OK)
@@ -310,16 +313,16 @@ unsafe extern "C" fn yq_show_sequence(scan: &mut Scan) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_sought(scan: &mut Scan) -> c_int {
+unsafe extern "C" fn yq_guard_sought(scan: &mut TreeScan) -> c_int {
     answer(|| scan.guard_sought().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_row(scan: &mut Scan, row: i64) -> c_int {
+unsafe extern "C" fn yq_guard_row(scan: &mut TreeScan, row: i64) -> c_int {
     answer(|| scan.guard_row(row).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_all(scan: &mut Scan) -> c_int {
+unsafe extern "C" fn yq_guard_all(scan: &mut TreeScan) -> c_int {
     answer(|| scan.guard_all().map(|()| OK))
 }

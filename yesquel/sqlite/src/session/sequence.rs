@@ -1,10 +1,13 @@
 //! Numbers of AUTOINCREMENT, in a transaction.
 
-use super::Session;
+use super::SqlSession;
 use crate::{
-    code::Code,
+    code::ResultCode,
     key::{of_row, row_of},
-    sequence::{Asking, Chosen, Counter, Expected, Given, Row, SequenceRow, fresh_counter, signed},
+    sequence::{
+        Counter, ExpectedNumber, ExplicitNumber, NumbersRequest, Row, SequenceRow, TakenNumbers,
+        fresh_counter, signed,
+    },
 };
 use std::ops::Range;
 use yesquel::{Error, Map};
@@ -12,14 +15,14 @@ use yesquel::{Error, Map};
 /// Numbers that are asked for at a time, by a transaction that wants many.
 const COUNT_MAX: u64 = 64;
 
-impl Session {
+impl SqlSession {
     /// The number of a new row of a table.
     pub(crate) fn new_sequence(
         &mut self,
         map: Map,
         sequences: Map,
         SequenceRow { row, mut above, name }: SequenceRow<'_>,
-    ) -> Result<i64, Code> {
+    ) -> Result<i64, ResultCode> {
         self.shared.check_process()?;
         let stored = match row {
             Some(row) => self.with(|transaction| transaction.get(sequences, &of_row(row)))?,
@@ -28,7 +31,7 @@ impl Session {
         let mut counter = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
         let is_suspect = self.shared.rows().is_suspect(map.tree());
         if counter.is_none() {
-            let name = name.ok_or(Code::NOTFOUND)?;
+            let name = name.ok_or(ResultCode::NOTFOUND)?;
             counter = self.drawn.get(&(sequences.tree(), name.into())).copied();
         }
         let counter = match counter {
@@ -41,7 +44,7 @@ impl Session {
                     cursor.last(transaction)
                 })?;
                 above = above.max(last.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
-                self.shared.rows().is_looked_at(map.tree());
+                self.shared.rows().clear_suspicion(map.tree());
                 found.unwrap_or_else(|| {
                     let counter = fresh_counter();
                     self.drawn.insert((sequences.tree(), name.unwrap_or_default().into()), counter);
@@ -54,7 +57,7 @@ impl Session {
 
     /// The greatest number of a counter's that the application has chosen.
     fn chosen(&self, sequences: Map, counter: i64) -> Option<i64> {
-        let own = |chosen: &&Chosen| chosen.sequences == sequences && chosen.counter == counter;
+        let own = |chosen: &&ExplicitNumber| chosen.sequences == sequences && chosen.counter == counter;
         self.chosen.iter().filter(own).map(|chosen| chosen.last).max()
     }
 
@@ -66,7 +69,7 @@ impl Session {
             self.chosen.retain(|chosen| {
                 chosen.sequences != sequences || chosen.counter != counter || chosen.depth < depth
             });
-            self.chosen.push(Chosen { sequences, counter, last, depth });
+            self.chosen.push(ExplicitNumber { sequences, counter, last, depth });
         }
     }
 
@@ -81,17 +84,22 @@ impl Session {
     }
 
     /// Counters hear of what was chosen.
-    pub(crate) fn tell_chosen(&mut self) -> Result<(), Code> {
-        while let Some(Chosen { sequences, counter, last, .. }) = self.chosen.pop() {
+    pub(crate) fn report_explicit_numbers(&mut self) -> Result<(), ResultCode> {
+        while let Some(ExplicitNumber { sequences, counter, last, .. }) = self.chosen.pop() {
             self.take(sequences, counter, (0, last))?;
         }
         Ok(())
     }
 
     /// The next number of a counter, above `above`.
-    fn next_of(&mut self, (sequences, counter): (Map, i64), tree: u64, above: i64) -> Result<i64, Code> {
+    fn next_of(
+        &mut self,
+        (sequences, counter): (Map, i64),
+        tree: u64,
+        above: i64,
+    ) -> Result<i64, ResultCode> {
         let above = above.max(self.chosen(sequences, counter).unwrap_or(0));
-        let wanted = above.checked_add(1).ok_or(Code::FULL)?;
+        let wanted = above.checked_add(1).ok_or(ResultCode::FULL)?;
         let named = (sequences.tree(), counter);
         let place = self.given.iter().position(|given| given.counter == named);
         let mut asked = 0;
@@ -117,8 +125,8 @@ impl Session {
             all.start = spare.start;
         }
         let next = all.start.max(wanted);
-        let given = Given { counter: named, tree, all, next: next + 1, asked };
-        self.shared.rows().counts_by(named, tree);
+        let given = TakenNumbers { counter: named, tree, all, next: next + 1, asked };
+        self.shared.rows().note_counter(named, tree);
         match place.and_then(|place| self.given.get_mut(place)) {
             // A gap is left: what was before it is not given out again.
             Some(before) if before.all.end != taken.start => *before = given,
@@ -130,10 +138,10 @@ impl Session {
         Ok(next)
     }
 
-    fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, Code> {
+    fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, ResultCode> {
         let _waits = self.waits();
         let given = self.database().numbers(map, counter.unsigned_abs(), count, above.unsigned_abs());
-        signed(&given.map_err(|error| self.told(&error))?)
+        signed(&given.map_err(|error| self.code_of(&error))?)
     }
 
     /// The row of `sqlite_sequence` is read next, and then a number for a new row
@@ -150,12 +158,12 @@ impl Session {
         // It may ask for a lease, which comes first.
         self.begun();
         let _waits = self.waits();
-        let asking = Asking::try_new(self.database().clone(), |database| {
-            database.numbers_beside(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
+        let asking = NumbersRequest::try_new(self.database().clone(), |database| {
+            database.numbers_unordered(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
         });
         // Whoever wants it asks himself, and is told what is wrong.
         let asking: Result<_, Error> = asking;
-        self.expected = asking.ok().map(|asking| Expected { counter, tree, asking });
+        self.expected = asking.ok().map(|asking| ExpectedNumber { counter, tree, asking });
     }
 
     /// What was asked for before it was wanted, if it is of this counter and above
@@ -173,8 +181,8 @@ impl Session {
         (map, cookies): (Map, Map),
         row: i64,
         record: &[u8],
-    ) -> Result<bool, Code> {
-        let Some(new) = Row::of(record) else { return Err(Code::CORRUPT) };
+    ) -> Result<bool, ResultCode> {
+        let Some(new) = Row::of(record) else { return Err(ResultCode::CORRUPT) };
         let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
         let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
         let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
@@ -200,7 +208,7 @@ impl Session {
 
     /// A row of `sqlite_sequence` as it is in truth, if that is not how it stands
     /// there.
-    pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, Code> {
+    pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, ResultCode> {
         let Some((row, counter)) = Row::of(record).and_then(|row| Some((row, row.counter?))) else {
             return Ok(None);
         };
@@ -226,7 +234,7 @@ impl Session {
                 expected.wait()
             };
             let mut rows = self.shared.rows();
-            rows.counts_no_more(counter.0, tree);
+            rows.forget_counter(counter.0, tree);
             if let Ok(taken) = taken {
                 rows.put_spare(counter, taken);
             }
@@ -235,7 +243,7 @@ impl Session {
             return;
         }
         let mut rows = self.shared.rows();
-        for Given { counter, tree, all, next, .. } in self.given.drain(..) {
+        for TakenNumbers { counter, tree, all, next, .. } in self.given.drain(..) {
             if !is_committed {
                 // Maybe just because somebody has chosen one of them.
                 rows.suspect_sequence(tree);

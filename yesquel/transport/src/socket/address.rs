@@ -1,9 +1,9 @@
-//! Where a server is.
+//! Addresses of servers.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 use thiserror::Error;
 
-/// The port of servers that are told no other.
+/// Default port.
 pub const DEFAULT_PORT: u16 = 7411;
 
 /// Where a server listens.
@@ -11,16 +11,16 @@ pub const DEFAULT_PORT: u16 = 7411;
 pub enum Address {
     /// On the network.
     Tcp {
-        /// A name or a number.
+        /// A name or an IP address.
         host: String,
-        /// The port; 0, for a server: one that is free.
+        /// The port; for a server, 0 means any free port.
         port: u16,
     },
-    /// At a file of this machine.
+    /// A Unix socket on this machine.
     Unix(PathBuf),
 }
 
-/// What is no address.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "'{text}' is no address ({what}): write host:port, host (port {DEFAULT_PORT}), or the path of a Unix socket"
@@ -42,7 +42,7 @@ impl FromStr for Address {
                 Ok(Address::Unix(path.into()))
             };
         }
-        // A number of IPv6 stands in brackets where a port follows.
+        // An IPv6 address is in brackets if a port follows.
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => match rest.split_once(']') {
                 Some((host, "")) => (host, None),

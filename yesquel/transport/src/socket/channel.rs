@@ -1,8 +1,8 @@
-//! A connection as bytes both ways, plain or encrypted. One thread at a time
-//! sends, and one receives.
+//! A byte stream in both directions, plain or encrypted. One thread at a time sends, and one
+//! receives.
 
-use super::{Address, ConnectError, SocketOptions, failure::Step};
-use crate::wait::{LOOK_EVERY, gives_up, has_given_up};
+use super::{Address, ConnectError, ConnectStep, SocketOptions};
+use crate::wait::{CHECK_EVERY, check_cancelled, was_cancelled};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -71,14 +71,13 @@ impl Write for &Socket {
     }
 }
 
-/// Whether a socket's own timeout is over.
+/// Whether an error is the socket's own timeout.
 pub(super) fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A socket that is read and written up to a moment, however little comes at a
-/// time, and as long as whoever does it has patience; without one, as long as its
-/// own timeouts let it.
+/// A socket with a deadline for reading and writing, however few bytes come at a time, and with
+/// cancellation; without a deadline, only with its own timeouts.
 struct Limited<'a> {
     socket: &'a Socket,
     until: Option<Instant>,
@@ -88,9 +87,9 @@ impl Limited<'_> {
     fn limited<T>(&self, mut act: impl FnMut(&Socket) -> io::Result<T>) -> io::Result<T> {
         let Some(until) = self.until else { return act(self.socket) };
         loop {
-            self.socket.timeouts(Some(left(until)?.min(LOOK_EVERY)))?;
+            self.socket.timeouts(Some(left(until)?.min(CHECK_EVERY)))?;
             match act(self.socket) {
-                Err(error) if is_late(&error) && !gives_up() => {}
+                Err(error) if is_late(&error) && !check_cancelled() => {}
                 outcome => return outcome,
             }
         }
@@ -113,7 +112,7 @@ impl Write for Limited<'_> {
     }
 }
 
-/// The time up to a moment, of which there must be some.
+/// Time left until a deadline; an error if none is left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -121,14 +120,13 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// A child of this process does not have it: goes before the socket.
+    /// Closed in a child process. Dropped before the socket.
     _fork: CloseOnFork,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
 
-/// The addresses of a host. Whoever finds them cannot be told when to stop, and
-/// is left to himself after that.
+/// Resolves a host. A resolver cannot be stopped, so at the deadline its thread is left alone.
 fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -136,34 +134,34 @@ fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>>
     let (found, finds) = mpsc::channel();
     let host = host.to_owned();
     thread::Builder::new().name("yesquel-resolve".to_owned()).spawn(move || {
-        // Nobody may wait for it any more.
+        // The caller may have stopped waiting.
         let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
     })?;
     loop {
-        match finds.recv_timeout(left(until)?.min(LOOK_EVERY)) {
+        match finds.recv_timeout(left(until)?.min(CHECK_EVERY)) {
             Ok(found) => return found,
-            Err(mpsc::RecvTimeoutError::Timeout) if !gives_up() => {}
+            Err(mpsc::RecvTimeoutError::Timeout) if !check_cancelled() => {}
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
 
-/// The first of some addresses that takes a connection.
+/// Connects to the first of some addresses that accepts.
 fn connect_tcp(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for (at, address) in addresses.iter().enumerate() {
-        // One that nobody answers at leaves some time to the others.
+        // An address that does not answer leaves time for the others.
         let share = left(until)? / (addresses.len() - at) as u32;
         match connect_to(address, Instant::now() + share) {
             Ok(stream) => return Ok(stream),
-            Err(error) if has_given_up() => return Err(error),
+            Err(error) if was_cancelled() => return Err(error),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// A connection to one address, up to a moment.
+/// Connects to one address by a deadline.
 fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { net::AddressFamily::INET } else { net::AddressFamily::INET6 };
     let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
@@ -171,10 +169,10 @@ fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
     match net::connect(&socket, address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => loop {
-            let most = Timespec::try_from(left(until)?.min(LOOK_EVERY)).map_err(io::Error::other)?;
+            let most = Timespec::try_from(left(until)?.min(CHECK_EVERY)).map_err(io::Error::other)?;
             let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
             match poll(&mut polled, Some(&most)) {
-                Ok(0) if gives_up() => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) if check_cancelled() => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => {
                     net::sockopt::socket_error(&socket)??;
@@ -190,24 +188,24 @@ fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A socket at a file. A server that takes no connections lets others wait.
+/// Connects to a Unix socket. Connecting blocks while the server's backlog is full.
 fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
     let socket =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
     let address = net::SocketAddrUnix::new(path)?;
     loop {
-        let most = left(until)?.min(LOOK_EVERY);
+        let most = left(until)?.min(CHECK_EVERY);
         net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(most))?;
         match net::connect(&socket, &address) {
             Ok(()) => return Ok(socket.into()),
-            Err(Errno::AGAIN) if !gives_up() => {}
+            Err(Errno::AGAIN) if !check_cancelled() => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 impl Channel {
-    /// Connects, and agrees on encryption, up to a moment.
+    /// Connects and negotiates encryption by a deadline.
     pub(super) fn connect(
         address: &Address,
         options: &SocketOptions,
@@ -216,22 +214,24 @@ impl Channel {
         let failed = |step| move |error| ConnectError::at(address, options, step, error);
         let socket = match address {
             Address::Tcp { host, port } => {
-                let addresses = resolve(host, *port, until).map_err(failed(Step::Resolve))?;
-                let stream = connect_tcp(&addresses, until).map_err(failed(Step::Connect))?;
-                // Requests leave when they are there.
-                stream.set_nodelay(true).map_err(failed(Step::Connect))?;
+                let addresses = resolve(host, *port, until).map_err(failed(ConnectStep::Resolve))?;
+                let stream = connect_tcp(&addresses, until).map_err(failed(ConnectStep::Connect))?;
+                // Requests are sent at once.
+                stream.set_nodelay(true).map_err(failed(ConnectStep::Connect))?;
                 Socket::Tcp(stream)
             }
-            Address::Unix(path) => Socket::Unix(connect_unix(path, until).map_err(failed(Step::Connect))?),
+            Address::Unix(path) => {
+                Socket::Unix(connect_unix(path, until).map_err(failed(ConnectStep::Connect))?)
+            }
         };
         let tls = match (address, &options.tls) {
             (Address::Tcp { host, .. }, Some(config)) => {
-                let failed = failed(Step::Encrypt);
+                let failed = failed(ConnectStep::Encrypt);
                 let name = ServerName::try_from(host.clone());
                 let name = name.map_err(|error| failed(io::Error::other(error)))?;
                 let made = ClientConnection::new(Arc::clone(config), name);
                 let mut tls = made.map_err(|error| failed(io::Error::other(error)))?;
-                // What is to be sent is bounded by whoever sends.
+                // The senders bound what is queued.
                 tls.set_buffer_limit(None);
                 let mut limited = Limited { socket: &socket, until: Some(until) };
                 while tls.is_handshaking() {
@@ -248,7 +248,7 @@ impl Channel {
         Ok(Channel { _fork: fork, socket, tls })
     }
 
-    /// How long a read or a write may bring nothing.
+    /// Sets how long a read or write may make no progress.
     pub(super) fn timeout(&self, timeout: Duration) -> io::Result<()> {
         self.socket.timeouts(Some(timeout))
     }
@@ -257,12 +257,12 @@ impl Channel {
         tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends all of it, and what encryption itself has to say, up to a moment.
+    /// Sends all bytes, and what encryption itself must send, by a deadline.
     pub(super) fn send_until(&self, bytes: &[u8], until: Instant) -> io::Result<()> {
         Limited { socket: &self.socket, until: Some(until) }.write_all(&self.sealed(bytes)?)
     }
 
-    /// Bytes as they are sent, with what encryption itself has to say.
+    /// Returns the bytes as they are sent, encrypted if necessary.
     pub(super) fn sealed<'a>(&self, bytes: &'a [u8]) -> io::Result<Cow<'a, [u8]>> {
         let Some(tls) = &self.tls else { return Ok(bytes.into()) };
         let mut sealed = Vec::new();
@@ -274,7 +274,7 @@ impl Channel {
         Ok(sealed.into())
     }
 
-    /// Sends some of what was sealed, as much as goes within its timeout.
+    /// Sends as many sealed bytes as its timeout allows.
     pub(super) fn send_some(&self, sealed: &[u8]) -> io::Result<usize> {
         loop {
             match (&self.socket).write(sealed) {
@@ -284,7 +284,7 @@ impl Channel {
         }
     }
 
-    /// Waits for bytes; whether encryption itself has something to say.
+    /// Waits for bytes. Returns whether encryption itself must send something.
     pub(super) fn receive(&self, inbox: &mut Inbox) -> io::Result<bool> {
         self.receive_until(inbox, None)
     }
@@ -299,7 +299,7 @@ impl Channel {
             };
         };
         loop {
-            // Not under the lock, for whoever sends needs it.
+            // Not under the lock, since the sender needs it.
             let mut sealed = [0; 16 << 10];
             let count = socket.read(&mut sealed)?;
             let (mut sealed, mut tls) = (&sealed[..count], Channel::lock(tls));
@@ -325,9 +325,9 @@ impl Channel {
         }
     }
 
-    /// Ends it: whoever receives is told.
+    /// Closes the stream: a receiving thread notices.
     pub(super) fn close(&self) {
-        // It may have ended by itself.
+        // It may be closed already.
         let _ = match &self.socket {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),

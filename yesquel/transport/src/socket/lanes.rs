@@ -1,13 +1,12 @@
-//! More connections to one server, for requests of few threads.
+//! Lanes: further connections to a server, for few concurrent requests.
 //!
-//! On the connection that all share, whoever receives a reply of another thread
-//! has to wake it. With many threads at a time few system calls serve them all;
-//! with two or three each reply costs a switch between threads more. These
-//! therefore have a connection to themselves while they wait. Only what may
-//! overtake goes there: that a client has connected anew means to a server that
-//! nothing more comes by its old connection, and that is the shared one.
+//! On the shared connection the thread that receives another thread's reply must wake it. With many
+//! threads, few system calls serve them all; with two or three, each reply costs one more context
+//! switch. These threads therefore use a connection of their own while they wait. Only requests
+//! that may overtake others go by a lane: for the server, a new connection of a client means that
+//! nothing more comes by the old one, and that holds for the shared connection.
 
-use super::line::{Dead, Line};
+use super::connection::{Connection, LostConnection};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -20,54 +19,52 @@ use std::{
 };
 use yesquel_wire::greeting::LANE;
 
-/// Connections beside the shared one; with more requests under way than that,
-/// these are better sent together.
+/// Lanes of a client; more concurrent requests are better sent together.
 pub(super) const LANES: u32 = 4;
 
-/// How long none is tried for after a server has taken none.
+/// Pause after a server has refused a lane.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// The number by which a client's lane greets.
+/// The client number that a lane greets with.
 pub(super) fn number(client: u64, lane: u64) -> u64 {
     LANE | client.wrapping_mul(8).wrapping_add(lane)
 }
 
 #[derive(Default)]
 struct Lane {
-    line: Mutex<Option<Arc<Line>>>,
-    /// It is connected, and nobody has it.
+    connection: Mutex<Option<Arc<Connection>>>,
+    /// It is connected and unused.
     is_free: AtomicBool,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Line>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Those to one server.
+/// The lanes to one server.
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: [Lane; LANES as usize],
-    /// How many are in use.
+    /// Number in use.
     taken: AtomicU32,
-    /// Somebody would have used one more.
+    /// A request would have used another one.
     wanted: AtomicBool,
-    /// Not before then one is connected.
+    /// Earliest time for the next connection attempt.
     later: Mutex<Option<Instant>>,
 }
 
-/// One that a thread has to itself until this is dropped.
-pub(super) struct Taken<'a> {
+/// A lane that a thread owns until this is dropped.
+pub(super) struct LaneGuard<'a> {
     lanes: &'a Lanes,
     lane: &'a Lane,
-    line: Option<Arc<Line>>,
+    connection: Option<Arc<Connection>>,
 }
 
 impl Lanes {
-    /// One that is free, if a request is better sent by it than by the
-    /// connection that is shared.
-    pub(super) fn take(&self, shared: &Line) -> Option<Taken<'_>> {
+    /// Takes a free lane, if a request is better sent by it than by the shared connection.
+    pub(super) fn take(&self, shared: &Connection) -> Option<LaneGuard<'_>> {
         let under_way = shared.under_way();
         if under_way == 0 || under_way + self.taken.load(Relaxed) > LANES {
             return None;
@@ -78,8 +75,8 @@ impl Lanes {
         match free {
             Some(lane) => {
                 self.taken.fetch_add(1, Relaxed);
-                let line = lane.lock().clone();
-                Some(Taken { lanes: self, lane, line })
+                let connection = lane.lock().clone();
+                Some(LaneGuard { lanes: self, lane, connection })
             }
             None => {
                 if !self.wanted.load(Relaxed) {
@@ -90,10 +87,9 @@ impl Lanes {
         }
     }
 
-    /// Has one connect if one was missed and there may be one more. Nobody waits
-    /// for it, and who calls has other things to do too: the next one comes when
-    /// it is missed in its turn.
-    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<Line>) {
+    /// Connects a lane if one was missed and another one is allowed. No request waits for it, and
+    /// the caller has other work, so only one is made per call.
+    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<Connection>) {
         if !self.wanted.swap(false, Relaxed) {
             return;
         }
@@ -102,56 +98,56 @@ impl Lanes {
             return;
         }
         for (number, lane) in (0..u64::from(lanes_max)).zip(&self.lanes) {
-            if lane.lock().as_ref().is_some_and(|line| !line.is_dead()) {
+            if lane.lock().as_ref().is_some_and(|connection| !connection.is_closed()) {
                 continue;
             }
-            let Some(line) = connect(number) else {
+            let Some(connection) = connect(number) else {
                 *later = Some(Instant::now() + AGAIN_AFTER);
                 return;
             };
-            *lane.lock() = Some(Arc::new(line));
+            *lane.lock() = Some(Arc::new(connection));
             lane.is_free.store(true, Release);
             return;
         }
     }
 
-    /// Ends those that nobody has, to be made anew when they are missed.
+    /// Closes the unused lanes; they are connected again when they are missed.
     pub(super) fn forget_free(&self) {
         for lane in &self.lanes {
             if lane.is_free.swap(false, Acquire)
-                && let Some(line) = lane.lock().take()
+                && let Some(connection) = lane.lock().take()
             {
-                line.die(Dead::other("the server was connected to anew"));
+                connection.close_with(LostConnection::other("the server was connected to anew"));
             }
         }
     }
 
-    /// Ends them all.
+    /// Closes all lanes.
     pub(super) fn end(&self) {
         for lane in &self.lanes {
-            if let Some(line) = lane.lock().take() {
-                line.die(Dead::other("it was closed"));
+            if let Some(connection) = lane.lock().take() {
+                connection.close_with(LostConnection::other("it was closed"));
             }
         }
     }
 }
 
-impl Taken<'_> {
-    pub(super) fn line(&self) -> Option<&Arc<Line>> {
-        self.line.as_ref().filter(|line| !line.is_dead())
+impl LaneGuard<'_> {
+    pub(super) fn connection(&self) -> Option<&Arc<Connection>> {
+        self.connection.as_ref().filter(|connection| !connection.is_closed())
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         self.lanes.taken.fetch_sub(1, Relaxed);
-        // On the connection that is shared somebody goes on with what was not all
-        // sent; here nobody need come, and the server would wait for it.
-        if let Some(line) = self.line().filter(|line| line.is_cut()) {
-            line.die(Dead::other("what was sent was given up"));
+        // On the shared connection another thread sends the rest of what was cut off; a lane may
+        // have no next user, and the server would wait for it.
+        if let Some(connection) = self.connection().filter(|connection| connection.is_cut()) {
+            connection.close_with(LostConnection::other("what was sent was given up"));
         }
-        // A dead one is free again when it has been connected again.
-        if self.line().is_some() {
+        // A closed lane is free again once it is reconnected.
+        if self.connection().is_some() {
             self.lane.is_free.store(true, Release);
         }
     }

@@ -1,25 +1,25 @@
-//! Servers at addresses: one connection each, which all threads of a process
-//! share. `docs/yesquel/wire.md` has the roles.
+//! Servers at addresses: one connection each, which all threads of a process share.
+//! `docs/yesquel/wire.md` has the roles.
 //!
 //! The futures wait for the network when they are polled: they are for
 //! [`block_on`](crate::block_on), not for an event loop.
 
 mod address;
 mod channel;
-mod failure;
+mod connect_error;
+mod connection;
 mod lanes;
-mod line;
-mod slots;
+mod reply_slots;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
-pub use failure::{ConnectError, Step as ConnectStep};
+pub use connect_error::{ConnectError, ConnectStep};
 
 use crate::{
-    HeartbeatSource, Lost, OPENED_BEFORE_FORK, Transport,
-    wait::{LOOK_EVERY, gives_up, has_given_up},
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, Transport,
+    wait::{CHECK_EVERY, check_cancelled, was_cancelled},
 };
-use lanes::{LANES, Lanes, Taken};
-use line::{Dead, Line};
+use connection::{Connection, LostConnection};
+use lanes::{LANES, LaneGuard, Lanes};
 use std::{
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -29,22 +29,20 @@ use std::{
 use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
 
-/// How servers are connected to.
+/// Options of connections.
 #[derive(Clone)]
 pub struct SocketOptions {
-    /// What shows that one may.
+    /// The shared secret.
     pub credential: Box<[u8]>,
     /// Encryption, on TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// How long a connection may take in all (finding the address, connecting,
-    /// encryption, the greeting), a day at most, and how long it is tried for again
-    /// after one was lost.
+    /// Time limit for a connection in all (resolving, connecting, encryption, greetings), a day at
+    /// most, and for reconnecting after a loss.
     pub connect_timeout: Duration,
-    /// How long a server may be silent while it is waited for.
+    /// How long a server may be silent while a reply is due.
     pub timeout: Duration,
-    /// Connections that a process has to a server beside the one that its threads
-    /// share, at most: where few threads wait at a time each has one to itself.
-    /// More than four are never made.
+    /// Connections to a server beside the shared one, for few concurrent threads; at most four are
+    /// made.
     pub lanes: u32,
 }
 
@@ -62,52 +60,52 @@ impl Default for SocketOptions {
 
 impl fmt::Debug for SocketOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the credential.
+        // Without the credential.
         f.debug_struct("SocketOptions").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// How long to wait before a lost connection is tried for again.
+/// Pause between attempts to reconnect.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// How often a silent client looks whether its server must know something.
+/// Interval in which a silent client checks for a changed heartbeat.
 const REPORT_EVERY: Duration = Duration::from_millis(300);
 
 /// A server and the connection to it.
-struct Link {
+struct ServerLink {
     address: Address,
     server: ServerId,
-    line: Mutex<Arc<Line>>,
+    connection: Mutex<Arc<Connection>>,
     connecting: Mutex<Connecting>,
-    /// There is a connection, or whoever tried for one has given up.
+    /// Signals that a connection attempt has ended.
     tried: Condvar,
-    /// More of them, for few threads.
+    /// Further connections, for few threads.
     lanes: Lanes,
 }
 
-/// One thread connects for all who wait.
+/// One thread connects for all.
 #[derive(Default)]
 struct Connecting {
     is_taken: bool,
-    /// Why the last try failed, since there was a connection.
+    /// Why the last attempt failed, since the last success.
     failed: Option<String>,
 }
 
-impl Link {
-    fn line(&self) -> Arc<Line> {
-        Arc::clone(&self.line.lock().unwrap_or_else(PoisonError::into_inner))
+impl ServerLink {
+    fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn connecting(&self) -> MutexGuard<'_, Connecting> {
         self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that is alive, if one can be had. Nobody waits for longer
-    /// because others wait too: the mutex is not held while one connects, for
-    /// it would go to whoever has just given up and begins again.
-    fn alive(&self, shared: &Shared) -> Result<Arc<Line>, String> {
-        let line = self.line();
-        if !line.is_dead() {
-            return Ok(line);
+    /// Returns an open connection, connecting if necessary. Other waiting threads do not make a
+    /// thread wait longer: the mutex is not held while connecting, since it would go to a thread
+    /// that has just given up and tries again.
+    fn alive(&self, shared: &SharedLinks) -> Result<Arc<Connection>, String> {
+        let connection = self.connection();
+        if !connection.is_closed() {
+            return Ok(connection);
         }
         let until = Instant::now() + shared.options.connect_timeout;
         let mut connecting = self.connecting();
@@ -117,18 +115,18 @@ impl Link {
                 let silent = || format!("{}: it does not answer", self.address);
                 return Err(connecting.failed.clone().unwrap_or_else(silent));
             }
-            let waited = self.tried.wait_timeout(connecting, left.min(LOOK_EVERY));
+            let waited = self.tried.wait_timeout(connecting, left.min(CHECK_EVERY));
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Not while others are kept from it.
-            let is_over = gives_up();
+            // Without the lock, which others need.
+            let is_cancelled = check_cancelled();
             connecting = self.connecting();
-            if is_over && connecting.is_taken {
+            if is_cancelled && connecting.is_taken {
                 return Err("it is being connected to".to_owned());
             }
         }
-        let line = self.line();
-        if !line.is_dead() {
-            return Ok(line);
+        let connection = self.connection();
+        if !connection.is_closed() {
+            return Ok(connection);
         }
         connecting.is_taken = true;
         drop(connecting);
@@ -139,24 +137,26 @@ impl Link {
         connected
     }
 
-    /// Connects; tries for so long, and once in any case.
-    fn connect(&self, shared: &Shared, until: Instant) -> Result<Arc<Line>, String> {
+    /// Connects; tries until a deadline, and at least once.
+    fn connect(&self, shared: &SharedLinks, until: Instant) -> Result<Arc<Connection>, String> {
         loop {
-            let connected = Line::connect(&self.address, shared.client, &shared.options);
-            let connected = connected.and_then(|line| match line.server {
-                now if now == self.server => Ok(line),
+            let connected = Connection::connect(&self.address, shared.client, &shared.options);
+            let connected = connected.and_then(|connection| match connection.server {
+                now if now == self.server => Ok(connection),
                 now => Err(ConnectError::Another { address: self.address.clone(), before: self.server, now }),
             });
             match connected {
-                Ok(line) => {
-                    let line = Arc::new(line);
-                    *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&line);
-                    // The lanes have ended with the old one, and nobody reads there.
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&connection);
+                    // The lanes ended with the old connection, and no thread reads there.
                     self.lanes.forget_free();
-                    return Ok(line);
+                    return Ok(connection);
                 }
-                // It may be about to start anew.
-                Err(ref error) if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !gives_up() => {
+                // The server may be restarting.
+                Err(ref error)
+                    if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !check_cancelled() =>
+                {
                     self.connecting().failed = connected.err().map(|error| error.to_string());
                     thread::sleep(AGAIN_AFTER);
                 }
@@ -166,99 +166,98 @@ impl Link {
     }
 }
 
-struct Shared {
-    links: Vec<Link>,
-    /// The process that has them, see [`fork`].
+struct SharedLinks {
+    links: Vec<ServerLink>,
+    /// The process that made it, see [`fork`].
     generation: u32,
     client: u64,
     options: SocketOptions,
     heartbeats: OnceLock<Arc<dyn HeartbeatSource>>,
-    /// Whether the last handle is gone, for the thread that reports.
+    /// Whether the last handle is gone, for the heartbeat thread.
     ended: Mutex<bool>,
     end: Condvar,
 }
 
-/// Servers at addresses. Clones share the connections.
+/// Transport by sockets to servers at addresses. Clones share the connections.
 #[derive(Clone)]
-pub struct Sockets(Arc<Handle>);
+pub struct SocketTransport(Arc<Handle>);
 
-/// Ends the reporting thread when the last one goes.
-struct Handle(Arc<Shared>);
+/// Ends the heartbeat thread when the last one is dropped.
+struct Handle(Arc<SharedLinks>);
 
-impl fmt::Debug for Sockets {
+impl fmt::Debug for SocketTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sockets").field("client", &self.0.0.client).finish_non_exhaustive()
+        f.debug_struct("SocketTransport").field("client", &self.0.0.client).finish_non_exhaustive()
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.0.generation != fork::generation() {
-            // Another process goes on with it.
+            // The parent process goes on using it.
             return;
         }
         *self.0.ended() = true;
         self.0.end.notify_all();
         for link in &self.0.links {
-            link.line().die(Dead::other("it was closed"));
+            link.connection().close_with(LostConnection::other("it was closed"));
             link.lanes.end();
         }
     }
 }
 
-impl Shared {
+impl SharedLinks {
     fn ended(&self) -> MutexGuard<'_, bool> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells servers now and then what they must know, for one who says
-    /// nothing else, and connects more often to those where it is wanted.
-    fn report(shared: &Weak<Shared>) {
+    /// Sends heartbeats of a silent client now and then, and connects lanes where they were missed.
+    fn report(shared: &Weak<SharedLinks>) {
         while let Some(shared) = shared.upgrade() {
             let waited = shared.end.wait_timeout_while(shared.ended(), REPORT_EVERY, |ended| !*ended);
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
             if let Some(heartbeats) = shared.heartbeats.get() {
-                shared.links.iter().for_each(|link| link.line().report(heartbeats));
+                shared.links.iter().for_each(|link| link.connection().report(heartbeats));
             }
-            // Servers must not wait long for news because of them.
+            // Lanes must not delay the heartbeats of other servers.
             let connect_timeout = shared.options.connect_timeout.min(REPORT_EVERY);
             for link in &shared.links {
                 link.lanes.provide(shared.options.lanes, |number| {
                     let number = lanes::number(shared.client, number);
                     let options = SocketOptions { connect_timeout, ..shared.options.clone() };
-                    let line = Line::connect(&link.address, number, &options).ok()?;
-                    (line.server == link.server).then_some(line)
+                    let connection = Connection::connect(&link.address, number, &options).ok()?;
+                    (connection.server == link.server).then_some(connection)
                 });
             }
         }
     }
 }
 
-impl Sockets {
-    /// Connects to servers, as a client with a number that no other has.
+impl SocketTransport {
+    /// Connects to servers as a client with a unique number.
     pub fn connect(
         addresses: &[Address],
         client: u64,
         options: SocketOptions,
-    ) -> Result<Sockets, ConnectError> {
+    ) -> Result<SocketTransport, ConnectError> {
         let link = |address: &Address| {
-            let line = Line::connect(address, client, &options)?;
-            let server = line.server;
-            let (address, line) = (address.clone(), Mutex::new(Arc::new(line)));
-            Ok(Link {
+            let connection = Connection::connect(address, client, &options)?;
+            let server = connection.server;
+            let (address, connection) = (address.clone(), Mutex::new(Arc::new(connection)));
+            Ok(ServerLink {
                 address,
                 server,
-                line,
+                connection,
                 connecting: Mutex::default(),
                 tried: Condvar::new(),
                 lanes: Lanes::default(),
             })
         };
-        let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
+        let links: Result<Vec<ServerLink>, ConnectError> = addresses.iter().map(link).collect();
         let (heartbeats, ended) = (OnceLock::new(), Mutex::new(false));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedLinks {
             links: links?,
             generation: fork::generation(),
             client,
@@ -269,11 +268,11 @@ impl Sockets {
         });
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name("yesquel-news".to_owned());
-        let spawned = thread.spawn(move || Shared::report(&weak));
+        let spawned = thread.spawn(move || SharedLinks::report(&weak));
         if let (Err(error), Some(address)) = (spawned, addresses.first()) {
             return Err(ConnectError::Io { address: address.clone(), error });
         }
-        Ok(Sockets(Arc::new(Handle(shared))))
+        Ok(SocketTransport(Arc::new(Handle(shared))))
     }
 
     /// The servers, in the order of the addresses.
@@ -281,70 +280,78 @@ impl Sockets {
         self.0.0.links.iter().map(|link| link.server)
     }
 
-    /// What the clocks of the servers said, the latest of them.
+    /// The latest clock of the servers at the greetings.
     pub fn now(&self) -> Timestamp {
-        self.0.0.links.iter().map(|link| link.line().now).max().unwrap_or_default()
+        self.0.0.links.iter().map(|link| link.connection().now).max().unwrap_or_default()
     }
 }
 
-impl Sockets {
-    /// Sends a request now, not when the reply is waited for.
+impl SocketTransport {
+    /// Sends a request now, not when the future is polled.
     fn send<'a>(
         &'a self,
         server: ServerId,
         request: &[u8],
         may_overtake: bool,
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let shared = &self.0.0;
         let link = shared.links.iter().find(|link| link.server == server);
         let is_ours = shared.generation == fork::generation();
         let mut taken = None;
         let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
-            Some((link, Ok(line))) => {
-                taken = if may_overtake && shared.options.lanes > 0 { link.lanes.take(&line) } else { None };
-                let own = taken.as_ref().and_then(Taken::line);
-                // Many may be under way there that nobody waits for any more.
+            Some((link, Ok(connection))) => {
+                taken = if may_overtake && shared.options.lanes > 0 {
+                    link.lanes.take(&connection)
+                } else {
+                    None
+                };
+                let own = taken.as_ref().and_then(LaneGuard::connection);
+                // It may be full of cancelled requests.
                 let by_own = own.and_then(|own| own.call(request, None).ok());
-                by_own.map_or_else(|| line.call(request, shared.heartbeats.get()), Ok)
+                by_own.map_or_else(|| connection.call(request, shared.heartbeats.get()), Ok)
             }
-            Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
-            Some((_, Err(why))) => Err(Dead::other(why)),
-            None if !is_ours => Err(Dead::other(OPENED_BEFORE_FORK)),
-            None => Err(Dead::other("no address is known")),
+            Some((_, Err(_))) if was_cancelled() => Err(LostConnection::cancelled()),
+            Some((_, Err(why))) => Err(LostConnection::other(why)),
+            None if !is_ours => Err(LostConnection::other(OPENED_BEFORE_FORK)),
+            None => Err(LostConnection::other("no address is known")),
         };
         async move {
-            // As long as its reply is waited for.
+            // Kept until the reply has come.
             let _taken = taken;
             let reply = match call {
                 Ok(call) => call.await,
-                Err(dead) => Err(dead),
+                Err(lost) => Err(lost),
             };
-            reply.map_err(|Dead { cause, why }| {
+            reply.map_err(|LostConnection { cause, why }| {
                 let place =
                     link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string());
-                // Why there is none may begin with it, too.
+                // The reason may begin with the address too.
                 let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
-                Lost { place, cause, why }
+                LostCall { place, cause, why }
             })
         }
     }
 }
 
-impl Transport for Sockets {
+impl Transport for SocketTransport {
     fn call<'a>(
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         self.send(server, request, false)
     }
 
-    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call_unordered(
+        &self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         self.send(server, request, true)
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
-        // A client has one.
+        // A client has one source.
         let _ = self.0.0.heartbeats.set(heartbeats);
     }
 }

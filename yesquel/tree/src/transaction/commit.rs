@@ -1,29 +1,29 @@
-//! The commit of a transaction: what it writes goes to the leaves that the cache
-//! thinks right, and again where one was not.
+//! Commit of a transaction: sends its writes to the leaves that the cache names, and again where
+//! one was wrong.
 
-use super::Transaction;
+use super::TreeTransaction;
 use crate::{
     Tree, TreeError,
     cache::{Goal, Guess},
-    large::Larges,
+    large::LargeValues,
     split::Split,
-    write::Write,
+    write::BufferedWrite,
 };
 use std::{borrow::Cow, collections::BTreeMap};
-use yesquel_client::{CommitError, Staging, Writes};
+use yesquel_client::{CommitError, StagedWrites, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{LargeValue, NewNode, NodeKind, Operation, PIECE_BYTES, WriteOperation};
 
-/// Times that a commit is sent again because a key has moved.
+/// Maximum number of times a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
-/// Moves of single keys, after which the leaves of all are looked for.
+/// After this many single moves the leaves of all operations are searched.
 const MOVES_FOUND_SINGLY: usize = 2;
 
-impl<T: Transport> Transaction<'_, T> {
-    /// Where its long values are going to be.
-    pub(super) async fn larges(&self) -> Result<Larges, TreeError> {
-        let mut larges = Larges::new();
+impl<T: Transport> TreeTransaction<'_, T> {
+    /// Allocates the node names of the large values.
+    pub(super) async fn larges(&self) -> Result<LargeValues, TreeError> {
+        let mut larges = LargeValues::new();
         for (root, writes) in self.writes.iter() {
             for (key, write) in writes {
                 let length = write.value.as_ref().map_or(0, |value| value.len());
@@ -36,7 +36,7 @@ impl<T: Transport> Transaction<'_, T> {
         Ok(larges)
     }
 
-    pub(super) async fn stage(&self, larges: &Larges) -> Result<Staging, TreeError> {
+    pub(super) async fn stage(&self, larges: &LargeValues) -> Result<StagedWrites, TreeError> {
         let value = |root: &NodeId, key: &Key| self.writes.get(root)?.get(key)?.value.as_deref();
         self.trees.stage_larges(larges, value).await
     }
@@ -44,13 +44,13 @@ impl<T: Transport> Transaction<'_, T> {
     pub(super) async fn commit_staged(
         &self,
         snapshot: Option<Timestamp>,
-        larges: &Larges,
-        staging: &mut Staging,
+        larges: &LargeValues,
+        staging: &mut StagedWrites,
     ) -> Result<Timestamp, TreeError> {
         let client = &self.trees.client;
-        // Leaves that were found because the cache was wrong.
-        let (mut found, mut moves) = (Found::default(), 0);
-        // Of leaves that the server has left to whoever fills them.
+        // Leaves found because the cache was wrong.
+        let (mut found, mut moves) = (LeafMap::default(), 0);
+        // Splits of full leaves that the server leaves to the client.
         let (mut snapshot, mut splits) = (snapshot, Vec::new());
         for _ in 0..MOVES_MAX {
             if staging.is_spent() {
@@ -64,23 +64,23 @@ impl<T: Transport> Transaction<'_, T> {
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
                 Err(error) => return Err(error.into()),
             };
-            // Operations are counted from the first that was staged on.
+            // The server counts operations from the first staged one.
             let operation = operation.map(|number| number.checked_sub(staged_operations(larges, server)));
             match (refusal, operation.flatten()) {
                 (Refusal::Moved(node) | Refusal::Unfit(node), _) if !splits.is_empty() => {
-                    // Another one has split it, or a node above it.
+                    // Another transaction has split it, or an ancestor.
                     let refusal = Conflict::Node { node }.into();
                     return Err(CommitError::Refused { server, operation: None, refusal }.into());
                 }
                 (Refusal::Moved(_), Some(number)) => {
-                    // Nothing was done: the right leaf is found, and all is
-                    // sent again, by the same snapshot.
+                    // Nothing was done: find the right leaf and send everything again, at the same
+                    // snapshot.
                     let mut of_server = goals.iter().filter(|goal| goal.leaf.server == server);
                     let Some(goal) = usize::try_from(number).ok().and_then(|number| of_server.nth(number))
                     else {
-                        return Err(yesquel_client::Error::Unfit.into());
+                        return Err(yesquel_client::RequestError::UnexpectedAnswer.into());
                     };
-                    // The node itself may say where to, or be no leaf any more.
+                    // The node may say where the key is, or be no leaf any more.
                     self.find(goal, &mut found).await?;
                     moves += 1;
                     if moves >= MOVES_FOUND_SINGLY {
@@ -90,7 +90,7 @@ impl<T: Transport> Transaction<'_, T> {
                 (Refusal::Full(leaf), _) => {
                     splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
                 }
-                // The nodes of long values go with their tree, and only with it.
+                // The nodes of large values disappear with their tree only.
                 (Refusal::Moved(node), None) if operation.is_some() => {
                     return Err(TreeError::NoTree(node.tree));
                 }
@@ -104,20 +104,19 @@ impl<T: Transport> Transaction<'_, T> {
         Err(TreeError::Damaged(tree, "its keys move faster than they can be followed"))
     }
 
-    /// Finds the leaf of an operation, whatever the cache thinks.
-    async fn find(&self, goal: &Addressed<'_>, found: &mut Found) -> Result<(), TreeError> {
-        // Looking for others may have brought a newer way there.
+    /// Finds the leaf of an operation, regardless of the cached answer.
+    async fn find(&self, goal: &Addressed<'_>, found: &mut LeafMap) -> Result<(), TreeError> {
+        // Searches for other operations may have updated the cache.
         let guess = self.trees.guess_again(goal.root, Goal::At(&goal.key));
         let (leaf, fence) = self.trees.leaf_from(goal.root, &goal.key, guess.path, guess.leaf).await?;
         found.put(goal.root, fence, leaf);
         Ok(())
     }
 
-    /// Finds the leaves of all operations: each refusal tells of one, and each
-    /// time all of them are sent.
-    async fn find_all(&self, goals: &[Addressed<'_>], found: &mut Found) -> Result<(), TreeError> {
-        let mut fresh = Found::default();
-        for goal in goals.iter().filter(|goal| !self.is_to_make(goal.root)) {
+    /// Finds the leaves of all operations: a refusal reports only one, and every attempt sends all.
+    async fn find_all(&self, goals: &[Addressed<'_>], found: &mut LeafMap) -> Result<(), TreeError> {
+        let mut fresh = LeafMap::default();
+        for goal in goals.iter().filter(|goal| !self.is_created_by_commit(goal.root)) {
             if fresh.get(goal.root, &goal.key).is_none() {
                 self.find(goal, &mut fresh).await?;
             }
@@ -126,12 +125,16 @@ impl<T: Transport> Transaction<'_, T> {
         Ok(())
     }
 
-    /// All operations with the nodes that the cache thinks right, in the order
-    /// in which they are done; and what each is for.
-    fn addressed(&self, splits: &[Split], found: &Found, larges: &Larges) -> (Writes, Vec<Addressed<'_>>) {
+    /// Returns all operations in order, addressed to the expected leaves, and the target of each.
+    fn addressed(
+        &self,
+        splits: &[Split],
+        found: &LeafMap,
+        larges: &LargeValues,
+    ) -> (Writes, Vec<Addressed<'_>>) {
         let count = self.guards.len() + self.writes.values().map(BTreeMap::len).sum::<usize>();
         let (mut writes, mut goals) = (Writes::new(), Vec::with_capacity(count));
-        self.lease.iter().for_each(|lease| writes.under(lease));
+        self.lease.iter().for_each(|lease| writes.within_lease(lease));
         let guess = |of: NodeId, key: &[u8]| {
             let guess = self.trees.guess(of, Goal::At(key));
             match found.get(of, key) {
@@ -139,24 +142,24 @@ impl<T: Transport> Transaction<'_, T> {
                 None => guess,
             }
         };
-        for root in self.creates() {
+        for root in self.trees_to_create() {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
             writes.push(&Operation { node: root, write: WriteOperation::Create(new) });
             goals.push(Addressed { root, key: Cow::default(), leaf: root });
         }
         let ranges = self.ranges.iter().map(|range| (range, true));
-        // Of trees that were filled ahead nobody else knows.
-        let guards = self.guards.iter().filter(|(root, _)| !self.is_ahead(*root));
+        // No other client knows a bulk-loaded tree.
+        let guards = self.guards.iter().filter(|(root, _)| !self.is_bulk_loaded(*root));
         for ((root, range), deletes) in ranges.chain(guards.map(|range| (range, false))) {
             if !deletes && range.is_single() {
-                // Mostly: a key has one leaf.
+                // The common case: one leaf holds the range.
                 let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
                 let leaf = leaf.unwrap_or_else(|| self.trees.leaf(*root, &range.low));
                 writes.push(&Operation { node: leaf, write: WriteOperation::Guard(range.clone()) });
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(&range.low), leaf });
                 continue;
             }
-            // Leaf by leaf.
+            // One operation for each leaf.
             let mut rest = range.clone();
             while !rest.is_empty() {
                 let guess = guess(*root, &rest.low);
@@ -178,7 +181,7 @@ impl<T: Transport> Transaction<'_, T> {
             }
         }
         for (root, all) in self.writes.iter() {
-            for (key, Write { value, expect }) in all {
+            for (key, BufferedWrite { value, expect }) in all {
                 let leaf = match found.get(*root, key) {
                     Some((_, leaf)) => *leaf,
                     None => self.trees.leaf(*root, key),
@@ -199,27 +202,27 @@ impl<T: Transport> Transaction<'_, T> {
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
-        for root in self.drops.iter().filter(|root| !self.is_ahead(**root)) {
+        for root in self.drops.iter().filter(|root| !self.is_bulk_loaded(**root)) {
             writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
             goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
         }
-        // Last: what is written is checked, and moves, with the rest of the leaf.
+        // Last: the written cells are checked first and then move with the rest of the leaf.
         splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
         (writes, goals)
     }
 }
 
-/// Operations that long values take at a server, before the others.
-fn staged_operations(larges: &Larges, server: ServerId) -> u64 {
+/// Returns the number of operations of large values at a server, which come first.
+fn staged_operations(larges: &LargeValues, server: ServerId) -> u64 {
     let here = larges.values().filter(|large| large.server == server);
     here.map(|large| large.nodes() + large.length.div_ceil(PIECE_BYTES as u64)).sum()
 }
 
-/// Leaves that were found, by root and the least key that is theirs.
+/// Leaves found, by root and least key.
 #[derive(Debug, Default)]
-struct Found(BTreeMap<(NodeId, Key), (KeyRange, NodeId)>);
+struct LeafMap(BTreeMap<(NodeId, Key), (KeyRange, NodeId)>);
 
-impl Found {
+impl LeafMap {
     fn get(&self, root: NodeId, key: &[u8]) -> Option<&(KeyRange, NodeId)> {
         if self.0.is_empty() {
             return None;
@@ -228,15 +231,14 @@ impl Found {
         Some(found).filter(|(fence, _)| fence.contains(key))
     }
 
-    /// One that is known of now, in place of what it has been split from or
-    /// taken in.
+    /// Adds a leaf in place of the leaves that it was split from or has absorbed.
     fn put(&mut self, root: NodeId, fence: KeyRange, leaf: NodeId) {
         self.0.retain(|(own, _), (other, _)| *own != root || !other.overlaps(&fence));
         self.0.insert((root, fence.low.clone()), (fence, leaf));
     }
 }
 
-/// Where an operation was sent, and for which key.
+/// Target of an operation.
 struct Addressed<'a> {
     root: NodeId,
     key: Cow<'a, [u8]>,

@@ -14,7 +14,7 @@ use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
     let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
     let trees = Trees::new(Client::new(server, 1));
-    let tree = block_on(trees.fresh(ServerId(0))).unwrap();
+    let tree = block_on(trees.new_tree(ServerId(0))).unwrap();
     let child = NodeId { local: LocalId(1 << 16), ..tree.root() };
     let mut writes = Writes::new();
     for node in [tree.root(), child] {

@@ -4,7 +4,7 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::ServerId;
-use yesquel_server::{DataFolder, Options, WallTime};
+use yesquel_server::{DataFolder, LogOptions, WallTime};
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Trees};
 
@@ -14,7 +14,7 @@ fn a_tree_is_there_after_a_restart_splits_and_all() {
     let settings = Settings { node_cells_max: 8, ..Settings::default() };
     let open = |client: u64| {
         let folder = DataFolder::take(place.path()).unwrap();
-        let options = Options { checkpoint_bytes: 20_000, ..Options::default() };
+        let options = LogOptions { checkpoint_bytes: 20_000, ..LogOptions::default() };
         let server = EmbeddedServer::open(folder, settings, options, WallTime::default()).unwrap();
         (server.clone(), Trees::new(Client::new(server, client)))
     };

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod ahead;
+mod bulk_load;
 mod circles;
 mod durable;
 mod growth;

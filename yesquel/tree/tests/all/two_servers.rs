@@ -9,7 +9,7 @@ use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_server::Time;
-use yesquel_transport::{Lost, Transport, block_on};
+use yesquel_transport::{LostCall, Transport, block_on};
 use yesquel_tree::{Splitter, TreeError, Trees};
 use yesquel_wire::{Reply, Request};
 
@@ -60,7 +60,7 @@ impl Transport for Both {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let decoded = Request::decode(request).unwrap();
         if let Request::Forget { .. } = decoded {
             self.forgot.borrow_mut().push(server);

@@ -7,12 +7,12 @@ use crate::{
     workload::{SharedWorkload, WorkCounts, Workload},
 };
 use std::{cell::RefCell, rc::Rc};
-use yesquel_client::{Client, CommitError, Error};
+use yesquel_client::{Client, CommitError, RequestError};
 use yesquel_engine::SplitPlan;
 use yesquel_model::{Refusal, ServerId};
 use yesquel_simulation::{
-    Application, Cluster, Counts, Fault, Job, LocalTransport, Network, SERVERS, SharedCluster, TASKS,
-    TASKS_PER_PROCESS, Work, next_work, run,
+    Application, BackgroundWork, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS,
+    SharedCluster, TASKS, TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
 use yesquel_tree::{Splitter, TreeError, Trees};
 
@@ -29,7 +29,7 @@ struct TreeClients {
 }
 
 impl Application for TreeClients {
-    fn set_up(&self, network: Network) -> Job {
+    fn set_up(&self, network: Network) -> TaskFuture {
         let workload = Rc::clone(&self.workload);
         Box::pin(async move {
             let trees = Trees::new(Client::new(network, 1_000_000));
@@ -42,22 +42,22 @@ impl Application for TreeClients {
         })
     }
 
-    fn process(&self, process: usize, network: Network, client: u64) -> [Job; TASKS_PER_PROCESS] {
+    fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {
         self.workload.borrow_mut().process_started(process);
         let trees = Rc::new(Trees::new(Client::new(network, client)));
-        std::array::from_fn(|number| -> Job {
+        std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));
             Box::pin(work(cluster, workload, Rc::clone(&trees), task))
         })
     }
 
-    fn background(&self, server: usize, transport: LocalTransport, client: u64) -> Option<Job> {
+    fn background(&self, server: usize, transport: LocalTransport, client: u64) -> Option<TaskFuture> {
         let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));
         Some(Box::pin(split_nodes(cluster, workload, server, transport, client)))
     }
 
-    fn observe(&self, network: Network, client: u64) -> Job {
+    fn observe(&self, network: Network, client: u64) -> TaskFuture {
         let trees = Rc::new(Trees::new(Client::new(network, client)));
         Box::pin(observe(Rc::clone(&self.workload), trees, OBSERVER))
     }
@@ -80,7 +80,7 @@ async fn split_nodes(
     let splitter = Splitter::new(ServerId(server as u16));
     let mut rounds = 0;
     loop {
-        let Work { waited, full, hot, empty } = next_work(&cluster, server).await;
+        let BackgroundWork { waited, full, hot, empty } = next_work(&cluster, server).await;
         rounds = if waited { 0 } else { rounds + 1 };
         assert!(rounds < ROUNDS_MAX, "server {server}: splits make nodes that must be split, without end");
         for node in full {
@@ -106,8 +106,9 @@ fn done(done: Result<bool, TreeError>) -> u64 {
         Ok(done) => return u64::from(done),
         Err(error) => error,
     };
-    let disk_failed =
-        |error: &Error| matches!(error, Error::Refused(Refusal::DiskFailed | Refusal::DiskLost));
+    let disk_failed = |error: &RequestError| {
+        matches!(error, RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost))
+    };
     let is_expected = match &error {
         TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => disk_failed(error),
         TreeError::Commit(CommitError::Refused { refusal, .. }) => {
@@ -120,13 +121,13 @@ fn done(done: Result<bool, TreeError>) -> u64 {
 }
 
 /// Runs a list of steps; returns what happened.
-pub(crate) fn run_steps(steps: &[Step]) -> (Counts, WorkCounts) {
+pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
     let workload: SharedWorkload = Rc::new(RefCell::new(Workload::new(steps)));
     let faults = steps.iter().filter_map(|step| match step {
-        Step::Fault(fault) => Some(fault.clone()),
+        Step::InjectedFault(fault) => Some(fault.clone()),
         Step::Act { .. } => None,
     });
-    let faults: Vec<Fault> = faults.collect();
+    let faults: Vec<InjectedFault> = faults.collect();
     let counts = run(&faults, |cluster| {
         let of_requests = Rc::clone(&workload);
         cluster.borrow_mut().on_request(move |task, server, request| {

@@ -9,7 +9,7 @@ use std::{cell::RefMut, rc::Rc};
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, ServerId, Timestamp};
 use yesquel_simulation::{Network, SharedCluster, pause};
-use yesquel_tree::{Savepoint, Transaction, Tree, TreeError, Trees};
+use yesquel_tree::{Savepoint, Tree, TreeError, TreeTransaction, Trees};
 
 /// The key of a number.
 pub(crate) fn key(number: u64) -> Key {
@@ -35,7 +35,7 @@ fn value(bytes: &[u8]) -> Value {
 
 /// An open transaction, and its state at a savepoint.
 struct Open<'a> {
-    txn: Transaction<'a, Network>,
+    txn: TreeTransaction<'a, Network>,
     attempt: usize,
     savepoint: Option<(Savepoint, usize, usize)>,
     /// The slot whose tree it has replaced, and the new tree.
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
             Act::Insert { slot, key: number, value } => self.write(*slot, *number, Some(*value), true),
             Act::Delete { slot, key: number } => self.write(*slot, *number, None, false),
             Act::DeleteRange { slot, from, to } => {
-                self.in_range(*slot, *from, *to, Transaction::delete_range, Effect::Clear)
+                self.in_range(*slot, *from, *to, TreeTransaction::delete_range, Effect::Clear)
             }
             Act::Guard { slot, from, to } => self.in_range(
                 *slot,
@@ -263,7 +263,7 @@ impl<'a> Worker<'a> {
         slot: usize,
         from: u64,
         to: u64,
-        act: fn(&mut Transaction<'a, Network>, Tree, &KeyRange),
+        act: fn(&mut TreeTransaction<'a, Network>, Tree, &KeyRange),
         effect: fn(Tree, KeyRange) -> Effect,
     ) -> Result<(), TreeError> {
         let Some(tree) = self.tree(slot) else { return Ok(()) };
@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let Some(old) = self.tree(slot) else { return Ok(()) };
-        let new = self.trees.fresh(ServerId(server as u16)).await?;
+        let new = self.trees.new_tree(ServerId(server as u16)).await?;
         let key = key(number);
         let open = self.open();
         // A rollback to an earlier savepoint would take the new tree back.

@@ -22,11 +22,11 @@ use std::sync::Mutex;
 use steps::{Step, steps};
 use workload::WorkCounts;
 use yesquel_seeds::check_steps;
-use yesquel_simulation::Counts;
+use yesquel_simulation::EventCounts;
 
 #[test]
 fn every_seed_agrees_with_the_reference() {
-    let all = Mutex::new((0, Counts::default(), WorkCounts::default()));
+    let all = Mutex::new((0, EventCounts::default(), WorkCounts::default()));
     check_steps(2_000, steps, |steps: &[Step]| {
         let (counts, work) = run_steps(steps);
         let mut all = all.lock().unwrap();

@@ -4,7 +4,7 @@
 
 use crate::steps::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_client::{CommitError, Error};
+use yesquel_client::{CommitError, RequestError};
 use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_simulation::{LogFact, outcomes};
 use yesquel_tree::{Tree, TreeError};
@@ -366,9 +366,10 @@ impl History {
         let attempt = &self.attempts[number];
         let refusal = match error {
             TreeError::Commit(CommitError::Refused { refusal, .. }) => refusal,
-            TreeError::Client(Error::Refused(refusal)) => refusal,
-            TreeError::Commit(CommitError::Failed(Error::Refused(refusal))) => refusal,
-            TreeError::Client(Error::Lost(_)) | TreeError::Commit(CommitError::Failed(Error::Lost(_))) => {
+            TreeError::Client(RequestError::Refused(refusal)) => refusal,
+            TreeError::Commit(CommitError::Failed(RequestError::Refused(refusal))) => refusal,
+            TreeError::Client(RequestError::Lost(_))
+            | TreeError::Commit(CommitError::Failed(RequestError::Lost(_))) => {
                 assert!(self.has_faults, "{attempt:?}: {error}");
                 return;
             }

@@ -1,13 +1,13 @@
 //! Commands that copy whole databases.
 
 use super::{
-    super::state::{Done, Fault, Shell},
+    super::state::{Shell, ShellError, ShellResult},
     usage, wrong,
 };
 use crate::{
-    connection::{Access, open},
+    connection::{DatabaseAccess, open},
     dump::{self, Choice},
-    failure::Failure,
+    failure::CliError,
     interrupt::Interrupt,
     transfer::is_empty,
 };
@@ -21,7 +21,7 @@ use std::{
 };
 use yesquel_sqlite::shown_address;
 
-/// Pages between two looks at Ctrl-C.
+/// Pages between two checks for Ctrl-C.
 const STEP_PAGES: i32 = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,14 +30,14 @@ fn copy(
     (from, source): (&Connection, &str),
     (to, destination): (&mut Connection, &str),
     interrupt: &Interrupt,
-) -> Done {
+) -> ShellResult {
     let backup = Backup::new_with_names(from, source, to, destination)?;
     let mut waits_since = None;
     loop {
         if interrupt.is_pressed() {
-            return Err(Fault::Interrupted);
+            return Err(ShellError::Interrupted);
         }
-        match backup.step(STEP_PAGES).map_err(|error| Failure::step(&error))? {
+        match backup.step(STEP_PAGES).map_err(|error| CliError::step(&error))? {
             StepResult::Done => return Ok(()),
             StepResult::More => waits_since = None,
             _ if waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
@@ -48,39 +48,39 @@ fn copy(
     }
 }
 
-pub(super) fn backup(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn backup(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (database, file) = match words {
         [file] => ("main", file),
         [database, file] => (*database, file),
         _ => return usage("backup"),
     };
-    let mut to = open(file, Access::Make)?;
+    let mut to = open(file, DatabaseAccess::Make)?;
     copy((&shell.connection(), database), (&mut to, "main"), &shell.interrupt)
 }
 
-/// As a backup, but nothing that is there is replaced.
-pub(super) fn clone(shell: &mut Shell, words: &[&str]) -> Done {
+/// Copies like a backup, but replaces nothing.
+pub(super) fn clone(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let [file] = words else { return usage("clone") };
-    let mut to = open(file, Access::Make)?;
+    let mut to = open(file, DatabaseAccess::Make)?;
     if !is_empty(&to)? {
         return wrong(format!("{} has something in it already; .backup replaces it", shown_address(file)));
     }
     copy((&shell.connection(), "main"), (&mut to, "main"), &shell.interrupt)
 }
 
-pub(super) fn restore(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn restore(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (database, file) = match words {
         [file] => ("main", file),
         [database, file] => (*database, file),
         _ => return usage("restore"),
     };
-    let from = open(file, Access::Read)?;
+    let from = open(file, DatabaseAccess::Read)?;
     let shared = Rc::clone(shell.shared());
     let mut to = shared.borrow_mut();
     copy((&from, "main"), (&mut to, database), &shell.interrupt)
 }
 
-pub(super) fn dump(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn dump(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let mut choice = Choice::default();
     for word in words {
         match word.strip_prefix('-').map(|word| word.trim_start_matches('-')) {
@@ -95,5 +95,5 @@ pub(super) fn dump(shell: &mut Shell, words: &[&str]) -> Done {
     }
     let shared = Rc::clone(shell.shared());
     let connection = shared.borrow();
-    dump::write(&connection, &choice, &mut shell.out).map_err(|failure: Failure| failure.into())
+    dump::write(&connection, &choice, &mut shell.out).map_err(|failure: CliError| failure.into())
 }

@@ -3,12 +3,12 @@
 use super::{
     super::{
         output,
-        state::{Done, Fault, Shell, TRANSIENT},
+        state::{Shell, ShellError, ShellResult, TRANSIENT},
     },
-    rows::{End, Form, Rows},
+    rows::{FieldEnd, FieldReader, RowFormat},
     usage, wrong,
 };
-use crate::connection::{Access, quoted};
+use crate::connection::{DatabaseAccess, quoted};
 use rusqlite::{Connection, types::ValueRef};
 use std::{
     fs::File,
@@ -17,12 +17,12 @@ use std::{
     process::{Child, Stdio},
 };
 
-pub(super) fn cd(_: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn cd(_: &mut Shell, words: &[&str]) -> ShellResult {
     let [folder] = words else { return usage("cd") };
     std::env::set_current_dir(folder).or_else(|error| wrong(format!("{folder}: {error}")))
 }
 
-pub(super) fn system(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn system(shell: &mut Shell, words: &[&str]) -> ShellResult {
     if words.is_empty() {
         return usage("shell");
     }
@@ -35,13 +35,13 @@ pub(super) fn system(shell: &mut Shell, words: &[&str]) -> Done {
     }
 }
 
-fn direct(shell: &mut Shell, words: &[&str], is_once: bool) -> Done {
+fn direct(shell: &mut Shell, words: &[&str], is_once: bool) -> ShellResult {
     let name = if is_once { "once" } else { "output" };
     let to = match words {
         [] if !is_once => None,
         ["stdout" | "off" | "-"] => None,
         [to] => Some(*to),
-        // |program with arguments.
+        // `|program` with arguments.
         [first, ..] if first.starts_with('|') => {
             let line = words.join(" ");
             return shell.out.set(Some(&line), is_once).or_else(|error| wrong(format!("{line}: {error}")));
@@ -51,20 +51,20 @@ fn direct(shell: &mut Shell, words: &[&str], is_once: bool) -> Done {
     shell.out.set(to, is_once).or_else(|error| wrong(format!("{}: {error}", to.unwrap_or_default())))
 }
 
-pub(super) fn output(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn output(shell: &mut Shell, words: &[&str]) -> ShellResult {
     direct(shell, words, false)
 }
 
-pub(super) fn once(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn once(shell: &mut Shell, words: &[&str]) -> ShellResult {
     direct(shell, words, true)
 }
 
-pub(super) fn open(shell: &mut Shell, words: &[&str]) -> Done {
-    let mut access = Access::Make;
+pub(super) fn open(shell: &mut Shell, words: &[&str]) -> ShellResult {
+    let mut access = DatabaseAccess::Make;
     let mut name = None;
     for word in words {
         match *word {
-            "--readonly" | "-readonly" => access = Access::Read,
+            "--readonly" | "-readonly" => access = DatabaseAccess::Read,
             word if word.starts_with('-') => return wrong(format!("there is no option {word}")),
             word if name.is_none() => name = Some(word),
             _ => return usage("open"),
@@ -73,7 +73,7 @@ pub(super) fn open(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.reopen(name.unwrap_or(TRANSIENT), access)?)
 }
 
-pub(super) fn read(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn read(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let Some(first) = words.first() else { return usage("read") };
     if let Some(line) = first.strip_prefix('|') {
         let line = [&[line], &words[1..]].concat().join(" ");
@@ -86,8 +86,8 @@ pub(super) fn read(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.read_file(Path::new(path))?)
 }
 
-/// How a file of rows is to be read.
-struct Import<'a> {
+/// Options of `.import`.
+struct RowImport<'a> {
     file: &'a str,
     table: &'a str,
     schema: Option<&'a str>,
@@ -96,7 +96,7 @@ struct Import<'a> {
     is_quoted: bool,
 }
 
-fn understand<'a>(shell: &Shell, words: &[&'a str]) -> Result<Import<'a>, Fault> {
+fn understand<'a>(shell: &Shell, words: &[&'a str]) -> Result<RowImport<'a>, ShellError> {
     let settings = &shell.settings;
     let mut separators = (settings.column_separator.clone(), settings.row_separator.clone());
     let (mut schema, mut skip, mut is_quoted, mut rest) = (None, 0, true, Vec::new());
@@ -117,11 +117,11 @@ fn understand<'a>(shell: &Shell, words: &[&'a str]) -> Result<Import<'a>, Fault>
         }
     }
     let [file, table] = rest[..] else { return usage("import") };
-    Ok(Import { file, table, schema, skip, separators, is_quoted })
+    Ok(RowImport { file, table, schema, skip, separators, is_quoted })
 }
 
-/// One byte, as files of rows have it.
-fn byte(separator: &str, what: &str) -> Result<u8, Fault> {
+/// Parses a separator of one byte, as files of rows have it.
+fn byte(separator: &str, what: &str) -> Result<u8, ShellError> {
     match separator.as_bytes() {
         [byte] => Ok(*byte),
         [b'\r', b'\n'] => Ok(b'\n'),
@@ -129,40 +129,40 @@ fn byte(separator: &str, what: &str) -> Result<u8, Fault> {
     }
 }
 
-/// Where rows are read from.
-struct Input {
+/// Source of rows.
+struct RowInput {
     read: Box<dyn Read>,
-    /// The program that prints them.
+    /// Process that prints them.
     child: Option<Child>,
 }
 
 /// Opens a file, or starts the program of `|program`.
-fn open_input(file: &str) -> Result<Input, Fault> {
+fn open_input(file: &str) -> Result<RowInput, ShellError> {
     if let Some(line) = file.strip_prefix('|') {
         let child = output::system(line).stdout(Stdio::piped()).spawn();
         let mut child = child.or_else(|error| wrong(format!("{line}: {error}")))?;
         let Some(printed) = child.stdout.take() else { return wrong(format!("{line}: it has no output")) };
-        return Ok(Input { read: Box::new(printed), child: Some(child) });
+        return Ok(RowInput { read: Box::new(printed), child: Some(child) });
     }
     let opened = File::open(file).or_else(|error| wrong(format!("{file}: {error}")))?;
-    Ok(Input { read: Box::new(opened), child: None })
+    Ok(RowInput { read: Box::new(opened), child: None })
 }
 
-pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn import(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let import = understand(shell, words)?;
-    let form = Form {
+    let form = RowFormat {
         column: byte(&import.separators.0, "columns")?,
         row: byte(&import.separators.1, "rows")?,
         is_quoted: import.is_quoted,
     };
-    let Input { read, child } = open_input(import.file)?;
-    let mut source = Source { rows: Rows::new(BufReader::new(read), form), file: import.file };
+    let RowInput { read, child } = open_input(import.file)?;
+    let mut source = RowReader { rows: FieldReader::new(BufReader::new(read), form), file: import.file };
     let done = {
         let connection = shell.connection();
         rows(&connection, &import, &mut source, shell)
     };
     let ended = child.map(|mut child| {
-        // What it prints beyond is not wanted.
+        // The rest of its output is not needed.
         drop(source);
         child.wait()
     });
@@ -174,29 +174,29 @@ pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
     }
 }
 
-/// What rows come from.
-struct Source<'a> {
-    rows: Rows<BufReader<Box<dyn Read>>>,
+/// Reader of rows that reports oddities.
+struct RowReader<'a> {
+    rows: FieldReader<BufReader<Box<dyn Read>>>,
     file: &'a str,
 }
 
-impl Source<'_> {
+impl RowReader<'_> {
     fn warn(file: &str, line: u64, what: &str) {
-        // Standard error may take nothing.
+        // A failed write to standard error is ignored.
         let _ = writeln!(io::stderr(), "{file}:{line}: {what}");
     }
 
-    /// Reads a field; whether there was one.
-    fn field(&mut self, field: &mut Vec<u8>) -> Result<bool, Fault> {
+    /// Reads a field. Returns whether there was one.
+    fn field(&mut self, field: &mut Vec<u8>) -> Result<bool, ShellError> {
         let file = self.file;
-        let read = self.rows.field(field, &mut |line, what| Source::warn(file, line, what));
+        let read = self.rows.field(field, &mut |line, what| RowReader::warn(file, line, what));
         read.or_else(|error| wrong(format!("{file}: {error}")))
     }
 
-    /// Reads fields to the end of the row; how many there were.
-    fn rest_of_row(&mut self) -> Result<usize, Fault> {
+    /// Reads the remaining fields of a row. Returns their number.
+    fn rest_of_row(&mut self) -> Result<usize, ShellError> {
         let (mut count, mut field) = (0, Vec::new());
-        while self.rows.end == End::Column {
+        while self.rows.end == FieldEnd::Column {
             self.field(&mut field)?;
             count += 1;
         }
@@ -204,7 +204,12 @@ impl Source<'_> {
     }
 }
 
-fn rows(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, shell: &Shell) -> Done {
+fn rows(
+    connection: &Connection,
+    import: &RowImport<'_>,
+    source: &mut RowReader<'_>,
+    shell: &Shell,
+) -> ShellResult {
     let mut field = Vec::new();
     for _ in 0..import.skip {
         source.field(&mut field)?;
@@ -218,7 +223,7 @@ fn rows(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, s
     if is_own {
         let ended = connection.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" });
         if ended.is_err() && done.is_ok() {
-            // It has lost, and is to be rolled back.
+            // The transaction has failed, and needs a rollback.
             let _ = connection.execute_batch("ROLLBACK");
         }
         done?;
@@ -227,7 +232,12 @@ fn rows(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, s
     done
 }
 
-fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, shell: &Shell) -> Done {
+fn write(
+    connection: &Connection,
+    import: &RowImport<'_>,
+    source: &mut RowReader<'_>,
+    shell: &Shell,
+) -> ShellResult {
     let schema = import.schema.map(|schema| format!("{}.", quoted(schema))).unwrap_or_default();
     let table = format!("{schema}{}", quoted(import.table));
     let count = "SELECT count(*) FROM pragma_table_xinfo(?1, ?2) WHERE hidden = 0";
@@ -236,7 +246,7 @@ fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, 
         |database: &str| connection.query_row(count, [import.table, database], |row| row.get::<_, i64>(0));
     let mut known = columns(database)?;
     let temporary = "SELECT count(*) FROM pragma_database_list WHERE name = 'temp'";
-    // To ask for one that is not there would make it.
+    // Querying a missing table would create it.
     if known == 0 && import.schema.is_none() && connection.query_row(temporary, [], |row| row.get(0))? {
         known = columns("temp")?;
     }
@@ -249,20 +259,20 @@ fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, 
     let places = vec!["?"; usize::try_from(known).unwrap_or(0)].join(",");
     let mut insert = connection.prepare(&format!("INSERT INTO {table} VALUES({places})"))?;
     let (wanted, mut field) = (insert.parameter_count(), Vec::new());
-    while source.rows.end != End::File {
+    while source.rows.end != FieldEnd::File {
         if shell.interrupt.is_pressed() {
-            return Err(Fault::Interrupted);
+            return Err(ShellError::Interrupted);
         }
         let (line, mut found) = (source.rows.line, 0);
-        while found < wanted && (found == 0 || source.rows.end == End::Column) {
+        while found < wanted && (found == 0 || source.rows.end == FieldEnd::Column) {
             let is_there = source.field(&mut field)?;
-            // Where fields are not quoted an empty row is none.
+            // Without quoting, an empty line is no row.
             if found == 0 && (!is_there || (!import.is_quoted && field.is_empty())) {
                 break;
             }
             found += 1;
             if is_there {
-                insert.raw_bind_parameter(found, Text(&field))?;
+                insert.raw_bind_parameter(found, DisplayBytes(&field))?;
             } else {
                 insert.raw_bind_parameter(found, rusqlite::types::Null)?;
             }
@@ -278,11 +288,11 @@ fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, 
         if all != wanted {
             let what = if all < wanted { "filling the rest with NULL" } else { "extras ignored" };
             let said = format!("expected {wanted} columns but found {all} - {what}");
-            Source::warn(import.file, line, &said);
+            RowReader::warn(import.file, line, &said);
         }
         if let Err(error) = insert.raw_execute() {
-            return match Fault::from(error) {
-                Fault::Said(words) => wrong(format!("{}:{line}: {words}", import.file)),
+            return match ShellError::from(error) {
+                ShellError::Said(words) => wrong(format!("{}:{line}: {words}", import.file)),
                 other => Err(other),
             };
         }
@@ -290,24 +300,24 @@ fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, 
     Ok(())
 }
 
-/// Text of any bytes.
-struct Text<'a>(&'a [u8]);
+/// Displays arbitrary bytes.
+struct DisplayBytes<'a>(&'a [u8]);
 
-impl rusqlite::ToSql for Text<'_> {
+impl rusqlite::ToSql for DisplayBytes<'_> {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
         Ok(rusqlite::types::ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
     }
 }
 
-/// Names of columns from the first row; no two are the same, and none is empty.
-fn names_of(source: &mut Source<'_>) -> Result<Vec<String>, Fault> {
+/// Reads unique column names from the first row.
+fn names_of(source: &mut RowReader<'_>) -> Result<Vec<String>, ShellError> {
     let (mut given, mut field) = (Vec::new(), Vec::new());
     loop {
         if !source.field(&mut field)? && given.is_empty() {
             return wrong(format!("{}: the file is empty: there are no names of columns", source.file));
         }
         given.push(String::from_utf8_lossy(&field).into_owned());
-        if source.rows.end != End::Column {
+        if source.rows.end != FieldEnd::Column {
             break;
         }
     }

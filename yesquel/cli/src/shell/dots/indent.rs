@@ -1,14 +1,13 @@
-//! `.schema --indent`: long statements over several lines, as SQLite's own shell
-//! breaks them.
+//! `.schema --indent`: breaks long statements as SQLite's own shell does.
 
-/// What fits into a line stays in one.
+/// Statements up to this length stay on one line.
 const LINE: usize = 79;
 
 fn is_space(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | b' ')
 }
 
-/// Whether nothing but spaces and a comment stand before the line's end.
+/// Returns whether only spaces and a comment precede the line's end.
 fn ends_line(rest: &[u8]) -> bool {
     match rest.iter().position(|byte| *byte == b'\n' || !is_space(*byte)) {
         None => true,
@@ -16,7 +15,7 @@ fn ends_line(rest: &[u8]) -> bool {
     }
 }
 
-/// Spaces become few.
+/// Collapses spaces.
 fn tightened(sql: &str) -> Vec<u8> {
     let mut tight: Vec<u8> = Vec::with_capacity(sql.len());
     for byte in sql.bytes().skip_while(|byte| is_space(*byte)) {
@@ -39,7 +38,7 @@ fn tightened(sql: &str) -> Vec<u8> {
     tight
 }
 
-/// A statement of the schema, without its semicolon.
+/// Indents a statement of the schema, given without its semicolon.
 pub(super) fn indented(sql: &str) -> String {
     let starts = |kind: &str| sql.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
     if starts("CREATE VIEW") || starts("CREATE TRIG") {
@@ -86,7 +85,7 @@ pub(super) fn indented(sql: &str) -> String {
         at += 1;
     }
     out.append(&mut line);
-    // Of text, cut at signs that are no part of another.
+    // The text was cut at ASCII characters only.
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -94,12 +93,12 @@ pub(super) fn indented(sql: &str) -> String {
 mod tests {
     use super::indented;
 
-    /// What sqlite3 3.40.1 prints, but for the semicolon.
+    /// Output of sqlite3 3.40.1, except for the semicolon.
     #[test]
     fn long_statements_are_broken_as_sqlite3_breaks_them() {
         let sql = "CREATE TABLE \"q r\" ( a, b,[c,d],\n e  text default('(xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'), \
              primary key (a,b) ) without rowid";
-        // What is open between quotes counts.
+        // Brackets inside quotes count.
         let wanted = "CREATE TABLE \"q r\"(\n  a,\n  b,\n  [c,d],\n  \
              e text default('(xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'), primary key(a,b)) without rowid";
         assert_eq!(indented(sql), wanted);

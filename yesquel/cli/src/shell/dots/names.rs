@@ -1,9 +1,9 @@
-//! Commands that say what there is.
+//! Commands that list objects.
 
 use super::{
     super::{
-        settings::Mode,
-        state::{Done, Fault, Shell},
+        settings::OutputMode,
+        state::{Shell, ShellError, ShellResult},
     },
     indent::indented,
     usage, wrong,
@@ -12,10 +12,10 @@ use crate::connection::quoted;
 use rusqlite::Connection;
 use std::io::Write;
 
-/// Columns of a terminal that names are put into.
+/// Width of a terminal for lists of names.
 const LINE: usize = 80;
 
-/// The databases of a connection, and where they are.
+/// Returns the databases of a connection, and their files.
 fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     let mut known = connection.prepare("SELECT name, file FROM pragma_database_list")?;
     known
@@ -23,7 +23,7 @@ fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
         .collect()
 }
 
-pub(super) fn databases(shell: &mut Shell, _: &[&str]) -> Done {
+pub(super) fn databases(shell: &mut Shell, _: &[&str]) -> ShellResult {
     let mut lines = String::new();
     {
         let connection = shell.connection();
@@ -41,8 +41,8 @@ pub(super) fn databases(shell: &mut Shell, _: &[&str]) -> Done {
     Ok(shell.out.write_all(lines.as_bytes())?)
 }
 
-/// Names from all databases, where a condition holds for what `?1` is.
-fn named(connection: &Connection, condition: &str, pattern: &str) -> Result<Vec<String>, Fault> {
+/// Returns the names in all databases that match a pattern under a condition on `?1`.
+fn named(connection: &Connection, condition: &str, pattern: &str) -> Result<Vec<String>, ShellError> {
     let mut parts = Vec::new();
     for (name, _) in all(connection)? {
         let shown = if name == "main" { String::new() } else { format!("'{}.'||", name.replace('\'', "''")) };
@@ -53,8 +53,8 @@ fn named(connection: &Connection, condition: &str, pattern: &str) -> Result<Vec<
     Ok(names)
 }
 
-/// Prints names in columns, from above to below.
-fn print(shell: &mut Shell, names: &[String]) -> Done {
+/// Prints names in columns, top to bottom.
+fn print(shell: &mut Shell, names: &[String]) -> ShellResult {
     let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let columns = (LINE / (widest + 2)).max(1);
     let rows = names.len().div_ceil(columns);
@@ -66,7 +66,7 @@ fn print(shell: &mut Shell, names: &[String]) -> Done {
     Ok(())
 }
 
-pub(super) fn tables(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn tables(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let pattern = match words {
         [] => "%",
         [pattern] => pattern,
@@ -77,7 +77,7 @@ pub(super) fn tables(shell: &mut Shell, words: &[&str]) -> Done {
     print(shell, &names)
 }
 
-pub(super) fn indexes(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn indexes(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let pattern = match words {
         [] => "%",
         [pattern] => pattern,
@@ -87,7 +87,7 @@ pub(super) fn indexes(shell: &mut Shell, words: &[&str]) -> Done {
     print(shell, &names)
 }
 
-/// Of what says no columns, a comment that does.
+/// Returns a comment with the columns, for statements that do not list them.
 fn columns(connection: &Connection, database: &str, name: &str) -> rusqlite::Result<String> {
     let mut known = connection.prepare("SELECT name FROM pragma_table_info(?1, ?2)")?;
     let names = known.query_map([name, database], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
@@ -97,8 +97,8 @@ fn columns(connection: &Connection, database: &str, name: &str) -> rusqlite::Res
     Ok(format!("\n/* {whole}({}) */", names.join(",")))
 }
 
-/// A CREATE statement as SQLite's own shell shows it: of quoted names it may be that
-/// the table is there, as those of the shadows of virtual tables are.
+/// Formats a CREATE statement as SQLite's own shell does: IF NOT EXISTS for quoted names, as shadow
+/// tables of virtual tables have.
 fn as_shown(sql: String) -> String {
     match sql.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
         Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
@@ -106,7 +106,7 @@ fn as_shown(sql: String) -> String {
     }
 }
 
-pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (mut pattern, mut indents, mut system) = (None, false, "");
     for word in words {
         match word.strip_prefix('-').map(|word| word.trim_start_matches('-')) {
@@ -151,9 +151,8 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.out.write_all(out.as_bytes())?)
 }
 
-/// What the planner goes by, for whoever wants to know why it chose a plan: as
-/// SQLite's own shell prints it.
-pub(super) fn full_schema(shell: &mut Shell, words: &[&str]) -> Done {
+/// Prints the statistics that the planner uses, as SQLite's own shell does.
+pub(super) fn full_schema(shell: &mut Shell, words: &[&str]) -> ShellResult {
     if words.iter().any(|word| *word != "--indent") {
         return usage("fullschema");
     }
@@ -183,7 +182,7 @@ pub(super) fn full_schema(shell: &mut Shell, words: &[&str]) -> Done {
     out.push_str("ANALYZE sqlite_schema;\n");
     shell.out.write_all(out.as_bytes())?;
     let settings = shell.settings.clone();
-    shell.settings.set_mode(Mode::Insert);
+    shell.settings.set_mode(OutputMode::Insert);
     shell.settings.headers = Some(false);
     let shown = tables.into_iter().try_for_each(|table| {
         let all = format!("SELECT * FROM {table}");
@@ -195,7 +194,7 @@ pub(super) fn full_schema(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.out.write_all(b"ANALYZE sqlite_schema;\n")?)
 }
 
-/// A CREATE statement of an attached database says so.
+/// Adds the database's name to a CREATE statement of an attached database.
 fn in_database(database: &str, rest: &str) -> String {
     const KINDS: [&str; 7] =
         ["TABLE ", "INDEX ", "UNIQUE INDEX ", "VIEW ", "TRIGGER ", "VIRTUAL TABLE ", "TEMP VIEW "];

@@ -1,42 +1,41 @@
-//! Rows of a file as `.import` of SQLite's own shell takes them apart, its
-//! warnings included.
+//! Parser of rows as in `.import` of SQLite's own shell, with the same warnings.
 
 use std::io::{self, BufRead};
 
-/// What some programs begin a file in UTF-8 with.
+/// Byte order mark of UTF-8.
 const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// What separates the fields of a file.
+/// Format of a file of rows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct RowFormat {
     pub(super) column: u8,
     pub(super) row: u8,
-    /// Fields may be between double quotes.
+    /// Whether fields may be quoted.
     pub(super) is_quoted: bool,
 }
 
-/// How a field has ended.
+/// What ended a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum FieldEnd {
     Column,
     Row,
     File,
 }
 
-/// The fields of a file.
-pub(super) struct Rows<R> {
+/// Reader of fields.
+pub(super) struct FieldReader<R> {
     read: R,
-    form: Form,
-    /// The line that is read, from 1.
+    form: RowFormat,
+    /// Current line, from 1.
     pub(super) line: u64,
-    /// How the last field has ended.
-    pub(super) end: End,
+    /// What ended the last field.
+    pub(super) end: FieldEnd,
     is_first: bool,
 }
 
-impl<R: BufRead> Rows<R> {
-    pub(super) fn new(read: R, form: Form) -> Rows<R> {
-        Rows { read, form, line: 1, end: End::Row, is_first: true }
+impl<R: BufRead> FieldReader<R> {
+    pub(super) fn new(read: R, form: RowFormat) -> FieldReader<R> {
+        FieldReader { read, form, line: 1, end: FieldEnd::Row, is_first: true }
     }
 
     fn next(&mut self) -> io::Result<Option<u8>> {
@@ -55,9 +54,9 @@ impl<R: BufRead> Rows<R> {
 
     fn ends(&mut self, byte: Option<u8>) {
         self.end = match byte {
-            None => End::File,
-            Some(byte) if byte == self.form.column => End::Column,
-            Some(_) => End::Row,
+            None => FieldEnd::File,
+            Some(byte) if byte == self.form.column => FieldEnd::Column,
+            Some(_) => FieldEnd::Row,
         };
     }
 
@@ -65,17 +64,16 @@ impl<R: BufRead> Rows<R> {
         byte == self.form.column || byte == self.form.row
     }
 
-    /// Reads a field; whether there was one. `warn` is told what is odd, and of
-    /// which line.
+    /// Reads a field. Returns whether there was one. `warn` receives oddities with their lines.
     pub(super) fn field(&mut self, field: &mut Vec<u8>, warn: &mut dyn FnMut(u64, &str)) -> io::Result<bool> {
         field.clear();
         let mut byte = self.next()?;
         if byte.is_none() {
-            self.end = End::File;
+            self.end = FieldEnd::File;
             return Ok(false);
         }
         if std::mem::take(&mut self.is_first) && self.form.is_quoted && byte == Some(MARK[0]) {
-            // That of UTF-8 is no part of the first name.
+            // The byte order mark is not part of the first name.
             for mark in MARK {
                 if byte != Some(mark) {
                     break;
@@ -105,7 +103,7 @@ impl<R: BufRead> Rows<R> {
         Ok(true)
     }
 
-    /// Reads what stands behind a quote, to the next one that ends the field.
+    /// Reads a quoted field up to the quote that ends it.
     fn quoted(&mut self, field: &mut Vec<u8>, warn: &mut dyn FnMut(u64, &str)) -> io::Result<()> {
         let begun = self.line;
         let (mut before, mut before_that) = (None, None);
@@ -115,7 +113,7 @@ impl<R: BufRead> Rows<R> {
                 self.line += 1;
             }
             if byte == Some(b'"') && before == Some(b'"') {
-                // Two are one.
+                // A doubled quote is one quote.
                 before = None;
                 continue;
             }
@@ -131,7 +129,7 @@ impl<R: BufRead> Rows<R> {
             }
             let Some(byte) = byte else {
                 warn(begun, "unterminated \"-quoted field");
-                self.end = End::File;
+                self.end = FieldEnd::File;
                 return Ok(());
             };
             field.push(byte);
@@ -144,11 +142,11 @@ impl<R: BufRead> Rows<R> {
 mod tests {
     use super::*;
 
-    const CSV: Form = Form { column: b',', row: b'\n', is_quoted: true };
+    const CSV: RowFormat = RowFormat { column: b',', row: b'\n', is_quoted: true };
 
-    /// Rows with `|` between fields, and what was odd.
-    fn read(text: &str, form: Form) -> (Vec<String>, Vec<String>) {
-        let (mut rows, mut odd) = (Rows::new(text.as_bytes(), form), Vec::new());
+    /// Returns rows with `|` between fields, and the warnings.
+    fn read(text: &str, form: RowFormat) -> (Vec<String>, Vec<String>) {
+        let (mut rows, mut odd) = (FieldReader::new(text.as_bytes(), form), Vec::new());
         let (mut all, mut row, mut field) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let is_there =
@@ -156,11 +154,11 @@ mod tests {
             if is_there || !row.is_empty() {
                 row.push(String::from_utf8_lossy(&field).into_owned());
             }
-            if rows.end != End::Column && !row.is_empty() {
+            if rows.end != FieldEnd::Column && !row.is_empty() {
                 all.push(row.join("|"));
                 row.clear();
             }
-            if rows.end == End::File {
+            if rows.end == FieldEnd::File {
                 return (all, odd);
             }
         }
@@ -184,7 +182,7 @@ mod tests {
             rows(&["k|l", "1|open\n2,b\n"], &["2: unterminated \"-quoted field"])
         );
         assert_eq!(plain("\"x\"y,2\n").1, ["1: unescaped \" character", "1: unterminated \"-quoted field"]);
-        let ascii = Form { column: 0x1f, row: 0x1e, is_quoted: false };
+        let ascii = RowFormat { column: 0x1f, row: 0x1e, is_quoted: false };
         assert_eq!(read("\"a\u{1f}b\r\u{1e}c", ascii), rows(&["\"a|b\r", "c"], &[]));
     }
 }

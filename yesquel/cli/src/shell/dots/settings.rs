@@ -1,9 +1,9 @@
-//! Commands that set how the shell is.
+//! Commands that change settings.
 
 use super::{
     super::{
-        settings::{Mode, Settings},
-        state::{Done, Shell},
+        settings::{OutputMode, ShellSettings},
+        state::{Shell, ShellResult},
     },
     switch, usage, wrong,
 };
@@ -11,43 +11,48 @@ use crate::literal;
 use rusqlite::limits::Limit;
 use std::{io::Write, time::Duration};
 
-fn set(shell: &mut Shell, name: &str, words: &[&str], place: fn(&mut Settings) -> &mut bool) -> Done {
+fn set(
+    shell: &mut Shell,
+    name: &str,
+    words: &[&str],
+    place: fn(&mut ShellSettings) -> &mut bool,
+) -> ShellResult {
     let [word] = words else { return usage(name) };
     let Some(is_on) = switch(word) else { return usage(name) };
     *place(&mut shell.settings) = is_on;
     Ok(())
 }
 
-pub(super) fn bail(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn bail(shell: &mut Shell, words: &[&str]) -> ShellResult {
     set(shell, "bail", words, |settings| &mut settings.bail)
 }
 
-pub(super) fn changes(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn changes(shell: &mut Shell, words: &[&str]) -> ShellResult {
     set(shell, "changes", words, |settings| &mut settings.changes)
 }
 
-pub(super) fn echo(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn echo(shell: &mut Shell, words: &[&str]) -> ShellResult {
     set(shell, "echo", words, |settings| &mut settings.echo)
 }
 
-pub(super) fn eqp(shell: &mut Shell, words: &[&str]) -> Done {
-    // The programs beside the plans are for SQLite's developers.
+pub(super) fn eqp(shell: &mut Shell, words: &[&str]) -> ShellResult {
+    // These variants are for SQLite's developers.
     let words = if let ["full" | "trigger"] = words { &["on"] } else { words };
     set(shell, "eqp", words, |settings| &mut settings.eqp)
 }
 
-pub(super) fn timer(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn timer(shell: &mut Shell, words: &[&str]) -> ShellResult {
     set(shell, "timer", words, |settings| &mut settings.timer)
 }
 
-pub(super) fn headers(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn headers(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let [word] = words else { return usage("headers") };
     let Some(is_on) = switch(word) else { return usage("headers") };
     shell.settings.headers = Some(is_on);
     Ok(())
 }
 
-pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> ShellResult {
     if words.is_empty() {
         return Ok(writeln!(shell.out, "current output mode: {}", shell.settings.mode.name())?);
     }
@@ -82,7 +87,7 @@ pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> Done {
                 return wrong(format!("there is no option {word}; .help mode lists them"));
             }
             _ if mode.is_none() => {
-                mode = Mode::of_name(word);
+                mode = OutputMode::of_name(word);
                 if mode.is_none() {
                     return wrong(format!("there is no mode '{word}'; .help mode lists them"));
                 }
@@ -102,13 +107,13 @@ pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(())
 }
 
-pub(super) fn null(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn null(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let [text] = words else { return usage("nullvalue") };
     shell.settings.null = (*text).to_owned();
     Ok(())
 }
 
-pub(super) fn separator(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn separator(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (column, row) = match words {
         [column] => (column, None),
         [column, row] => (column, Some(row)),
@@ -121,7 +126,7 @@ pub(super) fn separator(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(())
 }
 
-pub(super) fn width(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn width(shell: &mut Shell, words: &[&str]) -> ShellResult {
     // Wider than any terminal.
     let widths: Option<Vec<i32>> = words
         .iter()
@@ -132,7 +137,7 @@ pub(super) fn width(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(())
 }
 
-pub(super) fn prompt(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn prompt(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (main, more) = match words {
         [main] => (main, None),
         [main, more] => (main, Some(more)),
@@ -145,7 +150,7 @@ pub(super) fn prompt(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(())
 }
 
-pub(super) fn timeout(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn timeout(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let [ms] = words else { return usage("timeout") };
     let Ok(ms) = ms.parse::<u32>() else { return usage("timeout") };
     Ok(shell.connection().busy_timeout(Duration::from_millis(ms.min(i32::MAX as u32).into()))?)
@@ -166,7 +171,7 @@ const LIMITS: [(&str, Limit); 12] = [
     ("worker_threads", Limit::SQLITE_LIMIT_WORKER_THREADS),
 ];
 
-pub(super) fn limit(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn limit(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let (wanted, value) = match words {
         [] => (None, None),
         [name] => (Some(*name), None),
@@ -194,7 +199,7 @@ pub(super) fn limit(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.out.write_all(lines.as_bytes())?)
 }
 
-pub(super) fn show(shell: &mut Shell, _: &[&str]) -> Done {
+pub(super) fn show(shell: &mut Shell, _: &[&str]) -> ShellResult {
     let settings = &shell.settings;
     let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
     let text = |text: &str| format!("\"{}\"", text.escape_default());
@@ -228,7 +233,7 @@ pub(super) fn show(shell: &mut Shell, _: &[&str]) -> Done {
 const PARAMETERS: &str =
     "CREATE TABLE IF NOT EXISTS temp.sqlite_parameters(\n  key TEXT PRIMARY KEY,\n  value\n) WITHOUT ROWID";
 
-pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let mut lines = String::new();
     {
         let connection = shell.connection();
@@ -241,7 +246,7 @@ pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
                 let mut key = String::new();
                 literal::push_text(&mut key, name);
                 let replace = "REPLACE INTO temp.sqlite_parameters(key, value) VALUES";
-                // What is no value of SQL is text.
+                // Text that is no SQL value is a string.
                 if connection.execute_batch(&format!("{replace}({key}, {value})")).is_err() {
                     connection.execute(&format!("{replace}({key}, ?1)"), [&value])?;
                 }
@@ -265,7 +270,7 @@ pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
     Ok(shell.out.write_all(lines.as_bytes())?)
 }
 
-/// SQLite keeps names that begin so for itself, but lets shells have this one.
+/// SQLite reserves such names, but lets shells use this one.
 fn make_parameters(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     use rusqlite::config::DbConfig::{SQLITE_DBCONFIG_DEFENSIVE, SQLITE_DBCONFIG_WRITABLE_SCHEMA};
     let (defensive, writable) = (

@@ -1,23 +1,23 @@
-//! Commands that look at the trees below the tables.
+//! Commands that show the trees below tables.
 
 use super::{
     super::{
         run::{accounts, tell_costs},
-        state::{Done, Fault, Shell},
+        state::{Shell, ShellError, ShellResult},
     },
     switch, usage, wrong,
 };
-use crate::{connection::trees, draw};
+use crate::{connection::trees, tree_drawing};
 use rusqlite::OptionalExtension;
 use std::{io::Write, rc::Rc};
-use yesquel_sqlite::Costs;
+use yesquel_sqlite::TreeCosts;
 
-pub(super) fn stats(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn stats(shell: &mut Shell, words: &[&str]) -> ShellResult {
     match words {
-        // All that was so far.
+        // Totals so far.
         [] => {
             let mut all = accounts(&shell.connection());
-            all.iter_mut().for_each(|(_, _, costs)| *costs = Costs::default());
+            all.iter_mut().for_each(|(_, _, costs)| *costs = TreeCosts::default());
             Ok(tell_costs(&all, &mut shell.out)?)
         }
         [word] => match switch(word) {
@@ -31,15 +31,15 @@ pub(super) fn stats(shell: &mut Shell, words: &[&str]) -> Done {
     }
 }
 
-/// A table, or an index, and the number of its tree.
+/// Finds a table or an index with the number of its tree.
 const FIND: &str = "SELECT type, name, tbl_name, rootpage FROM sqlite_schema WHERE lower(name) = lower(?1) \
     AND type IN ('table', 'index', 'view') \
     UNION ALL SELECT 'table', 'sqlite_schema', 'sqlite_schema', 1 WHERE lower(?1) IN ('sqlite_schema', 'sqlite_master')";
 
-/// Signs of a key that are shown.
+/// Maximum length of a key shown, in characters.
 const SIGNS: usize = 48;
 
-/// A key of an index, as far as one reads it.
+/// Formats an index key, shortened.
 fn index_key(key: &[u8]) -> String {
     let shown = yesquel_sqlite::shown_index_key(key);
     match shown.char_indices().nth(SIGNS) {
@@ -48,7 +48,7 @@ fn index_key(key: &[u8]) -> String {
     }
 }
 
-pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> Done {
+pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let shared = Rc::clone(shell.shared());
     let connection = shared.borrow();
     let Some(trees) = trees(&connection, "main") else {
@@ -93,15 +93,17 @@ pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> Done {
         && !connection.query_row(without, [&table], |row| row.get(0)).optional()?.unwrap_or(false);
     let nodes = trees.nodes(root).map_err(|error| match error {
         yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_) => {
-            Fault::Unreachable(error.to_string())
+            ShellError::Unreachable(error.to_string())
         }
-        // It is made by the transaction that is under way, and at no server yet.
-        yesquel::Error::NoMap(_) => Fault::Said(format!("the tree of {name} is not there before the COMMIT")),
-        other => Fault::Said(other.to_string()),
+        // The open transaction creates it, and no server has it yet.
+        yesquel::Error::NoMap(_) => {
+            ShellError::Said(format!("the tree of {name} is not there before the COMMIT"))
+        }
+        other => ShellError::Said(other.to_string()),
     })?;
     let of = if kind == "index" { format!(", index of {table}") } else { String::new() };
     writeln!(shell.out, "{name}{of}: tree {root}")?;
-    draw::text_with(
+    tree_drawing::text_with(
         &nodes,
         if has_rows { yesquel_sqlite::shown_row_key } else { index_key },
         &mut shell.out,

@@ -7,7 +7,7 @@ use crate::{
 };
 use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, Timestamp, TxnId};
 use yesquel_wire::{
-    Answer, CellValue, Decision, Direction, Question, Questions, Reply, Request, Scan, Writer,
+    Answer, ByteWriter, CellValue, Decision, Direction, Question, Questions, Reply, Request, Scan,
 };
 
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ impl Run {
 
     pub(super) fn question(&mut self, snapshot: Timestamp, question: &Question<'_>, asked: SentRequest) {
         let mut bytes = Vec::new();
-        question.write(&mut Writer(&mut bytes));
+        question.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         self.ask(&Request::Read { snapshot: Some(snapshot), seen: Timestamp::ZERO, questions }, asked);
     }

@@ -1,0 +1,78 @@
+//! The verdict of a whole comparison, and its sentence.
+
+use crate::{
+    RUNS_MIN,
+    document::{MetricComparison, MetricVerdict, OverallVerdict, PointComparison},
+    table,
+};
+use serval_report::units::plural;
+
+/// Returns the verdict of all metrics together.
+pub(crate) fn verdict(points: &[PointComparison]) -> OverallVerdict {
+    let any =
+        |verdict| points.iter().flat_map(|point| &point.metrics).any(|metric| metric.verdict == verdict);
+    let nothing = points.iter().all(|point| point.metrics.is_empty());
+    if any(MetricVerdict::Worse) {
+        OverallVerdict::Worse
+    } else if nothing || any(MetricVerdict::Inconclusive) {
+        OverallVerdict::Inconclusive
+    } else if any(MetricVerdict::Better) {
+        OverallVerdict::Better
+    } else {
+        OverallVerdict::NoDifference
+    }
+}
+
+/// Most changes that the sentence names.
+const NAMED_MAX: usize = 3;
+
+/// Returns the verdict as a sentence.
+pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison]) -> String {
+    let all: Vec<(&str, &MetricComparison)> = points
+        .iter()
+        .flat_map(|point| point.metrics.iter().map(|metric| (point.name.as_str(), metric)))
+        .collect();
+    let named = |wanted: MetricVerdict| -> (usize, String) {
+        let found: Vec<_> = all.iter().filter(|(_, metric)| metric.verdict == wanted).collect();
+        let named: Vec<String> = found
+            .iter()
+            .take(NAMED_MAX)
+            .map(|(point, metric)| {
+                let at = if point.is_empty() { String::new() } else { format!(" ({point})") };
+                format!(
+                    "{} {}{at}",
+                    table::full_name(metric),
+                    table::change(metric.metric.kind, metric.change)
+                )
+            })
+            .collect();
+        let more = if found.len() > NAMED_MAX { ", …" } else { "" };
+        (found.len(), format!("{}{more}", named.join(", ")))
+    };
+    let of = all.len();
+    match verdict {
+        OverallVerdict::Worse => {
+            let (number, names) = named(MetricVerdict::Worse);
+            let better = match named(MetricVerdict::Better) {
+                (0, _) => String::new(),
+                (number, names) => format!("; {number} better: {names}"),
+            };
+            format!("B is worse in {number} of {of} metrics: {names}{better}.")
+        }
+        OverallVerdict::Better => {
+            let (number, names) = named(MetricVerdict::Better);
+            format!("B is better in {number} of {of} metrics and worse in none: {names}.")
+        }
+        OverallVerdict::NoDifference => format!("No difference was found in {of} metrics."),
+        OverallVerdict::Inconclusive if of == 0 => {
+            "Inconclusive: there is no metric that every run has.".to_owned()
+        }
+        OverallVerdict::Inconclusive => {
+            let least = points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min();
+            format!(
+                "Inconclusive: {} on a side, at least {RUNS_MIN} are needed. The numbers say nothing yet.",
+                plural(least.unwrap_or(0) as u64, "run")
+            )
+        }
+    }
+}

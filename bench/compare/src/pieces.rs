@@ -1,0 +1,141 @@
+//! The pieces of a run's measured time, which resampling draws.
+
+use serval_result::{
+    document::{IntervalMetric, IntervalSummary},
+    metric::is_beside,
+};
+use serval_statistics::series::block_length;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pieces of a run at most. Longer runs have several intervals in a piece: two hundred
+/// tell what hangs together as well as thousands do, in bounded memory.
+const PIECES_MAX: usize = 240;
+
+/// Metrics that are no operations of the workload on the store's data.
+pub(crate) const LEFT_OUT: [&str; 2] = ["CLEANUP", "VERIFY"];
+
+/// What is known of the pieces without the histogram log.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pieces {
+    /// The piece of an interval, by its start in ms since the run's.
+    by_start: BTreeMap<u64, usize>,
+    /// Seconds.
+    length: Vec<f64>,
+    /// Operations that ended.
+    ended: Vec<f64>,
+    /// Operations that failed.
+    failed: Vec<f64>,
+    /// Length of blocks, pieces.
+    pub(crate) block: usize,
+}
+
+/// The start of an interval as a histogram log has it.
+pub(crate) fn start_ms(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e3).round() as u64
+}
+
+impl Pieces {
+    /// The pieces of a series, warm-up left out.
+    pub(crate) fn of(series: &[IntervalSummary]) -> Pieces {
+        let measured: Vec<&IntervalSummary> =
+            series.iter().filter(|interval| !interval.warm_up && interval.length_s > 0.0).collect();
+        let together = measured.len().div_ceil(PIECES_MAX).max(1);
+        let number = measured.len().div_ceil(together);
+        let mut pieces = Pieces {
+            length: vec![0.0; number],
+            ended: vec![0.0; number],
+            failed: vec![0.0; number],
+            ..Pieces::default()
+        };
+        let names: BTreeSet<&str> = measured
+            .iter()
+            .flat_map(|interval| interval.metrics.keys().map(String::as_str))
+            .filter(|name| !LEFT_OUT.contains(name))
+            .collect();
+        for (index, interval) in measured.iter().enumerate() {
+            let piece = index / together;
+            pieces.by_start.insert(start_ms(interval.start_s), piece);
+            pieces.length[piece] += interval.length_s;
+            let operations = names.iter().filter(|name| !is_beside(name));
+            for metric in operations.filter_map(|name| interval.metrics.get(*name)) {
+                pieces.ended[piece] += metric.ok as f64 + metric.failed as f64;
+                pieces.failed[piece] += metric.failed as f64;
+            }
+        }
+        // The longest that any series of the run asks for serves all.
+        let rates: Vec<f64> = pieces.ended.iter().zip(&pieces.length).map(|(n, s)| n / s).collect();
+        let mut longest = block_length(&rates);
+        for name in names {
+            let means: Vec<f64> = measured
+                .chunks(together)
+                .filter_map(|piece| mean(piece.iter().filter_map(|i| i.metrics.get(name))))
+                .collect();
+            longest = longest.max(block_length(&means));
+        }
+        pieces.block = longest.ceil() as usize;
+        pieces
+    }
+
+    /// How many.
+    pub(crate) fn number(&self) -> usize {
+        self.length.len()
+    }
+
+    /// The piece of an interval that began at this time, if it was measured.
+    pub(crate) fn at(&self, start_ms: u64) -> Option<usize> {
+        self.by_start.get(&start_ms).copied()
+    }
+
+    /// Operations/s where pieces are there `weights` times.
+    pub(crate) fn rate(&self, weights: &[u32]) -> f64 {
+        weighted(&self.ended, weights) / weighted(&self.length, weights)
+    }
+
+    /// The share that failed.
+    pub(crate) fn failed_share(&self, weights: &[u32]) -> f64 {
+        weighted(&self.failed, weights) / weighted(&self.ended, weights)
+    }
+}
+
+/// Σ wᵢ xᵢ.
+pub(crate) fn weighted(values: &[f64], weights: &[u32]) -> f64 {
+    values.iter().zip(weights).map(|(value, weight)| value * f64::from(*weight)).sum()
+}
+
+/// The mean response time of intervals taken together.
+fn mean<'a>(intervals: impl Iterator<Item = &'a IntervalMetric>) -> Option<f64> {
+    let (sum, count) = intervals.fold((0.0, 0.0), |(sum, count), interval| {
+        let ok = interval.ok as f64;
+        (sum + ok * interval.response.mean_ns, count + ok)
+    });
+    (count > 0.0).then_some(sum / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serval_result::document::IntervalTimes;
+
+    #[test]
+    fn only_operations_of_the_workload_are_counted_as_ended() {
+        let times = IntervalTimes::default();
+        let metric = |ok, failed| IntervalMetric {
+            ok,
+            failed,
+            response: times,
+            service: times,
+            levels: String::new(),
+        };
+        let metrics = [
+            ("READ", metric(9, 1)),
+            ("DRIVER-HOP", metric(10, 0)),
+            ("FLUSH", metric(3, 3)),
+            ("SCAN-LATENCY-PER-RECORD", metric(5, 0)),
+            ("VERIFY", metric(7, 7)),
+        ];
+        let metrics = metrics.map(|(name, metric)| (name.to_owned(), metric)).into();
+        let interval = IntervalSummary { start_s: 0.0, length_s: 2.0, warm_up: false, metrics, pacing: None };
+        let pieces = Pieces::of(&[interval]);
+        assert_eq!((pieces.rate(&[1]), pieces.failed_share(&[1])), (5.0, 0.1));
+    }
+}

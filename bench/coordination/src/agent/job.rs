@@ -1,0 +1,115 @@
+//! Handle by which a load talks to its group.
+
+use super::FromWorker;
+use std::{
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+#[derive(Default)]
+struct JobState {
+    start: Option<u64>,
+    measure: Option<u64>,
+    ended: bool,
+    /// Whether the end is to be immediate.
+    hurry: bool,
+    on_end: Option<Arc<dyn Fn(bool) + Send + Sync>>,
+}
+
+struct Job {
+    state: Mutex<JobState>,
+    changed: Condvar,
+    out: UnboundedSender<FromWorker>,
+}
+
+/// Handle by which a load talks to its group.
+#[derive(Clone)]
+pub struct JobHandle(Arc<Job>);
+
+impl fmt::Debug for JobHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobHandle")
+    }
+}
+
+impl JobHandle {
+    pub(super) fn new(out: UnboundedSender<FromWorker>) -> JobHandle {
+        JobHandle(Arc::new(Job { state: Mutex::default(), changed: Condvar::new(), out }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, JobState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports that the load is ready and waits for the instant at which the
+    /// group starts, ns of this machine's clock. Returns `None` if the load must
+    /// end first.
+    pub fn ready(&self) -> Option<u64> {
+        let _ = self.0.out.send(FromWorker::Ready);
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(start) = state.start {
+                return Some(start);
+            }
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reports when the load actually started, ns of this machine's clock.
+    pub fn began(&self, at: u64) {
+        let _ = self.0.out.send(FromWorker::Began(at));
+    }
+
+    /// Sends the measurements of an interval.
+    pub fn interval(&self, bytes: Vec<u8>) {
+        let _ = self.0.out.send(FromWorker::Interval(bytes));
+    }
+
+    /// Sets the function to call, on another thread, each time the load is asked
+    /// to end; calls it now if the load was asked already. Its argument is
+    /// whether the load must end at once, without finishing what is left.
+    pub fn on_end(&self, call: impl Fn(bool) + Send + Sync + 'static) {
+        let call: Arc<dyn Fn(bool) + Send + Sync> = Arc::new(call);
+        let mut state = self.state();
+        state.on_end = Some(Arc::clone(&call));
+        let (ended, hurry) = (state.ended, state.hurry);
+        drop(state);
+        if ended {
+            call(hurry);
+        }
+    }
+
+    /// Returns when the measured part starts, ns of this machine's clock, if the
+    /// group has decided it.
+    pub fn measure(&self) -> Option<u64> {
+        self.state().measure
+    }
+
+    pub(super) fn set_measure(&self, at: u64) {
+        self.state().measure = Some(at);
+    }
+
+    pub(super) fn set_hurry(&self) {
+        self.state().hurry = true;
+    }
+
+    pub(super) fn start(&self, at: u64) {
+        self.state().start = Some(at);
+        self.0.changed.notify_all();
+    }
+
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        let (call, hurry) = (state.on_end.clone(), state.hurry);
+        drop(state);
+        self.0.changed.notify_all();
+        if let Some(call) = call {
+            call(hurry);
+        }
+    }
+}

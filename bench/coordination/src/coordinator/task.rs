@@ -1,0 +1,262 @@
+//! The coordinator's task: owns all state, receives all events, and performs the group's actions.
+
+use super::{CoordinatorCommand, CoordinatorTask, Incoming, Report, connections::accept};
+use crate::{
+    clock::{ClockTrack, Exchange},
+    directory::{EpochChange, EpochWatch},
+    group::{Action, Event, Loss},
+    message::{Frame, ToClient, ToCoordinator},
+    recruiting::Arrival,
+};
+use std::{collections::VecDeque, sync::PoisonError, time::Duration};
+use tokio::{
+    net::TcpListener,
+    sync::mpsc::UnboundedReceiver,
+    time::{self, Instant},
+};
+
+impl CoordinatorTask {
+    pub(super) fn now(&self) -> u64 {
+        (self.leading.clock)()
+    }
+
+    pub(super) fn track(&self, client: usize, change: impl FnOnce(&mut ClockTrack)) {
+        let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracks.len() <= client {
+            tracks.resize_with(client + 1, ClockTrack::default);
+        }
+        change(&mut tracks[client]);
+    }
+
+    pub(super) fn tell(&self, report: Report) {
+        // A dropped receiver ends the group.
+        let _ = self.report.send(report);
+    }
+
+    pub(super) async fn run(
+        mut self,
+        listener: TcpListener,
+        mut come: UnboundedReceiver<Incoming>,
+        mut commands: UnboundedReceiver<CoordinatorCommand>,
+        mut watch: EpochWatch,
+    ) {
+        let mut beat = time::interval(Duration::from_nanos(self.leading.settings.timeout / 6));
+        beat.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        let mut watching = true;
+        // New connections are identified concurrently.
+        let accepting = tokio::spawn(accept(listener, self.incoming.clone(), self.report.clone()));
+        if self.leading.calls_agents {
+            self.call_agents();
+        }
+        while !self.done {
+            let now = self.now();
+            let wake =
+                Instant::now() + Duration::from_nanos(self.group.wake_at().saturating_sub(now).min(1 << 40));
+            let mut actions = Vec::new();
+            tokio::select! {
+                Some(incoming) = come.recv() => match incoming {
+                    Incoming::Watching(anew) => {
+                        watch = anew;
+                        self.look_at_barriers();
+                    }
+                    incoming => self.take(incoming, &mut actions),
+                },
+                command = commands.recv() => self.command(command.unwrap_or(CoordinatorCommand::Farewell), &mut actions),
+                change = watch.next(), if watching => {
+                    watching = change != EpochChange::Over;
+                    self.changed(change, &mut actions);
+                }
+                _ = beat.tick() => self.beat(),
+                () = time::sleep_until(wake) => self.group.tick(self.now(), &mut actions),
+            }
+            self.obey(actions);
+        }
+        accepting.abort();
+        self.send_all(|_| Some(ToClient::Farewell));
+        // Closes the queues, so that the writers send the farewells and end.
+        self.connections.clear();
+        let mut writers = std::mem::take(&mut self.writers);
+        let _ = time::timeout(Duration::from_secs(1), async { while writers.join_next().await.is_some() {} })
+            .await;
+        let resigning = self.directory.resign(&self.leading.group, self.leader.epoch);
+        let _ = time::timeout(Duration::from_secs(2), resigning).await;
+    }
+
+    fn take(&mut self, incoming: Incoming, actions: &mut Vec<Action>) {
+        match incoming {
+            Incoming::Greeted { facts, stream } => self.join(facts, stream, actions),
+            Incoming::Came { connection, at, frame } => self.came(connection, at, frame, actions),
+            Incoming::Ended { connection, how } => {
+                if let Some(connection) = self.connections.remove(&connection) {
+                    self.group.on(connection.client, Event::Lost(Loss::Gone(how)), self.now(), actions);
+                }
+            }
+            Incoming::StartWritten(Err(error)) => self.tell(Report::Trouble(error.to_string())),
+            // The loop handles the watch.
+            Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
+            Incoming::Connected { stream, place } => self.greet(stream, place),
+            // The answer for a phase that is over.
+            Incoming::PhaseOpened { phase, .. } if phase != self.phase => {}
+            Incoming::PhaseOpened { opened: Ok(()), .. } => self.hand_out(),
+            Incoming::PhaseOpened { opened: Err(error), .. } => self.disband(Some(error.to_string())),
+            Incoming::Standing { place, clients } => {
+                for client in clients {
+                    self.stands(&place, client, actions);
+                }
+            }
+        }
+    }
+
+    fn came(&mut self, connection: u64, at: u64, frame: Frame<ToCoordinator>, actions: &mut Vec<Action>) {
+        let Some(client) = self.connections.get(&connection).map(|connection| connection.client) else {
+            return;
+        };
+        let event = match frame {
+            Frame::Interval(bytes) => {
+                self.tell(Report::Interval(client, bytes));
+                Event::Heard
+            }
+            Frame::Result(bytes) => {
+                self.tell(Report::Result(client, bytes));
+                Event::Heard
+            }
+            Frame::Message(message) => match message {
+                ToCoordinator::Answer { asked, answered } => {
+                    let exchange = Exchange { asked, answered, received: at };
+                    self.track(client, |track| track.add(exchange));
+                    self.group.on(client, Event::Clock(exchange), self.now(), actions);
+                    let first = self.connections.get_mut(&connection).is_some_and(|connection| {
+                        connection.first_exchanges = connection.first_exchanges.saturating_sub(1);
+                        connection.first_exchanges > 0
+                    });
+                    if let Some(next) = self.asking.answered() {
+                        self.send(next, ToClient::Ask { asked: 0 });
+                    }
+                    if first || self.group.wants_clock(client, self.now()) {
+                        self.ask_clock(client);
+                    }
+                    return;
+                }
+                ToCoordinator::Agreed { attempt } => Event::Agreed(attempt),
+                ToCoordinator::Began { at } => Event::Began(at),
+                ToCoordinator::Late => Event::Lost(Loss::Late),
+                ToCoordinator::Failed { why } => Event::Lost(Loss::Failed(why)),
+                ToCoordinator::Left => {
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.handed_over = true;
+                    }
+                    if self.has_left(client) { Event::Left } else { Event::Heard }
+                }
+                // ZooKeeper says which clients have entered.
+                ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => Event::Heard,
+            },
+        };
+        self.group.on(client, event, self.now(), actions);
+    }
+
+    fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<Action>) {
+        match command {
+            CoordinatorCommand::Phase { works, length_max } => {
+                let length = length_max.map(|length| length.as_nanos().min(u128::from(u64::MAX)) as u64);
+                self.group.prepare(
+                    self.now(),
+                    |client| works.get(client).is_some_and(Option::is_some),
+                    length,
+                    actions,
+                );
+                self.works = works;
+                for connection in self.connections.values_mut() {
+                    (connection.handed_over, connection.at_barrier) = (false, false);
+                }
+                self.open_phase();
+            }
+            CoordinatorCommand::Measure(at) => {
+                let instants: Vec<Option<u64>> = (0..self.by_client.len())
+                    .map(|client| Some(self.group.offset(client, at)?.to_client(at)))
+                    .collect();
+                self.send_all(|client| Some(ToClient::Measure { at: (*instants.get(client)?)? }));
+            }
+            CoordinatorCommand::Finish(clients) => {
+                clients.into_iter().for_each(|client| self.send(client, ToClient::Stop { hurry: false }));
+            }
+            CoordinatorCommand::Stop => self.group.stop(self.now(), actions),
+            CoordinatorCommand::Farewell => self.done = true,
+        }
+    }
+
+    fn beat(&mut self) {
+        self.send_all(|_| Some(ToClient::Beat));
+        self.asking.forget();
+        for client in 0..self.by_client.len() {
+            self.ask_clock(client);
+        }
+    }
+
+    fn obey(&mut self, actions: Vec<Action>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            match action {
+                Action::Complete => {
+                    self.arrivals = None;
+                    self.tell(Report::Complete);
+                }
+                Action::Propose { attempt, at } => {
+                    for client in 0..self.by_client.len() {
+                        if let Some(offset) = self.group.offset(client, at) {
+                            self.send(client, ToClient::Propose { attempt, at: offset.to_client(at) });
+                        }
+                    }
+                }
+                Action::AskClocks => {
+                    let now = self.now();
+                    self.asking.forget();
+                    for client in 0..self.by_client.len() {
+                        if self.group.wants_clock(client, now) {
+                            self.ask_clock(client);
+                        }
+                    }
+                }
+                Action::Confirm { attempt, at } => {
+                    self.send_all(|_| Some(ToClient::Confirm { attempt }));
+                    self.tell(Report::Starts(at));
+                    self.write_start(at);
+                }
+                Action::Dismiss(lost) => {
+                    if let Some(connection) = self.by_client.get_mut(lost.client).and_then(Option::take)
+                        && let Some(connection) = self.connections.remove(&connection)
+                    {
+                        let why =
+                            format!("the coordinator has lost {}: it {}", connection.facts.name(), lost.why);
+                        let _ = connection.out.send(Frame::Message(ToClient::Refused { why }));
+                    }
+                    if let Some(arrivals) = &self.arrivals {
+                        let _ = arrivals.send(Arrival::Left);
+                    }
+                    self.tell(Report::Lost(lost));
+                }
+                Action::Stop => {
+                    self.send_all(|_| Some(ToClient::Stop { hurry: true }));
+                    // Clients that have not received their work have nothing to do.
+                    let mut more = Vec::new();
+                    for (client, work) in std::mem::take(&mut self.works).into_iter().enumerate() {
+                        if work.is_some() {
+                            self.group.on(client, Event::Left, self.now(), &mut more);
+                        }
+                    }
+                    actions.extend(more);
+                }
+                Action::Over(end) => {
+                    self.phase += 1;
+                    self.done |= !end.go_on;
+                    self.tell(Report::Over(end));
+                }
+                Action::Disband => self.disband(None),
+            }
+        }
+    }
+
+    pub(super) fn disband(&mut self, why: Option<String>) {
+        self.done = true;
+        self.tell(Report::Disbanded(why));
+    }
+}

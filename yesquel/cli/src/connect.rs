@@ -1,0 +1,80 @@
+//! Connection to a server, as commands name it.
+
+use crate::failure::CliError;
+use clap::Args;
+use std::{fs, path::PathBuf, time::Duration};
+use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
+
+/// A server, and how it is asked.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// Server: host:port, host (port 7411), or the path of a Unix socket, with a `/` (./s1.sock)
+    #[arg(value_name = "ADDRESS")]
+    address: Address,
+    #[command(flatten)]
+    options: ConnectOptions,
+}
+
+#[derive(Debug, Args)]
+struct ConnectOptions {
+    /// Encrypt, and trust the certificates that browsers trust
+    #[arg(long, global = true)]
+    tls: bool,
+    /// Encrypt, and trust certificates signed by one in this PEM file
+    #[arg(long, value_name = "FILE", global = true)]
+    tls_ca: Option<PathBuf>,
+    /// File whose first line is the server's credential
+    #[arg(long, value_name = "FILE", global = true, env = "YESQUEL_CREDENTIAL_FILE")]
+    credential_file: Option<PathBuf>,
+    /// Timeout for a connection, seconds, at most a day
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds,
+        allow_negative_numbers = true, global = true)]
+    connect_timeout: Duration,
+}
+
+/// Parses a positive number of seconds, a day at most.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Err(_) => Err("it is no number of seconds".to_owned()),
+        Ok(seconds) if seconds > MOST => Err(format!("it is more than {MOST} seconds, a day")),
+        // NaN is not above zero either.
+        Ok(seconds) => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| !time.is_zero())
+            .ok_or_else(|| "it must be above zero".to_owned()),
+    }
+}
+
+/// Reads the credential of a file: its first line.
+pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
+    let read = fs::read(path).map_err(|error| CliError::File { path: path.clone(), error })?;
+    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return Err(CliError::Usage(format!("{}: the credential, its first line, is empty", path.display())));
+    }
+    if line.len() > CREDENTIAL_BYTES_MAX {
+        return Err(CliError::Usage(format!(
+            "{}: the credential, its first line, has {} bytes; the limit is {CREDENTIAL_BYTES_MAX}",
+            path.display(),
+            line.len()
+        )));
+    }
+    Ok(line.into())
+}
+
+impl ServerArguments {
+    pub(crate) fn connect(&self) -> Result<Store, CliError> {
+        let ConnectOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+        let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
+        let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
+        let connect_timeout = *connect_timeout;
+        let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
+        Ok(Store::connect(&self.address, options)?)
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+}

@@ -1,0 +1,54 @@
+//! Numbers for new rows.
+
+use super::SqlSession;
+use crate::{code::ResultCode, key::row_of, row_numbers::NextNumber};
+use yesquel::{Error, Map};
+
+impl SqlSession {
+    /// The number of a new row of a map, above `above`; `None` if they are used
+    /// up.
+    pub(crate) fn new_row(&mut self, map: Map, above: i64) -> Result<Option<i64>, ResultCode> {
+        let tree = map.tree();
+        self.shared.check_process()?;
+        self.begun();
+        let mut last = None;
+        loop {
+            let is_user = self.numbered.contains(&tree);
+            let next = self.shared.rows().next(tree, above, last, (self.began, is_user));
+            match next {
+                NextNumber::Number(number) => {
+                    if !is_user {
+                        self.numbered.push(tree);
+                        self.shared.rows().enter(tree);
+                    }
+                    return Ok(Some(number));
+                }
+                NextNumber::Last => {
+                    let mut cursor = self.cursor(map)?;
+                    let found = self.with(|transaction| {
+                        cursor.limit(1);
+                        cursor.last(transaction)
+                    })?;
+                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
+                }
+                NextNumber::Take { above: i64::MAX, .. } => return Ok(None),
+                NextNumber::Take { count, above } => {
+                    let most = (i64::MAX - above) as u64;
+                    let count = if self.database().store().host().is_some() { 1 } else { count.min(most) };
+                    let _waits = self.waits();
+                    // One that this transaction makes has no counter yet.
+                    let given = match self.database().row_ids(map, count, above as u64) {
+                        Err(Error::NoMap(_)) => (above as u64 + 1)..(above as u64 + 1 + count),
+                        given => given.map_err(|error| self.code_of(&error))?,
+                    };
+                    let (Ok(start), Ok(end)) = (i64::try_from(given.start), i64::try_from(given.end)) else {
+                        return Ok(None);
+                    };
+                    // Where nobody else can be, what is skipped is nobody's.
+                    let is_alone = self.database().store().host().is_some();
+                    self.shared.rows().given(tree, start..end, is_alone);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! A connection that threads share, with two roles: the sender also sends the other threads'
+//! requests, and the receiver hands out the replies of the other threads. Neither waits for the
+//! other.
+
+use super::{
+    Address, ConnectError, SocketOptions,
+    channel::{Channel, is_late},
+    connect_error::ConnectStep,
+    reply_slots::{Delivered, ReplySlots},
+};
+use crate::{
+    HeartbeatSource, LossCause,
+    wait::{self, CHECK_EVERY},
+};
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_wire::{
+    ClientHeartbeat,
+    frame::{Inbox, Outbox},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
+};
+
+/// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
+/// servers.
+const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
+
+/// Requests in flight on a lane.
+const LANE_REQUESTS_MAX: u32 = 16;
+
+#[derive(Debug, Default)]
+struct Sending {
+    outbox: Outbox,
+    /// Whether a thread has the role.
+    is_taken: bool,
+    /// Whether encryption itself must send something.
+    flush: bool,
+    /// A sent buffer, for reuse.
+    spare: Vec<u8>,
+    /// The unsent rest of a buffer whose sender has cancelled; it is sent first.
+    rest: Vec<u8>,
+    heartbeat: ClientHeartbeat,
+    news_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    inbox: Inbox,
+    wakers: Vec<Waker>,
+    /// Since when nothing has come although a reply is due, if that is long.
+    quiet: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    channel: Channel,
+    pub(super) server: ServerId,
+    /// The server's clock at the greeting.
+    pub(super) now: Timestamp,
+    slots: ReplySlots,
+    sending: Mutex<Sending>,
+    /// The receiver holds the lock.
+    receiving: Mutex<Receiving>,
+    /// Threads that were woken with a reply and will probably send the next request.
+    expected: AtomicU32,
+    /// Requests whose replies were not taken yet.
+    under_way: AtomicU32,
+    /// The rest of a buffer waits for the next sender.
+    is_cut: AtomicBool,
+    /// Why the connection is closed.
+    lost: OnceLock<LostConnection>,
+    timeout: Duration,
+}
+
+/// Why a request was not sent, or has no reply.
+#[derive(Debug, Clone)]
+pub(super) struct LostConnection {
+    pub(super) cause: LossCause,
+    pub(super) why: String,
+}
+
+impl LostConnection {
+    pub(super) fn other(why: impl Into<String>) -> LostConnection {
+        LostConnection { cause: LossCause::Other, why: why.into() }
+    }
+
+    pub(super) fn cancelled() -> LostConnection {
+        LostConnection { cause: LossCause::Cancelled, why: String::new() }
+    }
+
+    /// From an error of the operating system.
+    fn of(error: &io::Error) -> LostConnection {
+        LostConnection { cause: LossCause::Disconnected, why: error.to_string() }
+    }
+}
+
+/// A request in flight. Polling it may receive for all threads.
+pub(super) struct Call {
+    connection: Arc<Connection>,
+    slot: u32,
+    is_cancelled: bool,
+}
+
+impl Future for Call {
+    type Output = Result<Vec<u8>, LostConnection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = self.connection.poll(self.slot, context.waker());
+        self.is_cancelled |= matches!(reply, Poll::Ready(Ok(_)));
+        reply
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.connection.under_way.fetch_sub(1, Relaxed);
+        if !self.is_cancelled {
+            self.connection.slots.abandon(self.slot);
+            // This thread may have been the next receiver.
+            self.connection.pass_on();
+            self.connection.rest();
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn connect(
+        address: &Address,
+        client: u64,
+        options: &SocketOptions,
+    ) -> Result<Connection, ConnectError> {
+        let bytes = options.credential.len();
+        if bytes > CREDENTIAL_BYTES_MAX {
+            return Err(ConnectError::LongCredential { address: address.clone(), bytes });
+        }
+        let is_lane = client & LANE != 0;
+        let failed = |error| ConnectError::at(address, options, ConnectStep::Greet, error);
+        // More than a day counts as a day.
+        let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
+        let channel = Channel::connect(address, options, until)?;
+        let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
+        // A server at its limit may have closed the connection and told why.
+        let mut sent = channel.send_until(&hello.encode(), until).err();
+        let mut inbox = Inbox::default();
+        let welcome = loop {
+            let foreign = |error| ConnectError::foreign(address, options, inbox.unread(), error);
+            if let Some((welcome, length)) = Welcome::decode(inbox.unread()).map_err(foreign)? {
+                inbox.skip(length);
+                break welcome;
+            }
+            let received = channel.receive_until(&mut inbox, Some(until));
+            received.map_err(|error| failed(sent.take().unwrap_or(error)))?;
+        };
+        let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
+        let (server, now, requests_max) = match welcome {
+            Welcome::Served { server, now, requests_max, .. } => (server, now, requests_max),
+            Welcome::Refused(denial) => return Err(denied(denial)),
+        };
+        channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
+        Ok(Connection {
+            channel,
+            server,
+            now,
+            // The server's limit is respected up to a bound; a lane has few requests, and those
+            // that were cancelled.
+            slots: ReplySlots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
+            sending: Mutex::default(),
+            receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
+            expected: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
+            is_cut: AtomicBool::new(false),
+            lost: OnceLock::new(),
+            timeout: options.timeout,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Number of requests that wait for replies.
+    pub(super) fn under_way(&self) -> u32 {
+        self.under_way.load(Relaxed)
+    }
+
+    /// Whether the end of a request may be missing, because its sender has cancelled.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
+    }
+
+    /// Closes the connection and fails all requests.
+    pub(super) fn close_with(&self, why: LostConnection) {
+        // The first reason counts.
+        let _ = self.lost.set(why);
+        self.channel.close();
+        self.slots.all_waiting().into_iter().for_each(Waker::wake);
+    }
+
+    /// Sends a request; the future returns its reply.
+    pub(super) fn call(
+        self: &Arc<Connection>,
+        request: &[u8],
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+    ) -> Result<Call, LostConnection> {
+        let full = || LostConnection::other("as many requests are under way as a connection may have");
+        let slot = self.slots.open().ok_or_else(full)?;
+        self.under_way.fetch_add(1, Relaxed);
+        let mut sending = self.lock();
+        sending.outbox.push(u64::from(slot) + 1, request);
+        let expected = self.expected.load(Relaxed);
+        if expected > 0 {
+            // Only a hint: if it is wrong, a frame is sent too early or too late.
+            self.expected.store(expected - 1, Relaxed);
+        }
+        if !sending.is_taken {
+            sending.is_taken = true;
+            if expected > 1 {
+                // Other threads have got their replies at the same time: their next requests can go
+                // along.
+                drop(sending);
+                thread::yield_now();
+                sending = self.lock();
+            }
+            self.send_all(sending, heartbeats);
+        }
+        Ok(Call { connection: Arc::clone(self), slot, is_cancelled: false })
+    }
+
+    /// Returns the reply if it has come; otherwise receives, unless another thread does.
+    fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, LostConnection>> {
+        // Taken in any case: a cancellation concerns this call only.
+        let is_to_end = wait::take_cancelled();
+        loop {
+            if let Some(reply) = self.slots.take(slot, waker) {
+                return Poll::Ready(Ok(reply));
+            }
+            if let Some(why) = self.lost.get() {
+                return Poll::Ready(Err(why.clone()));
+            }
+            let role = match self.receiving.try_lock() {
+                Ok(role) => role,
+                Err(TryLockError::Poisoned(role)) => role.into_inner(),
+                Err(TryLockError::WouldBlock) if is_to_end => {
+                    return Poll::Ready(Err(LostConnection::cancelled()));
+                }
+                Err(TryLockError::WouldBlock) => return Poll::Pending,
+            };
+            // Outside of the role: the check may call servers itself.
+            if !self.receive(role, slot) && wait::check_cancelled() {
+                return Poll::Ready(Err(LostConnection::cancelled()));
+            }
+        }
+    }
+
+    /// As the sender: sends until nothing is queued.
+    fn send_all<'a>(
+        &'a self,
+        mut sending: MutexGuard<'a, Sending>,
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+    ) {
+        let mut buffer = std::mem::take(&mut sending.spare);
+        let mut rest = std::mem::take(&mut sending.rest);
+        loop {
+            if !rest.is_empty() {
+                drop(sending);
+                let left = self.send_sealed(&rest);
+                sending = self.lock();
+                if let Some(left) = left {
+                    sending.rest = left;
+                    break;
+                }
+                rest.clear();
+            }
+            if let Some(heartbeats) = heartbeats {
+                sending.report(&**heartbeats);
+            }
+            if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
+                break;
+            }
+            drop(sending);
+            let left = match self.channel.sealed(&buffer) {
+                Ok(sealed) => self.send_sealed(&sealed),
+                Err(error) => {
+                    self.close_with(LostConnection::of(&error));
+                    None
+                }
+            };
+            buffer.clear();
+            sending = self.lock();
+            if let Some(left) = left {
+                // The next sender goes on with it.
+                sending.rest = left;
+                break;
+            }
+        }
+        sending.spare = buffer;
+        sending.is_taken = false;
+    }
+
+    /// Sends sealed bytes. Returns the rest if the thread is cancelled because the server takes
+    /// nothing.
+    fn send_sealed(&self, mut sealed: &[u8]) -> Option<Vec<u8>> {
+        let mut quiet = None;
+        while !sealed.is_empty() && !self.is_closed() {
+            match self.channel.send_some(sealed) {
+                Ok(0) => self.close_with(LostConnection::of(&io::ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    sealed = sealed.get(count..).unwrap_or_default();
+                    quiet = None;
+                }
+                Err(error) if is_late(&error) => {
+                    if self.is_quiet(&mut quiet) {
+                        self.close_with(self.silent());
+                    } else if wait::check_cancelled() {
+                        self.is_cut.store(true, Relaxed);
+                        return Some(sealed.to_vec());
+                    }
+                }
+                Err(error) => self.close_with(LostConnection::of(&error)),
+            }
+        }
+        None
+    }
+
+    /// After the socket's timeout: whether the server's time is up.
+    fn is_quiet(&self, quiet: &mut Option<Instant>) -> bool {
+        let now = Instant::now();
+        let look = self.timeout.min(CHECK_EVERY);
+        let since = *quiet.get_or_insert_with(|| now.checked_sub(look).unwrap_or(now));
+        now.duration_since(since) >= self.timeout
+    }
+
+    fn silent(&self) -> LostConnection {
+        LostConnection::other(format!("no answer for {} s", self.timeout.as_secs_f32()))
+    }
+
+    /// Sends the heartbeat if it has changed, although no request is to be sent.
+    pub(super) fn report(&self, heartbeats: &Arc<dyn HeartbeatSource>) {
+        let mut sending = self.lock();
+        if !sending.is_taken && !self.is_closed() {
+            sending.is_taken = true;
+            self.send_all(sending, Some(heartbeats));
+        }
+    }
+
+    /// As the receiver: hands out replies until the own one has come. Returns false if nothing came
+    /// for a while.
+    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) -> bool {
+        let Receiving { inbox, wakers, quiet } = &mut *role;
+        while !self.slots.is_done(own) && !self.is_closed() {
+            match self.channel.receive(inbox) {
+                Ok(false) => {}
+                Ok(true) => self.flush(),
+                Err(error) if is_late(&error) && !self.is_quiet(quiet) => return false,
+                Err(error) => {
+                    self.close_with(if is_late(&error) { self.silent() } else { LostConnection::of(&error) });
+                    break;
+                }
+            }
+            *quiet = None;
+            let mut unexpected = false;
+            let taken = inbox.take(|number, reply| {
+                let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
+                match slot.map_or(Delivered::Unexpected, |slot| self.slots.deliver(slot, reply)) {
+                    Delivered::Stored(waker) if slot != Some(own) => wakers.extend(waker),
+                    Delivered::Stored(_) | Delivered::Unwanted => {}
+                    Delivered::Unexpected => unexpected = true,
+                }
+            });
+            match taken {
+                Err(error) => {
+                    self.close_with(LostConnection::other(format!(
+                        "the server does not follow the protocol: {error}"
+                    )));
+                }
+                Ok(()) if unexpected => {
+                    self.close_with(LostConnection::other("the server answers what was not asked"))
+                }
+                Ok(()) => {}
+            }
+            self.expected.store(wakers.len() as u32 + 1, Relaxed);
+            wakers.drain(..).for_each(Waker::wake);
+        }
+        drop(role);
+        self.pass_on();
+        true
+    }
+
+    /// While no thread waits, the server's silence does not count.
+    fn rest(&self) {
+        if self.slots.any_waiting().is_none()
+            && let Ok(mut role) = self.receiving.try_lock()
+        {
+            role.quiet = None;
+        }
+    }
+
+    /// Wakes a waiting thread to receive, if no thread does.
+    fn pass_on(&self) {
+        if let Some(waker) = self.slots.any_waiting()
+            && !matches!(self.receiving.try_lock(), Err(TryLockError::WouldBlock))
+        {
+            waker.wake();
+        }
+    }
+
+    /// Sends what encryption itself must send, through the sender.
+    fn flush(&self) {
+        let mut sending = self.lock();
+        sending.flush = true;
+        if !sending.is_taken {
+            sending.is_taken = true;
+            // As the receiver: a cancel check might call servers itself, and wait for this thread.
+            wait::without_cancellation(|| self.send_all(sending, None));
+        }
+    }
+}
+
+impl Sending {
+    /// Adds the heartbeat if it has changed and some time has passed.
+    fn report(&mut self, heartbeats: &dyn HeartbeatSource) {
+        let now = Instant::now();
+        if self.news_at.is_some_and(|at| now.duration_since(at) < HEARTBEAT_EVERY) {
+            return;
+        }
+        self.news_at = Some(now);
+        let heartbeat = heartbeats.heartbeat();
+        if heartbeat != self.heartbeat {
+            self.outbox.push(ClientHeartbeat::NUMBER, &heartbeat.encode());
+            self.heartbeat = heartbeat;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Slots for the replies of the requests in flight on a connection.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    task::Waker,
+};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Free,
+    /// The reply has not come.
+    Open,
+    /// The reply has come.
+    Done,
+    /// The request was cancelled.
+    Abandoned,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    phase: Phase,
+    reply: Vec<u8>,
+    waker: Option<Waker>,
+}
+
+/// The slots of a connection. A request's number is its slot plus one; no other request has it
+/// until its reply has come.
+#[derive(Debug)]
+pub(super) struct ReplySlots {
+    slots: Box<[Mutex<Slot>]>,
+    free: Mutex<Vec<u32>>,
+    /// A bit for each open slot with a waker.
+    waiting: Box<[AtomicU64]>,
+    /// Number of words of these bits ever in use: usually few.
+    words: AtomicUsize,
+}
+
+/// What became of a reply.
+#[derive(Debug)]
+pub(super) enum Delivered {
+    /// It was stored; its caller must be woken.
+    Stored(Option<Waker>),
+    /// Its request was cancelled.
+    Unwanted,
+    /// There is no such request.
+    Unexpected,
+}
+
+impl ReplySlots {
+    pub(super) fn new(count: u32) -> ReplySlots {
+        ReplySlots {
+            slots: (0..count).map(|_| Mutex::default()).collect(),
+            // The lowest slots first, so that few words of bits are used.
+            free: Mutex::new((0..count).rev().collect()),
+            waiting: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            words: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self, slot: u32) -> MutexGuard<'_, Slot> {
+        self.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a slot for a request, if one is free.
+    pub(super) fn open(&self) -> Option<u32> {
+        let slot = self.free().pop()?;
+        self.lock(slot).phase = Phase::Open;
+        let word = slot as usize / 64;
+        if word >= self.words.load(SeqCst) {
+            // Before the bit is set, so that a search cannot miss it.
+            self.words.fetch_max(word + 1, SeqCst);
+        }
+        Some(slot)
+    }
+
+    /// Takes the reply and frees the slot, if it has come. Otherwise keeps the waker for when it
+    /// comes, or when a receiver is needed.
+    pub(super) fn take(&self, slot: u32, waker: &Waker) -> Option<Vec<u8>> {
+        let mut own = self.lock(slot);
+        if own.phase != Phase::Done {
+            if own.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+                own.waker = Some(waker.clone());
+            }
+            self.waiting[slot as usize / 64].fetch_or(1 << (slot % 64), SeqCst);
+            return None;
+        }
+        let reply = std::mem::take(&mut own.reply);
+        *own = Slot::default();
+        drop(own);
+        self.free().push(slot);
+        Some(reply)
+    }
+
+    /// Whether the reply has come.
+    pub(super) fn is_done(&self, slot: u32) -> bool {
+        self.lock(slot).phase == Phase::Done
+    }
+
+    /// Stores a reply.
+    pub(super) fn deliver(&self, slot: u32, reply: &[u8]) -> Delivered {
+        if slot as usize >= self.slots.len() {
+            return Delivered::Unexpected;
+        }
+        let mut own = self.lock(slot);
+        match own.phase {
+            Phase::Open => {
+                self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
+                own.reply.extend_from_slice(reply);
+                own.phase = Phase::Done;
+                Delivered::Stored(own.waker.take())
+            }
+            Phase::Abandoned => {
+                *own = Slot::default();
+                drop(own);
+                self.free().push(slot);
+                Delivered::Unwanted
+            }
+            Phase::Free | Phase::Done => Delivered::Unexpected,
+        }
+    }
+
+    /// Cancels a request.
+    pub(super) fn abandon(&self, slot: u32) {
+        let mut own = self.lock(slot);
+        self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
+        if own.phase == Phase::Done {
+            *own = Slot::default();
+            drop(own);
+            self.free().push(slot);
+        } else {
+            own.phase = Phase::Abandoned;
+            own.waker = None;
+        }
+    }
+
+    /// Returns the waker of a waiting request.
+    pub(super) fn any_waiting(&self) -> Option<Waker> {
+        for (word, bits) in self.waiting.iter().enumerate().take(self.words.load(SeqCst)) {
+            let mut bits = bits.load(SeqCst);
+            while bits != 0 {
+                let slot = word as u32 * 64 + bits.trailing_zeros();
+                if let Some(waker) = &self.lock(slot).waker {
+                    return Some(waker.clone());
+                }
+                bits &= bits - 1;
+            }
+        }
+        None
+    }
+
+    /// Returns the wakers of all waiting requests.
+    pub(super) fn all_waiting(&self) -> Vec<Waker> {
+        (0..self.slots.len() as u32).filter_map(|slot| self.lock(slot).waker.take()).collect()
+    }
+}

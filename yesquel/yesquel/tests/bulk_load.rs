@@ -1,0 +1,140 @@
+//! Maps that a transaction makes and fills ahead of its commit: what is there
+//! when it has committed, was rolled back, or its process is no more.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::sync::Arc;
+use yesquel::{Caller, Database, Error, Host, ManualTime, Map, ReplySink, Settings, Store, Transaction};
+
+/// There are no sockets.
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn deliver(&self, _: Caller, _: &[u8]) {}
+}
+
+/// Clients of one server, on a clock that stands still unless it is told.
+struct Place {
+    host: Arc<Host>,
+    clock: ManualTime,
+}
+
+impl Place {
+    fn new() -> Place {
+        let clock = ManualTime::default();
+        let host = Host::in_memory(Settings::default(), clock.clone(), Nobody).unwrap();
+        Place { host: Arc::new(host), clock }
+    }
+
+    /// A client, whose transactions send whatever they may.
+    fn client(&self) -> Store {
+        let store = Store::of_host(Arc::clone(&self.host));
+        store.set_bulk_load_bytes(1);
+        store
+    }
+
+    /// So much later.
+    fn pass(&self, ms: u64) {
+        for _ in 0..ms / 50 {
+            self.clock.pass(50);
+            self.host.transport().tick();
+        }
+    }
+
+    /// The trees that the server has.
+    fn trees(&self) -> Vec<u64> {
+        let status = self.client().status().unwrap();
+        status.trees.iter().map(|tree| tree.tree).filter(|tree| *tree > 0).collect()
+    }
+}
+
+fn filled<'a>(database: &'a Database, name: &str) -> (Transaction<'a>, Map) {
+    let mut transaction = database.begin();
+    let map = transaction.create_map(database, |_| name.to_owned()).unwrap();
+    for number in 0..100_u32 {
+        transaction.insert(map, &number.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    (transaction, map)
+}
+
+fn count(database: &Database, map: Map) -> usize {
+    database.begin().range::<&[u8]>(map, ..).map(Result::unwrap).count()
+}
+
+#[test]
+fn it_has_its_name_when_it_was_committed_and_nobody_sees_it_before() {
+    let place = Place::new();
+    let (ours, theirs) = (place.client(), place.client());
+    let database = ours.create_database("shop").unwrap();
+    let (mut transaction, map) = filled(&database, "goods");
+    assert_eq!(place.trees(), [map.tree()], "it is at the server before the commit");
+    let other = theirs.database("shop").unwrap();
+    assert_eq!(other.existing_map("goods").unwrap(), None);
+    assert_eq!(other.maps().unwrap().len(), 0);
+    // An insert of what was sent is found out at once, and what was sent is seen.
+    let sent = transaction.insert(map, &7_u32.to_be_bytes(), b"");
+    assert!(matches!(sent, Err(Error::Exists)), "{sent:?}");
+    transaction.delete(map, &7_u32.to_be_bytes()).unwrap();
+    assert_eq!(transaction.get(map, &7_u32.to_be_bytes()).unwrap(), None);
+    assert_eq!(transaction.range::<&[u8]>(map, ..).count(), 99);
+    transaction.commit().unwrap();
+    let map = other.existing_map("goods").unwrap().unwrap();
+    assert_eq!(count(&other, map), 99);
+}
+
+#[test]
+fn nothing_is_left_of_what_was_rolled_back_or_lost() {
+    let place = Place::new();
+    let store = place.client();
+    let database = store.create_database("shop").unwrap();
+    let (transaction, _) = filled(&database, "goods");
+    assert_eq!(place.trees().len(), 1);
+    transaction.rollback();
+    place.pass(5_000);
+    assert!(place.trees().is_empty());
+    // Another one takes the name meanwhile.
+    let (transaction, _) = filled(&database, "goods");
+    let theirs = database.map("goods").unwrap();
+    let lost = transaction.commit();
+    assert!(matches!(lost, Err(Error::Conflict(_) | Error::Exists)), "{lost:?}");
+    place.pass(5_000);
+    assert_eq!(place.trees(), [theirs.tree()]);
+}
+
+#[test]
+fn what_a_process_has_left_is_taken_away_by_the_next_and_never_from_one_that_lives() {
+    let place = Place::new();
+    let (ours, theirs) = (place.client(), place.client());
+    let database = ours.create_database("shop").unwrap();
+    let other = theirs.database("shop").unwrap();
+    let (alive, kept) = filled(&other, "kept");
+    let (dead, left) = filled(&database, "left");
+    // As a process that is killed: nothing is said.
+    drop(dead);
+    place.pass(1_000);
+    assert_eq!(place.trees(), [kept.tree(), left.tree()]);
+    // Its snapshot is not the oldest that is held, so it may be read.
+    let (transaction, _) = filled(&database, "next");
+    transaction.rollback();
+    assert!(place.trees().contains(&left.tree()));
+    alive.commit().unwrap();
+    place.pass(5_000);
+    let (transaction, next) = filled(&database, "next");
+    transaction.commit().unwrap();
+    place.pass(5_000);
+    assert_eq!(place.trees(), [kept.tree(), next.tree()]);
+    assert_eq!((count(&other, kept), count(&database, next)), (100, 100));
+}
+
+#[test]
+fn what_is_under_way_goes_with_its_database() {
+    let place = Place::new();
+    let (ours, theirs) = (place.client(), place.client());
+    let database = ours.create_database("shop").unwrap();
+    let (transaction, _) = filled(&database, "goods");
+    theirs.drop_database("shop").unwrap();
+    let lost = transaction.commit();
+    assert!(lost.is_err(), "{lost:?}");
+    place.pass(5_000);
+    assert!(place.trees().is_empty());
+}
