@@ -140,6 +140,16 @@ pub(crate) mod read {
         headings.map(|heading| slugs.next(&heading.trim_start_matches('#').replace(['`', '*'], ""))).collect()
     }
 
+    /// The cells of tables, with their lines.
+    pub(crate) fn cells(text: &str) -> Vec<(usize, String)> {
+        let text = without_fences(text).replace("\\|", "\u{a6}");
+        let rows = text.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
+        let cells = rows.flat_map(|(index, row)| {
+            row.trim_matches('|').split('|').map(move |cell| (index + 1, cell.trim().to_owned()))
+        });
+        cells.collect()
+    }
+
     /// The lines of prose that are longer than `width`, by number: neither of
     /// tables nor of code, and not longer for the sake of one word.
     pub(crate) fn long_lines(text: &str, width: usize) -> Vec<usize> {
@@ -149,26 +159,11 @@ pub(crate) mod read {
         let long = prose.filter(|(_, line)| line.chars().count() > width && line.trim().contains(' '));
         long.map(|(index, _)| index + 1).collect()
     }
-
-    /// The cells of tables that have more characters than this.
-    pub(crate) fn long_cells(text: &str, width: usize) -> Vec<String> {
-        let text = without_fences(text);
-        let rows = text.lines().filter(|line| line.starts_with('|'));
-        let cells = rows.flat_map(|row| row.trim_matches('|').split('|')).map(str::trim);
-        cells.filter(|cell| cell.chars().count() > width).map(str::to_owned).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_cells_are_found() {
-        let page = "| a | bb |\n|---|---|\n| ccccc | d |\n\n```\n| in a fence |\n```\n";
-        assert_eq!(read::long_cells(page, 4), ["ccccc"]);
-        assert!(read::long_cells(page, 5).is_empty());
-    }
 
     #[test]
     fn headings_get_the_anchors_that_links_name() {
@@ -197,6 +192,7 @@ mod tests {
         let targets: Vec<_> = read::links(text).into_iter().map(|(_, target)| target).collect();
         assert_eq!(targets, ["b.md", "i.md#j", "k.svg"]);
         assert_eq!(read::long_lines("a b\n| a b c |\n```\na b c\n```\na b c\n", 4), [6]);
+        assert_eq!(read::cells("```\n| a |\n```\n| b | c |\n"), [(4, "b".to_owned()), (4, "c".to_owned())]);
         assert!(read::anchors("# A `b`\n## A b\n").contains("a-b-1"));
     }
 }

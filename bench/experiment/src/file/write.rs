@@ -1,15 +1,16 @@
 //! An experiment file's text again, with everything in it that was elsewhere.
 
 use super::{
-    ARRIVALS, At, ExperimentFile, FORMAT_VERSION, GroupEntry, PhaseSpec, PhaseWork, PhasesFile, PointOrder,
-    PropertyLine, Question, StatePolicy, StoreEntry, name_of,
+    FORMAT_VERSION,
+    entries::{ARRIVALS, ExperimentFile, PointOrder, Question, StatePolicy, StoreEntry},
+    group::GroupEntry,
+    lines::{PropertyLine, name_of},
+    phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
+    points::LoadPoint,
 };
-use crate::document::shown;
 use serval_model::properties::units::format_duration;
+use serval_plan::secrets::shown;
 use std::fmt::Write as _;
-
-/// What stands in place of a secret.
-pub(crate) const SECRET: &str = "***";
 
 /// Text as TOML has it.
 pub(super) fn quoted(text: &str) -> String {
@@ -83,8 +84,8 @@ fn span(time: std::time::Duration) -> String {
 }
 
 /// A file of phases as text.
-pub(super) fn phases(file: &PhasesFile, version: u64) -> String {
-    let mut out = format!("version = {version}\n");
+fn phases(file: &PhasesFile) -> String {
+    let mut out = format!("version = {FORMAT_VERSION}\n");
     line(&mut out, "title", &file.title);
     line(&mut out, "figure", &file.figure);
     line(&mut out, "about", &file.about);
@@ -184,9 +185,9 @@ impl ExperimentFile {
             Question::Sweep(points) => {
                 let points = points.iter().map(|point| match point {
                     // A share is written with all its digits.
-                    super::Point::Share(share) => format!("{}%", share * 100.0),
-                    super::Point::Rate(rate) => rate.to_string(),
-                    super::Point::Max => "max".to_owned(),
+                    LoadPoint::Share(share) => format!("{}%", share * 100.0),
+                    LoadPoint::Rate(rate) => rate.to_string(),
+                    LoadPoint::Max => "max".to_owned(),
                 });
                 let _ = writeln!(out, "\n[sweep]\npoints = {}", list(points));
             }
@@ -212,5 +213,13 @@ impl ExperimentFile {
             properties(&mut out, "[workloads.properties]", &workload.properties);
         }
         out
+    }
+}
+
+impl PhasesFile {
+    /// The file as text, with everything in it that was elsewhere. Values of secrets are left
+    /// out.
+    pub fn to_toml(&self) -> String {
+        phases(self)
     }
 }
