@@ -93,15 +93,10 @@ fn every_page_is_in_the_book() {
     assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
 }
 
-/// Pages that are still to be rewritten; their lines are as they were.
-const UNCHANGED: &[&str] =
-    &["docs/compat.md", "docs/pacing.md", "docs/result-format.md", "docs/ycsb.md", "docs/yesquel"];
-
 #[test]
 fn lines_of_prose_are_short() {
     let mut long = Vec::new();
-    let is_unchanged = |path: &Path| UNCHANGED.iter().any(|page| path.starts_with(crate::root().join(page)));
-    for (path, text) in pages().into_iter().filter(|(path, _)| !is_unchanged(path)) {
+    for (path, text) in pages() {
         long.extend(read::long_lines(&text, WIDTH).iter().map(|line| format!("{}:{line}", path.display())));
     }
     assert!(long.is_empty(), "more than {WIDTH} columns:\n{}", long.join("\n"));
