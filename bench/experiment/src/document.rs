@@ -1,5 +1,6 @@
 //! The document of an experiment before its first run.
 
+use crate::file::Heading;
 use serval_model::properties::Fault;
 use serval_plan::{environment, timestamp};
 use serval_result::{
@@ -13,10 +14,10 @@ pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
     warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
 }
 
-/// The document of an experiment that begins now. What it is, and what it will do, is
-/// still to be filled in.
+/// The document of an experiment that begins now, still without its plan.
 pub(crate) fn experiment_document(
     kind: ExperimentKind,
+    heading: &Heading,
     command_line: Vec<String>,
     warnings: &[Fault],
 ) -> ExperimentDocument {
@@ -25,6 +26,10 @@ pub(crate) fn experiment_document(
         experiment_version: EXPERIMENT_VERSION,
         serval_version: env!("CARGO_PKG_VERSION").to_owned(),
         kind: kind.into(),
+        title: heading.title.clone(),
+        about: heading.about.clone(),
+        figure: heading.figure.clone(),
+        saw: heading.saw.clone(),
         started: timestamp(SystemTime::now()),
         command_line,
         environment: environment(),

@@ -1,6 +1,7 @@
 //! How an experiment ends.
 
 use crate::journal::JournalError;
+use serval_model::StoreError;
 use serval_plan::{PlanError, folder::FolderError};
 
 /// How an experiment that was carried out ended.
@@ -26,6 +27,13 @@ pub enum ConductError {
     /// It was interrupted. Callers get [`Stopped::Interrupted`] instead.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl ConductError {
+    /// An error of a store.
+    pub(crate) fn store(store: &str, problem: impl Into<String>) -> ConductError {
+        PlanError::Store(StoreError::new(store, problem.into())).into()
+    }
 }
 
 impl From<FolderError> for ConductError {

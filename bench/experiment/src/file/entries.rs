@@ -1,6 +1,6 @@
 //! What an experiment file of a sweep or search asks for.
 
-use super::{group::GroupEntry, lines::PropertyLine, points::LoadPoint};
+use super::{group::GroupEntry, heading::Heading, lines::PropertyLine, points::LoadPoint};
 use crate::promise::Promise;
 use serval_model::properties::Origin;
 use serval_runner::pacing::Arrivals;
@@ -147,14 +147,8 @@ pub struct WorkloadEntry {
 /// An experiment file, read but not yet checked against stores and workloads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentFile {
-    /// What it is called.
-    pub title: String,
-    /// What it is for.
-    pub about: String,
-    /// The published figure that it stands for.
-    pub figure: String,
-    /// What the publication saw.
-    pub saw: String,
+    /// Title and description.
+    pub heading: Heading,
     /// What workloads' places stand for.
     pub axis: Option<String>,
     /// How every run is made.

@@ -2,6 +2,7 @@
 
 mod entries;
 mod group;
+mod heading;
 mod lines;
 mod numbered_phases;
 mod phase_entries;
@@ -16,6 +17,7 @@ pub use entries::{
     ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
 };
 pub use group::{GroupEntry, LOST};
+pub use heading::Heading;
 pub use lines::{PropertyLine, name_of};
 pub(crate) use lines::{add_workload_file, set_lines};
 pub use numbered_phases::{asks_for_phases, of_properties};

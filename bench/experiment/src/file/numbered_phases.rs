@@ -3,6 +3,7 @@
 
 use super::{
     entries::StoreEntry,
+    heading::Heading,
     lines::PropertyLine,
     phase_entries::{PHASES_MAX, PhaseSpec, PhasesFile},
     phases::phase,
@@ -73,10 +74,7 @@ pub fn of_properties(
         return Err(Faults(faults));
     }
     Ok(PhasesFile {
-        title: title.to_owned(),
-        about: String::new(),
-        figure: String::new(),
-        saw: String::new(),
+        heading: Heading::titled(title.to_owned()),
         seed: None,
         group: None,
         properties: all,

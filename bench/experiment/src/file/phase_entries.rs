@@ -1,6 +1,6 @@
 //! What an experiment file of phases asks for.
 
-use super::{entries::StoreEntry, group::GroupEntry, lines::PropertyLine};
+use super::{entries::StoreEntry, group::GroupEntry, heading::Heading, lines::PropertyLine};
 use serval_model::properties::Origin;
 use std::{path::PathBuf, time::Duration};
 
@@ -124,14 +124,8 @@ pub struct PhaseSpec {
 /// A file of phases, read but not yet checked against stores and workloads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhasesFile {
-    /// What it is called.
-    pub title: String,
-    /// What it is for.
-    pub about: String,
-    /// The published figure or table that it stands for.
-    pub figure: String,
-    /// What the publication saw.
-    pub saw: String,
+    /// Title and description.
+    pub heading: Heading,
     /// The seed; `None` to draw one.
     pub seed: Option<u64>,
     /// The client processes that do the work of one, if several do.

@@ -2,6 +2,7 @@
 
 use super::{
     group,
+    heading::Heading,
     phase_entries::{
         At, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY, WAIT_TIMEOUT,
     },
@@ -17,8 +18,7 @@ const KINDS: [&str; 8] =
     ["load", "run", "pause", "presplit", "command", "wait", "bulk-format", "bulk-import"];
 
 pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<PhasesFile> {
-    let title = root.text("title").filter(|title| !title.trim().is_empty());
-    let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let heading = Heading::read(source, root);
     for series in ["sweep", "max", "run", "workloads", "axis"] {
         if root.value(series).is_some() {
             root.fault(series, "is of sweeps and not of phases: make two files");
@@ -51,17 +51,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
         unique(source, "phases", phases.iter().map(|phase| (&phase.name, &phase.origin)));
     }
     let seed = root.count("seed", 0..1 << 53);
-    Some(PhasesFile {
-        title: title.unwrap_or(stem),
-        about: root.text("about").unwrap_or_default(),
-        figure: root.text("figure").unwrap_or_default(),
-        saw: root.text("saw").unwrap_or_default(),
-        seed,
-        group,
-        properties,
-        store: store?,
-        phases,
-    })
+    Some(PhasesFile { heading, seed, group, properties, store: store?, phases })
 }
 
 pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {

@@ -6,6 +6,7 @@ use super::{
         ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
     },
     group,
+    heading::Heading,
     points::{self, LoadPoint, POINTS},
     reader::{TomlSource, TomlTable},
 };
@@ -17,8 +18,7 @@ use std::path::Path;
 const NAME_MAX: usize = 60;
 
 pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<ExperimentFile> {
-    let title = root.text("title").filter(|title| !title.trim().is_empty());
-    let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let heading = Heading::read(source, root);
     let axis = root.text("axis");
     let properties = match root.table("properties", "[properties]") {
         Some(table) => table.properties(),
@@ -44,19 +44,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
     }
     unique(source, "stores", stores.iter().map(|store| (&store.name, &store.origin)));
     unique(source, "workloads", workloads.iter().map(|workload| (&workload.name, &workload.origin)));
-    Some(ExperimentFile {
-        title: title.unwrap_or(stem),
-        about: root.text("about").unwrap_or_default(),
-        figure: root.text("figure").unwrap_or_default(),
-        saw: root.text("saw").unwrap_or_default(),
-        axis,
-        run,
-        question,
-        group,
-        properties,
-        stores,
-        workloads,
-    })
+    Some(ExperimentFile { heading, axis, run, question, group, properties, stores, workloads })
 }
 
 pub(super) fn unique<'a>(

@@ -4,6 +4,7 @@ use super::{
     FORMAT_VERSION,
     entries::{ARRIVALS, ExperimentFile, PointOrder, Question, StatePolicy, StoreEntry},
     group::GroupEntry,
+    heading::Heading,
     lines::{PropertyLine, name_of},
     phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
     points::LoadPoint,
@@ -47,6 +48,13 @@ fn line(out: &mut String, key: &str, text: &str) {
     }
 }
 
+fn heading(out: &mut String, heading: &Heading) {
+    line(out, "title", &heading.title);
+    line(out, "figure", &heading.figure);
+    line(out, "about", &heading.about);
+    line(out, "saw", &heading.saw);
+}
+
 fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.map(|item| quoted(&item)).collect::<Vec<_>>().join(", "))
 }
@@ -86,10 +94,7 @@ fn span(time: std::time::Duration) -> String {
 /// A file of phases as text.
 fn phases(file: &PhasesFile) -> String {
     let mut out = format!("version = {FORMAT_VERSION}\n");
-    line(&mut out, "title", &file.title);
-    line(&mut out, "figure", &file.figure);
-    line(&mut out, "about", &file.about);
-    line(&mut out, "saw", &file.saw);
+    heading(&mut out, &file.heading);
     if let Some(seed) = file.seed {
         let _ = writeln!(out, "seed = {seed}");
     }
@@ -155,10 +160,7 @@ impl ExperimentFile {
     /// here.
     pub fn to_toml(&self) -> String {
         let mut out = format!("version = {FORMAT_VERSION}\n");
-        line(&mut out, "title", &self.title);
-        line(&mut out, "figure", &self.figure);
-        line(&mut out, "about", &self.about);
-        line(&mut out, "saw", &self.saw);
+        heading(&mut out, &self.heading);
         line(&mut out, "axis", self.axis.as_deref().unwrap_or_default());
         let run = &self.run;
         out.push_str("\n[run]\n");

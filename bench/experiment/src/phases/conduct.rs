@@ -14,7 +14,7 @@ use serval_group::{
     CommandWire, GroupError, GroupSession, Team,
     program::{self, CommandEnd, CommandOutcome, ShellCommand},
 };
-use serval_model::{StoreError, properties::Origin};
+use serval_model::properties::Origin;
 use serval_plan::{
     Plan, PlanError, fresh_seed,
     perform::{Performed, RunFiles, perform},
@@ -70,15 +70,11 @@ impl Phases {
             highest: None,
         };
         ExperimentDocument {
-            title: file.title.clone(),
-            about: file.about.clone(),
-            figure: file.figure.clone(),
-            saw: file.saw.clone(),
             plan: file.to_toml(),
             seed,
             curves: vec![curve],
             runs_planned: file.phases.len() as u64,
-            ..experiment_document(ExperimentKind::Phases, command_line, &self.warnings)
+            ..experiment_document(ExperimentKind::Phases, &file.heading, command_line, &self.warnings)
         }
     }
 
@@ -179,7 +175,7 @@ impl From<PhaseEntry> for PhaseOutcome {
 }
 
 fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
-    PlanError::Store(StoreError::new(store, format!("phase '{}': {problem}", phase.name))).into()
+    ConductError::store(store, format!("phase '{}': {problem}", phase.name))
 }
 
 fn of_group(error: GroupError) -> ConductError {

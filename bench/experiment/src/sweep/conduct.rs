@@ -18,7 +18,9 @@ use serval_model::{
     properties::{Origin, Properties, units::format_duration},
 };
 use serval_plan::{
-    Plan, PlanError, PlanRequest, fresh_seed,
+    Plan, PlanError, PlanRequest,
+    folder::ResultFolder,
+    fresh_seed,
     perform::{Performed, RunFiles, perform},
     properties as p,
     session::Session,
@@ -30,6 +32,7 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{Control, EndedBy, RunError};
+use serval_stores::StoreInfo;
 use serval_workload::{
     core::{Phase, properties as core},
     random::split_mix,
@@ -108,16 +111,12 @@ impl Experiment {
             Question::Max(_) => ExperimentKind::Max,
         };
         ExperimentDocument {
-            title: file.title.clone(),
-            about: file.about.clone(),
-            figure: file.figure.clone(),
-            saw: file.saw.clone(),
             plan: file.to_toml(),
             seed,
             axis: file.axis.clone(),
             curves: curves.collect(),
             runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
-            ..experiment_document(kind, command_line, &self.warnings)
+            ..experiment_document(kind, &file.heading, command_line, &self.warnings)
         }
     }
 
@@ -359,15 +358,8 @@ impl SweepConductor<'_> {
         self.set_running(curve.dataset, inserts)?;
         let what = format!("{} {}", curve.name, job.what.replace(" of ", "-"));
         let (folder_name, folder) = self.journal.run_folder(&what)?;
-        let performed = {
-            let local = self.records[curve.dataset].session(self.stores)?;
-            let group = self.team.map(|team| GroupSession::new(team, local, &plan));
-            let session = group.as_ref().map_or(local, |group| group as &dyn Session);
-            let files = RunFiles { folder: &folder, prefix: "", raw: false };
-            let command_line = self.journal.document.command_line.clone();
-            perform(&plan, session, self.control, self.watcher, Some(files), command_line)
-        };
-        let Performed { document, record, lost, unwritten, .. } = performed?;
+        let performed = self.perform(curve.dataset, &plan, Some(&folder))?;
+        let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
@@ -411,6 +403,21 @@ impl SweepConductor<'_> {
         };
         self.ended(entry, &document)?;
         Ok(document)
+    }
+
+    /// Performs a plan on a data set, by the group if there is one.
+    pub(super) fn perform(
+        &mut self,
+        dataset: usize,
+        plan: &Plan,
+        folder: Option<&ResultFolder>,
+    ) -> Result<Performed, ConductError> {
+        let local = self.records[dataset].session(self.stores)?;
+        let group = self.team.map(|team| GroupSession::new(team, local, plan));
+        let session = group.as_ref().map_or(local, |group| group as &dyn Session);
+        let files = folder.map(|folder| RunFiles { folder, prefix: "", raw: false });
+        let command_line = self.journal.document.command_line.clone();
+        Ok(perform(plan, session, self.control, self.watcher, files, command_line)?)
     }
 
     pub(super) fn ended(&mut self, entry: RunEntry, document: &ResultDocument) -> Result<(), ConductError> {
@@ -461,8 +468,7 @@ impl SweepConductor<'_> {
         if records.state.next > records.dataset.records {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
-        let plan = Plan::new(PlanRequest { properties, phase: Phase::Run, store: curve.info, strict: true });
-        let mut plan = plan.map_err(PlanError::Faults)?;
+        let mut plan = checked(properties, Phase::Run, curve.info)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }
@@ -502,6 +508,16 @@ const ORDER_STREAM: u64 = 0x0bde_5eed;
 /// their number does not bound a burst.
 pub(super) fn window(clients: u64) -> u64 {
     clients.saturating_mul(2)
+}
+
+/// The plan of a run of these properties.
+pub(super) fn checked(
+    properties: Properties,
+    phase: Phase,
+    store: &'static StoreInfo,
+) -> Result<Plan, ConductError> {
+    let plan = Plan::new(PlanRequest { properties, phase, store, strict: true });
+    Ok(plan.map_err(PlanError::Faults)?)
 }
 
 pub(super) fn set(properties: &mut Properties, name: &'static str, value: String) {

@@ -1,20 +1,14 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{PlannedRun, SweepConductor, set, spend};
+use super::conduct::{PlannedRun, SweepConductor, checked, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
     refusals::NO_DELETE,
 };
 use crate::{error::ConductError, file::StatePolicy, run_folder};
-use serval_group::GroupSession;
-use serval_model::{OperationKind, StoreError, properties::units::counted};
-use serval_plan::{
-    Plan, PlanError, PlanRequest,
-    perform::{Performed, RunFiles, perform},
-    properties as p,
-    session::Session,
-};
+use serval_model::{OperationKind, properties::units::counted};
+use serval_plan::{Plan, perform::Performed, properties as p};
 use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy};
 use serval_workload::{
@@ -94,8 +88,7 @@ impl SweepConductor<'_> {
         set(&mut properties, p::THREAD_COUNT.name, self.threads(clients).to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
-        let plan = Plan::new(PlanRequest { properties, phase: Phase::Load, store, strict: true });
-        Ok(plan.map_err(PlanError::Faults)?)
+        checked(properties, Phase::Load, store)
     }
 
     /// A resumed experiment may find an empty server.
@@ -146,8 +139,7 @@ impl SweepConductor<'_> {
         set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
         set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
         let store = self.records[dataset].dataset.info;
-        let plan = Plan::new(PlanRequest { properties, phase: Phase::Load, store, strict: true });
-        let plan = plan.map_err(PlanError::Faults)?;
+        let plan = checked(properties, Phase::Load, store)?;
         let session = self.records[dataset].session(self.stores)?;
         // An interrupted run must not leave gaps either.
         let control = Control::default();
@@ -173,14 +165,7 @@ impl SweepConductor<'_> {
         let what = format!("{} load", self.records[dataset].dataset.name);
         // Later loads repeat the first one, and no figure shows them.
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
-        let performed = {
-            let local = self.records[dataset].session(self.stores)?;
-            let group = self.team.map(|team| GroupSession::new(team, local, &plan));
-            let session = group.as_ref().map_or(local, |group| group as &dyn Session);
-            let files = folder.as_ref().map(|(_, folder)| RunFiles { folder, prefix: "", raw: false });
-            let command_line = self.journal.document.command_line.clone();
-            perform(&plan, session, self.control, self.watcher, files, command_line)?
-        };
+        let performed = self.perform(dataset, &plan, folder.as_ref().map(|(_, folder)| folder))?;
         let failure = performed.load_failure();
         let Performed { document, record, lost, .. } = performed;
         if record.ended_by == EndedBy::Interrupted {
@@ -199,7 +184,7 @@ impl SweepConductor<'_> {
             }
             let problem =
                 format!("{failure}. If they are there from before, remove them or take another table");
-            return Err(PlanError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         }
         let records = &mut self.records[dataset];
         records.state.loaded = true;
@@ -231,11 +216,11 @@ impl SweepConductor<'_> {
         let Some(core) = plan.core.clone() else {
             let problem =
                 "Serval cannot remove the records of this workload: give the store a 'restore' command";
-            return Err(PlanError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         };
         let able = self.records[dataset].session(self.stores)?.store().capabilities();
         if !able.contains(OperationKind::Delete) {
-            return Err(PlanError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
+            return Err(ConductError::store(store, format!("it {NO_DELETE}")));
         }
         let step = PlannedRun {
             kind: RunKind::Load,
@@ -257,7 +242,7 @@ impl SweepConductor<'_> {
         let failed = record.totals.units_failed + record.totals.buffered.not_done();
         if failed > 0 {
             let problem = format!("{failed} of its records could not be removed");
-            return Err(PlanError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         }
         let state = &mut self.records[dataset].state;
         (state.loaded, state.next) = (false, 0);

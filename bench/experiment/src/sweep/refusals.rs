@@ -1,9 +1,12 @@
 //! What a store turns out not to do once it is open, said before it is loaded.
 
-use super::{conduct::SweepConductor, curves::Renewal};
+use super::{
+    conduct::{SweepConductor, checked},
+    curves::Renewal,
+};
 use crate::{error::ConductError, file::StatePolicy};
 use serval_model::{OperationKind, properties::Faults};
-use serval_plan::{Plan, PlanError, PlanRequest, perform::refuse};
+use serval_plan::{PlanError, perform::refuse};
 use serval_workload::core::Phase;
 
 /// Why records cannot be removed.
@@ -20,8 +23,7 @@ impl SweepConductor<'_> {
                 continue;
             }
             let properties = curve.properties.clone();
-            let request = PlanRequest { properties, phase: Phase::Run, store: curve.info, strict: true };
-            let plan = Plan::new(request).map_err(PlanError::Faults)?;
+            let plan = checked(properties, Phase::Run, curve.info)?;
             // A store that cannot be opened is reported when its curve runs.
             let Ok(session) = records.session(self.stores) else { continue };
             let deletes = session.store().capabilities().contains(OperationKind::Delete);

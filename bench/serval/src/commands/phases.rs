@@ -186,7 +186,7 @@ fn conduct(
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
     let team = gather(phases, &control)?;
-    tell!("{}: {}", phases.file.title, in_short(phases));
+    tell!("{}: {}", phases.file.heading.title, in_short(phases));
     tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let (mut number, mut exported) = (0, Ok(()));
@@ -225,11 +225,9 @@ fn in_short(phases: &Phases) -> String {
 /// The plan for people.
 pub(super) fn plan_text(phases: &Phases) -> String {
     let file = &phases.file;
-    let mut text = format!("{}\n", file.title);
-    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
-        if !words.is_empty() {
-            let _ = writeln!(text, "  {head}: {words}");
-        }
+    let mut text = format!("{}\n", file.heading.title);
+    for (label, words) in file.heading.description() {
+        let _ = writeln!(text, "  {label}: {words}");
     }
     let _ = writeln!(text, "\nstore\n  {} ({})", file.store.name, phases.store.name);
     if let Ok(Some(leading)) = phases.leading() {

@@ -23,8 +23,8 @@ use serval_experiment::{
     ExperimentJournal, JournalError, Stopped,
     bench::default_folder,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, LoadPoint, POINTS, PointOrder, Question, RunSettings, StatePolicy,
-        WorkloadEntry, name_of, parse_points, read_any, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder, Question, RunSettings,
+        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
     phases::Phases,
     promise::Promise,
@@ -218,10 +218,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         Question::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
     };
     let mut file = ExperimentFile {
-        title,
-        about: String::new(),
-        figure: String::new(),
-        saw: String::new(),
+        heading: Heading::titled(title),
         axis: None,
         run,
         question,
@@ -286,7 +283,7 @@ fn conduct(
     tell_debug_build();
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
-    tell!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
+    tell!("{}: {}", experiment.file.heading.title, in_short(&experiment.estimate()));
     tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
@@ -368,11 +365,9 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
 /// The plan for people.
 fn plan_text(experiment: &Experiment) -> String {
     let (file, run, estimate) = (&experiment.file, &experiment.file.run, experiment.estimate());
-    let mut text = format!("{}\n", file.title);
-    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
-        if !words.is_empty() {
-            let _ = writeln!(text, "  {head}: {words}");
-        }
+    let mut text = format!("{}\n", file.heading.title);
+    for (label, words) in file.heading.description() {
+        let _ = writeln!(text, "  {label}: {words}");
     }
     text.push_str("\ncurves\n");
     for curve in &experiment.curves {
