@@ -1,9 +1,9 @@
-//! What the shared library shows, SQLite's interface and nothing else, and the
-//! headers that belong to it.
+//! Exports of the shared library, SQLite's interface and nothing else, and the headers that belong
+//! to it.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-/// Of SQLite's functions and variables those that its headers declare.
+/// The functions and variables that SQLite's headers declare.
 const EXPORTS: &str = "{
   global:
     sqlite3_*;
@@ -14,7 +14,7 @@ const EXPORTS: &str = "{
 };
 ";
 
-/// The name by which the library is found at run time.
+/// Name of the library at run time.
 const SONAME: &str = "libyesquel.so.0";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let script = out.join("exports.map");
     fs::write(&script, EXPORTS)?;
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
-    // For whoever installs the library: those that its C was compiled with.
+    // For installation: the headers with which its C was compiled.
     let include =
         PathBuf::from(env::var_os("DEP_YESQUEL_SQLITE3_INCLUDE").ok_or("yesquel-sqlite has no headers")?);
     let headers = out.join("include");
@@ -30,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for header in ["sqlite3.h", "sqlite3ext.h"] {
         fs::copy(include.join(header), headers.join(header))?;
     }
-    // As libsqlite3.so.0 it stands in for SQLite's own.
+    // Under the name libsqlite3.so.0 it replaces SQLite's own.
     println!("cargo::rerun-if-env-changed=YESQUEL_SONAME");
     println!("cargo::rerun-if-changed=build.rs");
     let soname = env::var("YESQUEL_SONAME").unwrap_or_else(|_| SONAME.to_owned());
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{soname}");
-    // All of it is in one object, which comes with any of its names.
+    // Everything is in one object, which any of its symbols pulls in.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-u,sqlite3_libversion");
     Ok(())
 }

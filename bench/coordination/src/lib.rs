@@ -15,5 +15,6 @@ pub mod group;
 pub mod member;
 pub mod message;
 mod presence;
+pub mod properties;
 pub mod queue;
 mod recruiting;

@@ -1,17 +1,18 @@
 //! `serval bench`: load, warm up, run, and a result folder, from one workload
 //! file.
 
-use crate::{
-    document::timestamp,
-    folder::{FolderError, ResultFolder},
-    group::{self, Team, conducted},
-    kept::Kept,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request, default_to},
-    properties as p,
-    session::{Session, open},
-};
+use serval_group::{self as group, Team, conducted};
 use serval_model::properties::{Faults, Origin, Properties};
+use serval_plan::{
+    Plan, PlanError, PlanRequest, default_to,
+    embedded::EmbeddedStore,
+    folder::{FolderError, ResultFolder},
+    perform::{Performed, RunFiles, perform},
+    properties as p,
+    properties_file::{effective_properties, escape},
+    session::{Session, open},
+    timestamp,
+};
 use serval_runner::{Control, Observer};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties::EXPECTED_OPERATIONS};
@@ -20,9 +21,9 @@ use std::{
     time::SystemTime,
 };
 
-/// What `bench` measures when nobody says how long.
+/// Default measured time of `bench`.
 pub const TIME: &str = "10s";
-/// What it warms up when nobody says how long.
+/// Default warm-up of `bench`.
 pub const WARM_UP: &str = "3s";
 
 /// What to benchmark.
@@ -55,12 +56,12 @@ pub struct Bench {
     /// Where the result goes.
     pub folder: ResultFolder,
     session: Box<dyn Session>,
-    /// What is in the result folder besides the result.
-    kept: Option<&'static Kept>,
+    /// The embedded store in the result folder, if there is one.
+    kept: Option<&'static EmbeddedStore>,
     request: BenchRequest,
 }
 
-/// The folder of a result whose place nobody says.
+/// The default folder of a result.
 pub fn default_folder(name: &str, store: &str) -> PathBuf {
     let clean: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
@@ -71,7 +72,7 @@ pub fn default_folder(name: &str, store: &str) -> PathBuf {
 impl Bench {
     /// Checks everything. All faults of load and run come at once, before
     /// anything is made.
-    pub fn new(mut request: BenchRequest) -> Result<Bench, ExperimentError> {
+    pub fn new(mut request: BenchRequest) -> Result<Bench, PlanError> {
         let properties = &mut request.properties;
         // A workload file's operationcount is a toy (1,000 in YCSB's); time
         // bounds the run unless the command line says how many.
@@ -83,21 +84,21 @@ impl Bench {
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let kept = Kept::of(request.store, properties);
+        let kept = EmbeddedStore::of(request.store, properties);
         let mut faults = Faults::default();
-        if let Some(Kept { property, .. }) = kept
+        if let Some(EmbeddedStore { property, .. }) = kept
             && request.skip_load
         {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
             faults.0.extend(Faults::one(problem).0);
         }
         if let Some(more) = group::unshared(request.store, properties)
-            && group::properties::leading(properties).is_ok_and(|leading| leading.is_some())
+            && group::settings::leading(properties).is_ok_and(|leading| leading.is_some())
         {
             faults.0.extend(more.0);
         }
         let mut planned = |phase| {
-            let plan = Plan::new(Request {
+            let plan = Plan::new(PlanRequest {
                 properties: request.properties.clone(),
                 phase,
                 store: request.store,
@@ -140,9 +141,9 @@ impl Bench {
         told: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
-    ) -> Result<Option<Performed>, ExperimentError> {
+    ) -> Result<Option<Performed>, PlanError> {
         let Some(plan) = &self.load else { return Ok(None) };
-        let files = Files { folder: &self.folder, prefix: "load-", raw: false };
+        let files = RunFiles { folder: &self.folder, prefix: "load-", raw: false };
         let command_line = self.request.command_line.clone();
         let session = conducted(&*self.session, plan, team, told)?;
         let loaded = perform(plan, &*session, control, show, Some(files), command_line)?;
@@ -164,8 +165,12 @@ impl Bench {
         let mut properties = self.run.properties.clone();
         let why = Origin::Program("serval bench: the rate of the load");
         properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);
-        let mut run =
-            Plan::new(Request { properties, phase: Phase::Run, store: self.request.store, strict: true })?;
+        let mut run = Plan::new(PlanRequest {
+            properties,
+            phase: Phase::Run,
+            store: self.request.store,
+            strict: true,
+        })?;
         run.options.seed = self.run.options.seed;
         run.label = std::mem::take(&mut self.run.label);
         self.run = run;
@@ -179,8 +184,8 @@ impl Bench {
         told: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
-    ) -> Result<Performed, ExperimentError> {
-        let files = Files { folder: &self.folder, prefix: "", raw: self.request.raw };
+    ) -> Result<Performed, PlanError> {
+        let files = RunFiles { folder: &self.folder, prefix: "", raw: self.request.raw };
         let session = conducted(&*self.session, &self.run, team, told)?;
         perform(&self.run, &*session, control, show, Some(files), self.request.command_line.clone())
     }
@@ -216,63 +221,5 @@ impl Bench {
             let _ = kept.remove(self.folder.partial_path());
         }
         self.folder.finish()
-    }
-}
-
-/// The properties of a plan as a file that runs it again.
-pub fn effective_properties(plan: &Plan) -> String {
-    let mut text = format!(
-        "# Serval {}: the properties of this run. To run it again:\n# serval {} {} -P run.properties\n",
-        env!("CARGO_PKG_VERSION"),
-        plan.phase_name(),
-        plan.store.name
-    );
-    for (name, setting) in plan.properties.iter() {
-        if crate::document::shown(name, &setting.value) != setting.value {
-            text.push_str(&format!("# {name} is left out: it is a secret, or holds one\n"));
-        } else {
-            text.push_str(&format!("# {}\n{}\n", setting.origin, escape(name, &setting.value)));
-        }
-    }
-    if plan.properties.get(p::SEED.name).is_none() {
-        text.push_str(&format!("# chosen for this run\nseed={}\n", plan.options.seed));
-    }
-    text
-}
-
-/// A line in Java's property syntax.
-fn escape(name: &str, value: &str) -> String {
-    let escape = |text: &str, key: bool| {
-        let mut out = String::new();
-        for (at, c) in text.char_indices() {
-            match c {
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                ' ' if key || at == 0 => out.push_str("\\ "),
-                '=' | ':' | '#' | '!' if key => {
-                    out.push('\\');
-                    out.push(c);
-                }
-                c => out.push(c),
-            }
-        }
-        out
-    };
-    format!("{}={}", escape(name, true), escape(value, false))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escaped_properties_read_back() {
-        for (name, value) in [("a", "b"), ("a b=c", " lead \\ and\ttab\n"), ("#x", "!y"), ("e", "")] {
-            let mut properties = Properties::new();
-            properties.load(escape(name, value).as_bytes(), Path::new("x")).unwrap();
-            assert_eq!(properties.get(name).unwrap().value, value);
-        }
     }
 }

@@ -1,151 +1,23 @@
-//! From what a run wrote down to the result document.
+//! The document of an experiment before its first run.
 
-use crate::{
-    costs::Costs,
-    plan::Plan,
-    session::{Ran, RunLost, merged},
-};
-use serval_measure::{
-    histogram::Histogram,
-    recorder::{Messages, Pair, Totals},
-};
-use serval_model::{
-    Metric, Status,
-    properties::{Fault, Source},
-};
+use crate::file::Heading;
+use serval_model::properties::Fault;
+use serval_plan::{environment, timestamp};
 use serval_result::{
-    document::{
-        BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
-        PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
-    },
     experiment::{EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind},
     note::Note,
 };
-use serval_runner::Lost;
-use std::{collections::BTreeMap, time::SystemTime};
-
-/// Percentiles that every result has, beside those asked for.
-const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
-
-/// Names of properties whose values are secrets.
-pub(crate) fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["passw", "secret", "token", "accesskey", "access_key", "credential"]
-        .iter()
-        .any(|part| name.contains(part))
-}
-
-/// The value of a property as others may see it: nothing of a secret, and of a
-/// URL not its password.
-pub(crate) fn shown(name: &str, value: &str) -> String {
-    if is_secret(name) {
-        return "***".to_owned();
-    }
-    if !value.contains("://") {
-        return value.to_owned();
-    }
-    let mut text = String::new();
-    for (index, piece) in value.split_inclusive(['?', '&', ';']).enumerate() {
-        let body = piece.trim_end_matches(['?', '&', ';']);
-        let end = &piece[body.len()..];
-        match (body.split_once('='), body.split_once("://")) {
-            (Some((name, _)), _) if index > 0 && is_secret(name) => text.push_str(&format!("{name}=***")),
-            (_, Some((scheme, rest))) => {
-                // USER:PASSWORD@HOST; an @ behind the host's slash is no such.
-                let place = rest.split('/').next().unwrap_or_default();
-                match place.rsplit_once('@').and_then(|(who, _)| who.split_once(':')) {
-                    Some((user, password)) => {
-                        let host = &rest[user.len() + 1 + password.len()..];
-                        text.push_str(&format!("{scheme}://{user}:***{host}"));
-                    }
-                    None => text.push_str(body),
-                }
-            }
-            _ => text.push_str(body),
-        }
-        text.push_str(end);
-    }
-    text
-}
-
-/// A command line without the values of secrets.
-pub fn without_secrets(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
-    arguments
-        .into_iter()
-        .map(|argument| match argument.split_once('=') {
-            Some((name, value)) => format!("{name}={}", shown(name, value)),
-            None => argument,
-        })
-        .collect()
-}
-
-/// RFC 3339 in UTC, to the millisecond.
-pub fn timestamp(at: SystemTime) -> String {
-    jiff::Timestamp::try_from(at).map(|t| format!("{t:.3}")).unwrap_or_default()
-}
-
-fn metric_results(
-    plan: &Plan,
-    totals: &Totals,
-    messages: &Messages,
-    percentiles: &[f64],
-) -> Vec<MetricResult> {
-    let custom = plan.workload.metrics();
-    let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
-    let mut metrics: BTreeMap<Metric, BTreeMap<Status, &Pair>> = BTreeMap::new();
-    for ((metric, status), pair) in &totals.measured {
-        metrics.entry(*metric).or_default().insert(*status, pair);
-    }
-    let results = metrics.into_iter().map(|(metric, statuses)| {
-        let times = |pair: &Pair| TimesResult::of(pair, totals.paced, percentiles);
-        let ok: Vec<&Pair> = statuses.iter().filter(|(s, _)| s.is_ok()).map(|(_, pair)| *pair).collect();
-        let failed = statuses.iter().filter(|(status, _)| !status.is_ok());
-        MetricResult {
-            name: metric.name(&custom).to_owned(),
-            statuses: statuses.iter().map(|(s, pair)| (s.name().to_owned(), pair.service.count())).collect(),
-            ok: (!ok.is_empty()).then(|| times(&merged(ok.iter().copied()))),
-            failed: failed.map(|(status, pair)| (status.name().to_owned(), times(pair))).collect(),
-            messages: messages
-                .iter()
-                .filter(|((of, _, _), _)| *of == metric)
-                .map(|((_, status, message), count)| MessageCount {
-                    status: status.name().to_owned(),
-                    message: message.to_string(),
-                    count: *count,
-                })
-                .collect(),
-        }
-    });
-    results.collect()
-}
-
-fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
-    (!histogram.is_empty()).then(|| Latency::of(histogram, percentiles))
-}
-
-/// What a reader must know before quoting a number and the numbers themselves
-/// do not show.
-fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
-    let text = |text: String| Note::Text { text };
-    let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
-    notes.extend(plan.between.warning().map(text));
-    notes.extend(lost.map(|lost| match lost.clone() {
-        RunLost::Run(Lost::Store(error)) => Note::StoreLost { message: error.to_string() },
-        RunLost::Run(Lost::Workload(message)) => Note::WorkloadEnded { message },
-        RunLost::Clients(message) => Note::ClientsLost { message },
-    }));
-    notes
-}
+use std::time::SystemTime;
 
 /// What a plan warns of, as an experiment notes it.
 pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
     warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
 }
 
-/// The document of an experiment that begins now. What it is, and what it will do, is
-/// still to be filled in.
+/// The document of an experiment that begins now, still without its plan.
 pub(crate) fn experiment_document(
     kind: ExperimentKind,
+    heading: &Heading,
     command_line: Vec<String>,
     warnings: &[Fault],
 ) -> ExperimentDocument {
@@ -154,137 +26,15 @@ pub(crate) fn experiment_document(
         experiment_version: EXPERIMENT_VERSION,
         serval_version: env!("CARGO_PKG_VERSION").to_owned(),
         kind: kind.into(),
+        title: heading.title.clone(),
+        about: heading.about.clone(),
+        figure: heading.figure.clone(),
+        saw: heading.saw.clone(),
         started: timestamp(SystemTime::now()),
         command_line,
-        environment: crate::environment::environment(),
+        environment: environment(),
         warnings: serval_report::notes::lines(&notes),
         notes,
         ..ExperimentDocument::default()
-    }
-}
-
-/// Makes the document of a run.
-pub(crate) fn document(
-    plan: &Plan,
-    ran: &Ran,
-    store_facts: Vec<(String, String)>,
-    costs: Costs,
-    series: Vec<IntervalSummary>,
-    command_line: Vec<String>,
-) -> ResultDocument {
-    let mut percentiles = PERCENTILES.to_vec();
-    percentiles.extend(&plan.output.percentiles);
-    let record = &ran.record;
-    let totals = &record.totals;
-    let duration_s = record.duration.as_secs_f64();
-    let overall = Overall {
-        duration_s,
-        warm_up_s: record.warm_up.as_secs_f64(),
-        operations: totals.units,
-        failed: totals.units_failed,
-        throughput: if duration_s > 0.0 { totals.units as f64 / duration_s } else { 0.0 },
-        ended_by: record.ended_by.into(),
-        client_cpu_s: record.cpu.as_secs_f64(),
-    };
-    let catalog = crate::properties::catalog();
-    let properties = plan.properties.iter().map(|(name, setting)| {
-        let ignored = catalog.find(name).is_some_and(|property| property.source == Source::Ignored);
-        let value = shown(name, &setting.value);
-        let origin =
-            if ignored { format!("{} (no effect)", setting.origin) } else { setting.origin.to_string() };
-        (name.to_owned(), PropertyFact { value, origin })
-    });
-    let pacing = plan.options.rate.as_ref().map(|rate| PacingResult {
-        schedule: rate.to_string(),
-        target: record.due.unwrap_or(0.0) / duration_s.max(f64::MIN_POSITIVE),
-        arrivals: plan.options.arrivals.name().to_owned(),
-        slack_ns: record.slack.as_nanos() as u64,
-        lateness: Latency::of(&totals.lateness, &percentiles),
-    });
-    let costs = costs.of(plan, record);
-    let mut own = notes(plan, ran.lost.as_ref());
-    own.extend(costs.notes);
-    let mut document = ResultDocument {
-        schema_version: SCHEMA_VERSION,
-        run: RunFacts {
-            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
-            label: plan.label.clone(),
-            phase: plan.phase_name().to_owned(),
-            command_line,
-            started: timestamp(record.started),
-            store: plan.store.name.to_owned(),
-            store_facts: store_facts.into_iter().collect(),
-            workload: plan.workload_name.clone(),
-            seed: plan.options.seed,
-            clients: record.clients as u64,
-            execution: ran.execution.clone(),
-            properties: properties.collect(),
-        },
-        environment: crate::environment::environment(),
-        warnings: Vec::new(),
-        notes: own,
-        metrics: metric_results(plan, totals, &record.messages, &percentiles),
-        censored: Censored {
-            in_flight: record.in_flight.count(),
-            not_started: record.not_started.count(),
-            in_flight_age: ages(&record.in_flight, &percentiles),
-            not_started_age: ages(&record.not_started, &percentiles),
-        },
-        overall,
-        buffered: BufferedResult::of(&totals.buffered),
-        pacing,
-        steadiness: record.steadiness.clone(),
-        // A load is not one thing all the time: the store grows.
-        stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
-        client: match &ran.group {
-            Some(group) if !group.clients.is_empty() => group.load(),
-            _ => costs.client,
-        },
-        processes: costs.processes,
-        group: ran.group.clone(),
-        lag: ran.lag.as_ref().map(|lag| lag.result.clone()),
-        series,
-    };
-    document.notes = serval_report::notes::notes(&document);
-    document.warnings = serval_report::notes::lines(&document.notes);
-    document
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_do_not_reach_results() {
-        let arguments = ["run", "redis.password=hunter2", "-p", "db.passwd=x=y", "recordcount=5"];
-        let kept = without_secrets(arguments.map(String::from));
-        assert_eq!(kept, ["run", "redis.password=***", "-p", "db.passwd=***", "recordcount=5"]);
-    }
-
-    #[test]
-    fn passwords_in_urls_do_not_reach_results() {
-        for (url, expected) in [
-            (
-                "jdbc:postgresql://h:1/d?user=u&password=a=b&ssl=1",
-                "jdbc:postgresql://h:1/d?user=u&password=***&ssl=1",
-            ),
-            (
-                "jdbc:mysql://h/d?password=x;jdbc:mysql://u:x@i/d",
-                "jdbc:mysql://h/d?password=***;jdbc:mysql://u:***@i/d",
-            ),
-            ("mongodb://u:a:b@h,i/d@e", "mongodb://u:***@h,i/d@e"),
-            ("http://h/a?x=y", "http://h/a?x=y"),
-            ("jdbc:sqlite:x.db", "jdbc:sqlite:x.db"),
-        ] {
-            assert_eq!(without_secrets([format!("db.url={url}")]), [format!("db.url={expected}")]);
-        }
-    }
-
-    #[test]
-    fn timestamps_are_rfc_3339() {
-        assert_eq!(
-            timestamp(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1500)),
-            "1970-01-01T00:00:01.500Z"
-        );
     }
 }

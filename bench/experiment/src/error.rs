@@ -1,25 +1,43 @@
-//! Why a plan has no result.
+//! How an experiment ends.
 
-use crate::folder::FolderError;
-use serval_model::{StoreError, properties::Faults};
-use serval_runner::RunError;
+use crate::journal::JournalError;
+use serval_model::StoreError;
+use serval_plan::{PlanError, folder::FolderError};
 
-/// Why there is no result.
+/// How an experiment that was carried out ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// All runs were made.
+    Complete,
+    /// It was interrupted.
+    Interrupted,
+    /// The stores of some curves failed; the other curves are complete.
+    CurvesLost,
+}
+
+/// Why an experiment cannot continue.
 #[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The configuration is wrong.
+pub enum ConductError {
+    /// A configuration, a store or a run failed.
     #[error(transparent)]
-    Faults(#[from] Faults),
-    /// The store cannot do what is asked, or does not answer.
+    Plan(#[from] PlanError),
+    /// The experiment's folder cannot be read or written.
     #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The run failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Several runs that belong together cannot run together.
-    #[error("{0}")]
-    Group(String),
-    /// The result cannot be written.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
+    Journal(#[from] JournalError),
+    /// It was interrupted. Callers get [`Stopped::Interrupted`] instead.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl ConductError {
+    /// An error of a store.
+    pub(crate) fn store(store: &str, problem: impl Into<String>) -> ConductError {
+        PlanError::Store(StoreError::new(store, problem.into())).into()
+    }
+}
+
+impl From<FolderError> for ConductError {
+    fn from(error: FolderError) -> Self {
+        ConductError::Plan(error.into())
+    }
 }

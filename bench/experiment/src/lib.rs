@@ -1,28 +1,16 @@
-//! Plans: what is run with what, from properties to a result folder. Knows
-//! runs, not threads.
+//! Experiments: many runs that answer one question, as sweeps, searches and phases, with
+//! their files and their journal.
 
 pub mod bench;
-mod bounds;
-mod costs;
 mod document;
-mod environment;
 mod error;
 pub mod file;
-pub mod folder;
-pub mod foreign;
-pub mod group;
-mod kept;
-mod lag;
-pub mod perform;
+mod journal;
 pub mod phases;
-pub mod plan;
 pub mod promise;
-pub mod properties;
-mod recording;
-pub mod session;
+mod run_folder;
 pub mod sweep;
-pub mod watching;
-pub mod workloads;
+pub mod watcher;
 
-pub use document::{timestamp, without_secrets};
-pub use environment::environment;
+pub use error::{ConductError, Stopped};
+pub use journal::{ExperimentJournal, JournalError};

@@ -12,9 +12,9 @@ use std::fmt;
 /// Conditions of a promise at most.
 const CONDITIONS_MAX: usize = 16;
 
-/// What is looked at.
+/// The statistic of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Statistic {
+enum PromiseStatistic {
     Mean,
     Max,
     Percentile(f64),
@@ -28,7 +28,7 @@ struct Condition {
     /// As results name it, READ; `None` for all together.
     operation: Option<String>,
     service: bool,
-    statistic: Statistic,
+    statistic: PromiseStatistic,
     /// ns, or a share.
     limit: f64,
 }
@@ -57,18 +57,18 @@ pub struct Standing {
 /// The margin of a value of zero, and of what has no value for nothing ended.
 const FAR: f64 = 20.0;
 
-fn statistic(text: &str) -> Option<Statistic> {
+fn statistic(text: &str) -> Option<PromiseStatistic> {
     Some(match text {
-        "mean" | "avg" | "average" => Statistic::Mean,
-        "max" => Statistic::Max,
-        "median" => Statistic::Percentile(50.0),
-        "failed" => Statistic::Failed,
+        "mean" | "avg" | "average" => PromiseStatistic::Mean,
+        "max" => PromiseStatistic::Max,
+        "median" => PromiseStatistic::Percentile(50.0),
+        "failed" => PromiseStatistic::Failed,
         text => {
             let percentile: f64 = text.strip_prefix('p')?.parse().ok()?;
             if !(0.0..=100.0).contains(&percentile) {
                 return None;
             }
-            Statistic::Percentile(percentile)
+            PromiseStatistic::Percentile(percentile)
         }
     })
 }
@@ -102,7 +102,7 @@ fn condition(text: &str) -> Result<Condition, String> {
     if operation.is_some_and(|name| name.is_empty() || name.contains('.')) {
         return Err(format!("'{}' is no operation: {form}", operation.unwrap_or_default()));
     }
-    let limit_value = if statistic == Statistic::Failed {
+    let limit_value = if statistic == PromiseStatistic::Failed {
         let percent = limit.strip_suffix('%').map(|text| text.trim().parse::<f64>().map(|p| p / 100.0));
         percent.unwrap_or_else(|| limit.parse()).map_err(|_| format!("'{limit}' is no share: write 0.1%"))?
     } else {
@@ -111,7 +111,7 @@ fn condition(text: &str) -> Result<Condition, String> {
         }
         parse_duration(limit, 1).map_err(|problem| format!("'{limit}': {problem}"))? as f64
     };
-    if statistic == Statistic::Failed && limit_value > 1.0 {
+    if statistic == PromiseStatistic::Failed && limit_value > 1.0 {
         return Err(format!("'{limit}' is more than all operations: write for example 0.1%"));
     }
     if !(limit_value > 0.0 && limit_value.is_finite()) {
@@ -154,7 +154,7 @@ impl Promise {
                 quantity: condition.quantity(),
                 value: value.filter(|value| value.is_finite()),
                 limit: condition.limit,
-                is_time: condition.statistic != Statistic::Failed,
+                is_time: condition.statistic != PromiseStatistic::Failed,
             })
         };
         self.conditions.iter().map(of).collect()
@@ -175,15 +175,15 @@ impl Promise {
 }
 
 impl Condition {
-    /// What is promised to stay below the limit: `read.service.p99`.
+    /// The name of the value that must stay below the limit: `read.service.p99`.
     fn quantity(&self) -> String {
         let operation = self.operation.iter().map(|name| name.to_lowercase());
         let service = self.service.then(|| "service".to_owned());
         let statistic = match self.statistic {
-            Statistic::Mean => "mean".to_owned(),
-            Statistic::Max => "max".to_owned(),
-            Statistic::Percentile(percentile) => format!("p{percentile}"),
-            Statistic::Failed => "failed".to_owned(),
+            PromiseStatistic::Mean => "mean".to_owned(),
+            PromiseStatistic::Max => "max".to_owned(),
+            PromiseStatistic::Percentile(percentile) => format!("p{percentile}"),
+            PromiseStatistic::Failed => "failed".to_owned(),
         };
         operation.chain(service).chain([statistic]).collect::<Vec<_>>().join(".")
     }
@@ -197,7 +197,7 @@ impl Condition {
             return Ok(hangs.then_some(f64::INFINITY));
         }
         match self.statistic {
-            Statistic::Failed => Ok(Some(self.failed(document))),
+            PromiseStatistic::Failed => Ok(Some(self.failed(document))),
             statistic => self.time(document, statistic).map(Some),
         }
     }
@@ -232,7 +232,7 @@ impl Condition {
         ((failed + unanswered + not_done) as f64 / (all + unanswered).max(1) as f64).min(1.0)
     }
 
-    fn time(&self, document: &ResultDocument, statistic: Statistic) -> Result<f64, String> {
+    fn time(&self, document: &ResultDocument, statistic: PromiseStatistic) -> Result<f64, String> {
         let mut sum = Histogram::new();
         for metric in self.metrics(document) {
             let Some(ok) = &metric.ok else { continue };
@@ -250,9 +250,9 @@ impl Condition {
             return Ok(f64::INFINITY);
         }
         Ok(match statistic {
-            Statistic::Mean => sum.mean(),
-            Statistic::Max | Statistic::Failed => sum.max() as f64,
-            Statistic::Percentile(percentile) => sum.percentile(percentile) as f64,
+            PromiseStatistic::Mean => sum.mean(),
+            PromiseStatistic::Max | PromiseStatistic::Failed => sum.max() as f64,
+            PromiseStatistic::Percentile(percentile) => sum.percentile(percentile) as f64,
         })
     }
 }
@@ -267,23 +267,26 @@ mod tests {
             Promise::parse("read.p99.9 <  10ms and update.service.mean<=2ms and failed < 0.1%").unwrap();
         assert_eq!(promise.to_string(), "read.p99.9 < 10ms and update.service.mean<=2ms and failed < 0.1%");
         let [read, update, failed] = &promise.conditions[..] else { panic!("{promise:?}") };
-        assert_eq!((read.operation.as_deref(), read.statistic), (Some("READ"), Statistic::Percentile(99.9)));
+        assert_eq!(
+            (read.operation.as_deref(), read.statistic),
+            (Some("READ"), PromiseStatistic::Percentile(99.9))
+        );
         assert_eq!((read.limit, read.service), (1e7, false));
-        assert_eq!((update.service, update.statistic, update.limit), (true, Statistic::Mean, 2e6));
-        assert_eq!((failed.statistic, failed.limit), (Statistic::Failed, 0.001));
+        assert_eq!((update.service, update.statistic, update.limit), (true, PromiseStatistic::Mean, 2e6));
+        assert_eq!((failed.statistic, failed.limit), (PromiseStatistic::Failed, 0.001));
         let quantities: Vec<String> = promise.conditions.iter().map(Condition::quantity).collect();
         assert_eq!(quantities, ["read.p99.9", "update.service.mean", "failed"]);
         let all = Promise::parse("p99 < 1s").unwrap();
         assert_eq!(all.conditions[0].operation, None);
         let all = Promise::parse("P99.9 < 1s AND service.p99.99<1s&&mean < 1s").unwrap();
         let read: Vec<_> = all.conditions.iter().map(|c| (&c.operation, c.service, c.statistic)).collect();
-        let percentile = Statistic::Percentile;
+        let percentile = PromiseStatistic::Percentile;
         assert_eq!(
             read,
             [
                 (&None, false, percentile(99.9)),
                 (&None, true, percentile(99.99)),
-                (&None, false, Statistic::Mean)
+                (&None, false, PromiseStatistic::Mean)
             ]
         );
         let modify = Promise::parse("read-modify-write.p95 < 1s").unwrap();

@@ -5,11 +5,12 @@
 
 mod common;
 use common::{Only, conduct_in, experiment};
-use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
+use serval_experiment::{Stopped, file::ExperimentFile};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
+use serval_plan::session;
 use serval_report::stored::read_experiment;
 use serval_result::{
     experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
@@ -254,15 +255,15 @@ fn stores_whose_names_are_alike_have_files_of_their_own() {
 
 #[test]
 fn an_experiment_is_carried_out_by_one_process_at_a_time() {
-    use serval_experiment::sweep::{Experiment, Journal, JournalError};
+    use serval_experiment::{ExperimentJournal, JournalError, sweep::Experiment};
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
-    let first = Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
-    let second = Journal::resume(&path, None);
+    let first = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let second = ExperimentJournal::resume(&path, None);
     assert!(matches!(second, Err(JournalError::InUse(_))), "{second:?}");
     drop(first);
-    Journal::resume(&path, None).unwrap();
+    ExperimentJournal::resume(&path, None).unwrap();
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
     let file = file("", "[\"max\"]", "workloade");
     let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
     let journal =
-        serval_experiment::sweep::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+        serval_experiment::ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
     let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");

@@ -5,7 +5,8 @@
 
 mod common;
 use common::{Only, conduct, experiment};
-use serval_experiment::{session, sweep::Stopped};
+use serval_experiment::Stopped;
+use serval_plan::session;
 use serval_report::stored::StoredExperiment;
 use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::virtual_time::VirtualTime;

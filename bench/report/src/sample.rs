@@ -15,6 +15,13 @@ use std::collections::BTreeMap;
 
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
+/// Runs of a property test: so many, or what `PROPTEST_CASES` sets. Documents with
+/// histograms take time; `cargo xtask soak` runs more of them.
+pub(crate) fn cases(few: u32) -> ProptestConfig {
+    let set = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(set.unwrap_or(few))
+}
+
 /// Random enough and the same in every test.
 struct Draws(u64);
 
@@ -206,7 +213,6 @@ pub(crate) fn unpaced() -> ResultDocument {
 }
 
 /// A paced run whose costs are known, and that the client bounded.
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn costly() -> ResultDocument {
     let usage = |cpu_s: f64, megabytes: u64, bytes: Option<(u64, u64)>| Usage {
         cpu_s,
@@ -242,7 +248,6 @@ pub(crate) fn costly() -> ResultDocument {
 }
 
 /// A run with consumers beside it.
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn lagging() -> ResultDocument {
     let spans = |spans: &mut dyn Iterator<Item = u64>| {
         let mut histogram = Histogram::new();
@@ -295,7 +300,6 @@ pub(crate) fn lagging() -> ResultDocument {
 }
 
 /// A result with nothing in it.
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn empty() -> ResultDocument {
     ResultDocument {
         metrics: Vec::new(),
@@ -317,7 +321,6 @@ pub(crate) fn empty() -> ResultDocument {
 }
 
 /// A result of a few operations: what each took, and whether it succeeded.
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocument {
     let (mut ok, mut error, mut late) = (Pair::default(), Pair::default(), Histogram::new());
     for &(wait, service, is_ok) in operations {
@@ -370,13 +373,11 @@ pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocu
 }
 
 /// Operations for [`of`].
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn operations() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
     prop::collection::vec((0u64..1 << 36, 1u64..1 << 36, prop::bool::weighted(0.9)), 0..60)
 }
 
 /// Any result: odd texts, odd numbers.
-#[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
     let numbers = (0.0f64..1e12, any::<u64>(), any::<u64>());
     let texts = (".{0,20}", ".{0,20}", prop::collection::vec(".{0,10}", 0..4));

@@ -1,6 +1,7 @@
 //! Writes pages to look at: `cargo test -p serval-report --test pages`, then
 //! open `pages/*.html` in the target directory's `tmp`.
 
+#[expect(dead_code, reason = "pages are drawn of some of the samples")]
 #[path = "../src/sample.rs"]
 mod sample;
 

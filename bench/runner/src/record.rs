@@ -47,32 +47,57 @@ pub struct Interval {
 }
 
 /// Observes a run. Called on the conductor's thread, never on a client's.
+///
+/// An observer around another one returns it from [`inner`](Observer::inner); the events that it
+/// does not handle itself are passed on.
 pub trait Observer {
+    /// Returns the observer to which events are passed on, if there is one.
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        None
+    }
     /// Called when `clients` of `of` clients have connected.
     fn connected(&mut self, clients: usize, of: usize) {
-        let _ = (clients, of);
+        if let Some(inner) = self.inner() {
+            inner.connected(clients, of);
+        }
     }
     /// Something is amiss with what was asked for, and the run begins all the same.
     fn warn(&mut self, warning: &str) {
-        let _ = warning;
+        if let Some(inner) = self.inner() {
+            inner.warn(warning);
+        }
     }
     /// Called when the clients have been started.
     fn started(&mut self, at: SystemTime) {
-        let _ = at;
+        if let Some(inner) = self.inner() {
+            inner.started(at);
+        }
     }
     /// Called when the measured part begins: when the conductor wakes for it, a fraction of a
     /// millisecond late; without a warm-up, just before the start.
-    fn measuring(&mut self) {}
+    fn measuring(&mut self) {
+        if let Some(inner) = self.inner() {
+            inner.measuring();
+        }
+    }
     /// Called when the measured part has ended. No client sends operations any more, except for
     /// those that hang. Connections are still open and threads still exist.
-    fn measured(&mut self) {}
+    fn measured(&mut self) {
+        if let Some(inner) = self.inner() {
+            inner.measured();
+        }
+    }
     /// Called ten times a second.
     fn progress(&mut self, progress: &Progress) {
-        let _ = progress;
+        if let Some(inner) = self.inner() {
+            inner.progress(progress);
+        }
     }
     /// Called at the end of each interval.
     fn interval(&mut self, interval: &Interval) {
-        let _ = interval;
+        if let Some(inner) = self.inner() {
+            inner.interval(interval);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What went wrong, and the exit status that says so.
 
-use serval_experiment::{folder::FolderError, perform::ExperimentError, session::RunLost};
 use serval_model::{StoreError, properties::Faults};
+use serval_plan::{PlanError, folder::FolderError, session::RunLost};
 use serval_runner::{Lost, RunError};
 use std::{fmt, process::ExitCode};
 
@@ -117,23 +117,23 @@ impl From<FolderError> for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        ExperimentError::Run(error).into()
+        PlanError::Run(error).into()
     }
 }
 
-impl From<ExperimentError> for Failure {
-    fn from(error: ExperimentError) -> Self {
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
         match error {
-            ExperimentError::Faults(faults) => faults.into(),
-            ExperimentError::Store(error) => error.into(),
-            ExperimentError::Folder(error) => error.into(),
-            ExperimentError::Run(RunError::Store(error)) => error.into(),
-            ExperimentError::Run(error @ RunError::ChangingRate) => Failure::usage(error.to_string()),
-            ExperimentError::Run(error @ RunError::Interrupted) => {
+            PlanError::Faults(faults) => faults.into(),
+            PlanError::Store(error) => error.into(),
+            PlanError::Folder(error) => error.into(),
+            PlanError::Run(RunError::Store(error)) => error.into(),
+            PlanError::Run(error @ RunError::ChangingRate) => Failure::usage(error.to_string()),
+            PlanError::Run(error @ RunError::Interrupted) => {
                 Failure::new(Exit::Interrupted, error.to_string())
             }
-            ExperimentError::Run(error @ RunError::Panicked(_)) => Failure::store(error.to_string()),
-            ExperimentError::Group(problem) => Failure::store(problem),
+            PlanError::Run(error @ RunError::Panicked(_)) => Failure::store(error.to_string()),
+            PlanError::Group(problem) => Failure::store(problem),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::format::span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serval_experiment::plan::Plan;
 use serval_measure::histogram::Histogram;
+use serval_plan::Plan;
 use serval_report::units::count;
 use serval_runner::{Interval, Observer, Progress};
 use serval_workload::core::Phase;

@@ -9,13 +9,13 @@ use serval_compare::{
     CompareOptions, Side, compare,
     document::{MetricVerdict, OverallVerdict},
 };
-use serval_experiment::{
+use serval_model::properties::{Origin, Properties};
+use serval_plan::{
+    Plan, PlanRequest,
     folder::ResultFolder,
-    perform::{Files, perform},
-    plan::{Plan, Request},
+    perform::{RunFiles, perform},
     session::{Session, open},
 };
-use serval_model::properties::{Origin, Properties};
 use serval_report::json;
 use serval_runner::Control;
 use serval_workload::core::Phase;
@@ -55,7 +55,7 @@ fn plan(store: &str, phase: Phase, path: &Path, more: Option<(&str, &str)>) -> (
         properties.set(name, value, Origin::Program("test"));
     }
     let store = serval_stores::find(store).unwrap();
-    let request = Request { properties: properties.clone(), phase, store, strict: true };
+    let request = PlanRequest { properties: properties.clone(), phase, store, strict: true };
     (Plan::new(request).unwrap_or_else(|faults| panic!("{faults}")), properties)
 }
 
@@ -69,7 +69,7 @@ fn loaded(store: &str, path: &Path, more: Option<(&str, &str)>) -> Box<dyn Sessi
 
 fn run(plan: &Plan, session: &dyn Session, out: &Path) {
     let folder = ResultFolder::begin(out).unwrap();
-    let files = Files { folder: &folder, prefix: "", raw: false };
+    let files = RunFiles { folder: &folder, prefix: "", raw: false };
     let done = perform(plan, session, &Control::default(), &mut (), Some(files), Vec::new()).unwrap();
     let mut text = Vec::new();
     json::write(&done.document, &mut text).unwrap();

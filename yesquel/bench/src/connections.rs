@@ -1,40 +1,40 @@
-//! What a connection by SQLite's interface takes: time until its first SELECT
-//! is answered, and memory while it does nothing.
+//! Cost of a connection by SQLite's interface: time until its first SELECT is answered, and its
+//! memory while idle.
 
 use crate::{
     Result,
-    sql::{self, Place},
+    sql::{self, SqlLocation},
 };
 use hdrhistogram::Histogram;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::{fs, time::Instant};
 
-/// What is to be measured.
-pub(crate) struct Plan {
-    pub(crate) place: Place,
-    /// How many connections.
+/// What to measure.
+pub(crate) struct ConnectionPlan {
+    pub(crate) place: SqlLocation,
+    /// Number of connections.
     pub(crate) count: u64,
-    /// The process of the server, whose memory is looked at too.
+    /// Process of the server, whose memory is measured too.
     pub(crate) server: Option<u32>,
 }
 
-/// Opens a connection and reads a row, as what just wants one does.
-fn open(place: &Place) -> Result<Connection> {
+/// Opens a connection and reads a row.
+fn open(place: &SqlLocation) -> Result<Connection> {
     let connection = place.open()?;
     if sql::first_read(&connection, 0)? { Ok(connection) } else { Err("the first row is missing".into()) }
 }
 
-/// Times of opening and of closing again, in nanoseconds.
-struct Times {
+/// Times of opening and closing, in nanoseconds.
+struct OpenTimes {
     open: Histogram<u64>,
     close: Histogram<u64>,
 }
 
-impl Times {
-    fn measure(place: &Place, count: u64) -> Result<Times> {
+impl OpenTimes {
+    fn measure(place: &SqlLocation, count: u64) -> Result<OpenTimes> {
         let new = || Histogram::new_with_max(60_000_000_000, 3);
-        let mut times = Times { open: new()?, close: new()? };
+        let mut times = OpenTimes { open: new()?, close: new()? };
         for _ in 0..count {
             let begun = Instant::now();
             let connection = open(place)?;
@@ -57,54 +57,55 @@ impl Times {
     }
 }
 
-/// Opens and closes, first where the process has no other connection to the
-/// store, then where it has one.
-pub(crate) fn times(plan: &Plan) -> Result<Value> {
+/// Opens and closes connections, first while the process has no other connection to the store, then
+/// while it has one.
+pub(crate) fn times(plan: &ConnectionPlan) -> Result<Value> {
     let begun = Instant::now();
     let first = open(&plan.place)?;
     let first_us = begun.elapsed().as_secs_f64() * 1e6;
     drop(first);
-    let alone = Times::measure(&plan.place, plan.count)?;
+    let alone = OpenTimes::measure(&plan.place, plan.count)?;
     let held = open(&plan.place)?;
-    let beside = Times::measure(&plan.place, plan.count)?;
+    let beside = OpenTimes::measure(&plan.place, plan.count)?;
     drop(held);
     Ok(json!({ "first_us": first_us, "alone": alone.json(), "beside": beside.json() }))
 }
 
 /// Memory of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Size {
-    /// All of it that is there.
+struct ProcessMemory {
+    /// Resident memory.
     resident: i64,
-    /// Without what is only looked at in files, such as the program itself.
+    /// Anonymous memory, without files such as the program.
     own: i64,
 }
 
-impl Size {
-    /// By /proc/PID/status.
-    fn parse(status: &str) -> Option<Size> {
+impl ProcessMemory {
+    /// Parses /proc/PID/status.
+    fn parse(status: &str) -> Option<ProcessMemory> {
         let bytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
             line.trim().split(' ').next()?.parse::<i64>().ok().map(|kib| kib * 1_024)
         };
-        Some(Size { resident: bytes("VmRSS")?, own: bytes("RssAnon")? })
+        Some(ProcessMemory { resident: bytes("VmRSS")?, own: bytes("RssAnon")? })
     }
 
-    fn of(process: &str) -> Result<Size> {
+    fn of(process: &str) -> Result<ProcessMemory> {
         let path = format!("/proc/{process}/status");
-        Size::parse(&fs::read_to_string(&path)?).ok_or_else(|| format!("{path} is not understood").into())
+        ProcessMemory::parse(&fs::read_to_string(&path)?)
+            .ok_or_else(|| format!("{path} is not understood").into())
     }
 }
 
-/// How much the process and its server grow by the first connection, and by
-/// each of those that follow; all stay open.
-pub(crate) fn memory(plan: &Plan) -> Result<Value> {
-    let sizes = || -> Result<(Size, Size)> {
-        let server = plan.server.map(|server| Size::of(&server.to_string())).transpose()?;
-        Ok((Size::of("self")?, server.unwrap_or_default()))
+/// Returns how much the process and its server grow by the first connection, and by each later one;
+/// all stay open.
+pub(crate) fn memory(plan: &ConnectionPlan) -> Result<Value> {
+    let sizes = || -> Result<(ProcessMemory, ProcessMemory)> {
+        let server = plan.server.map(|server| ProcessMemory::of(&server.to_string())).transpose()?;
+        Ok((ProcessMemory::of("self")?, server.unwrap_or_default()))
     };
     let mut connections = Vec::with_capacity(plan.count as usize + 1);
-    // What looking takes is not the connection's.
+    // The measurement itself allocates, too.
     sizes()?;
     let before = sizes()?;
     connections.push(open(&plan.place)?);
@@ -131,8 +132,11 @@ mod tests {
     fn memory_is_in_kib() {
         let status =
             "Name:\tyesquel\nVmHWM:\t    9000 kB\nVmRSS:\t    8200 kB\nRssAnon:\t    3100 kB\nThreads:\t3\n";
-        assert_eq!(Size::parse(status), Some(Size { resident: 8_200 * 1_024, own: 3_100 * 1_024 }));
-        assert_eq!(Size::parse("VmRSS:\t1 kB\n"), None);
-        assert!(Size::of("self").unwrap().own > 10_000);
+        assert_eq!(
+            ProcessMemory::parse(status),
+            Some(ProcessMemory { resident: 8_200 * 1_024, own: 3_100 * 1_024 })
+        );
+        assert_eq!(ProcessMemory::parse("VmRSS:\t1 kB\n"), None);
+        assert!(ProcessMemory::of("self").unwrap().own > 10_000);
     }
 }

@@ -1,5 +1,5 @@
-//! Stores in this process: Yesquel, redb and fjall, each in a folder of its
-//! own and used as its makers advise for speed.
+//! Stores in this process: Yesquel, redb and fjall, each in its own folder and used as its authors
+//! recommend for speed.
 //!
 //! | | Yesquel | redb | fjall |
 //! |---|---|---|---|
@@ -8,8 +8,7 @@
 //! | durable insert | `Database::put` | a write transaction, `Durability::Immediate` | `insert`, `persist(SyncAll)` |
 //! | cache | all in memory | 1 GiB (its default) | 1 GiB, hash index in its blocks, no compression |
 //!
-//! A read sees the newest state, whoever wrote it; a read of one snapshot is
-//! what a long transaction does.
+//! A read sees the newest state; reads of one snapshot are what a long transaction does.
 
 use crate::Result;
 use fjall::{
@@ -32,35 +31,35 @@ use yesquel_seeds::Random;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bench");
 
-/// Bytes of cache: more than all that is stored.
+/// Cache size: more than all data.
 const CACHE_BYTES: u64 = 1 << 30;
 
-/// Keys that a transaction of the load writes.
+/// Keys written by one transaction of the load.
 const LOAD_BATCH: u64 = 1_000;
 
-/// Operations between two looks at whether the time is over.
+/// Operations between two checks of the time.
 const STEPS: u64 = 16;
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct EmbeddedPlan {
     /// `yesquel`, `redb` or `fjall`.
     pub(crate) store: String,
     pub(crate) folder: std::path::PathBuf,
     pub(crate) measured: Duration,
     pub(crate) keys: u64,
     pub(crate) value_bytes: usize,
-    /// Which of several runs on the folder it is: its new keys follow from it.
+    /// Index of the run on this folder, from which its new keys follow.
     pub(crate) process: u64,
 }
 
-enum Engine {
+enum EmbeddedStore {
     Yesquel(Database, Map),
     Redb(redb::Database),
     Fjall(fjall::Database, Keyspace),
 }
 
-/// The keys by number: each once, in no order.
+/// Maps numbers to distinct keys in pseudo-random order.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(crate::plan::SHUFFLE)
 }
@@ -69,14 +68,14 @@ fn missing<T>() -> Result<T> {
     Err("a key is missing".into())
 }
 
-impl Engine {
-    fn open(name: &str, folder: &Path, durability: Durability) -> Result<Engine> {
+impl EmbeddedStore {
+    fn open(name: &str, folder: &Path, durability: Durability) -> Result<EmbeddedStore> {
         match name {
             "yesquel" => {
                 let store = Store::open_with(folder, LogOptions { durability, ..LogOptions::default() })?;
                 let database = store.database_or_create("bench")?;
                 let map = database.map("bench")?;
-                Ok(Engine::Yesquel(database, map))
+                Ok(EmbeddedStore::Yesquel(database, map))
             }
             "redb" => {
                 std::fs::create_dir_all(folder)?;
@@ -85,7 +84,7 @@ impl Engine {
                 let transaction = database.begin_write()?;
                 transaction.open_table(TABLE)?;
                 transaction.commit()?;
-                Ok(Engine::Redb(database))
+                Ok(EmbeddedStore::Redb(database))
             }
             "fjall" => {
                 let builder = fjall::Database::builder(folder).cache_size(CACHE_BYTES);
@@ -97,25 +96,25 @@ impl Engine {
                         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
                 };
                 let keyspace = database.keyspace("bench", options)?;
-                Ok(Engine::Fjall(database, keyspace))
+                Ok(EmbeddedStore::Fjall(database, keyspace))
             }
             _ => Err(format!("'{name}' is none of yesquel, redb, fjall").into()),
         }
     }
 
-    /// Stores all keys, in no order, and leaves nothing undone.
+    /// Stores all keys in pseudo-random order, and finishes background work.
     fn load(&self, keys: u64, value: &[u8]) -> Result<()> {
         for first in (0..keys).step_by(LOAD_BATCH as usize) {
             let numbers = first..keys.min(first + LOAD_BATCH);
             match self {
-                Engine::Yesquel(database, map) => {
+                EmbeddedStore::Yesquel(database, map) => {
                     database.run(|transaction| {
                         numbers
                             .clone()
                             .try_for_each(|number| transaction.put(*map, &key(number).to_be_bytes(), value))
                     })?;
                 }
-                Engine::Redb(database) => {
+                EmbeddedStore::Redb(database) => {
                     let transaction = database.begin_write()?;
                     {
                         let mut table = transaction.open_table(TABLE)?;
@@ -125,7 +124,7 @@ impl Engine {
                     }
                     transaction.commit()?;
                 }
-                Engine::Fjall(database, keyspace) => {
+                EmbeddedStore::Fjall(database, keyspace) => {
                     let mut batch = database.batch();
                     for number in numbers {
                         batch.insert(keyspace, key(number).to_be_bytes(), value);
@@ -134,8 +133,8 @@ impl Engine {
                 }
             }
         }
-        if let Engine::Fjall(database, keyspace) = self {
-            // What is in one sorted run is found soonest.
+        if let EmbeddedStore::Fjall(database, keyspace) = self {
+            // Reads are fastest from one sorted run.
             keyspace.rotate_memtable_and_wait()?;
             keyspace.major_compact()?;
             database.persist(PersistMode::SyncAll)?;
@@ -143,19 +142,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads what is there now, as often as `next` says which.
+    /// Reads the keys that `next` returns, each from the newest state.
     fn read(&self, mut next: impl FnMut() -> Option<u64>) -> Result<()> {
         while let Some(number) = next() {
             let found = match self {
-                Engine::Yesquel(database, map) => {
+                EmbeddedStore::Yesquel(database, map) => {
                     let value = database.get(*map, &key(number).to_be_bytes())?;
                     value.map(|value| black_box(&value).len())
                 }
-                Engine::Redb(database) => {
+                EmbeddedStore::Redb(database) => {
                     let table = database.begin_read()?.open_table(TABLE)?;
                     table.get(key(number))?.map(|value| black_box(value.value()).len())
                 }
-                Engine::Fjall(_, keyspace) => {
+                EmbeddedStore::Fjall(_, keyspace) => {
                     keyspace.get(key(number).to_be_bytes())?.map(|value| black_box(&value).len())
                 }
             };
@@ -164,10 +163,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The same at one snapshot.
+    /// Reads the keys that `next` returns from one snapshot.
     fn read_snapshot(&self, mut next: impl FnMut() -> Option<u64>) -> Result<()> {
         match self {
-            Engine::Yesquel(database, map) => {
+            EmbeddedStore::Yesquel(database, map) => {
                 let mut transaction = database.begin();
                 while let Some(number) = next() {
                     match transaction.get(*map, &key(number).to_be_bytes())? {
@@ -176,7 +175,7 @@ impl Engine {
                     }
                 }
             }
-            Engine::Redb(database) => {
+            EmbeddedStore::Redb(database) => {
                 let table = database.begin_read()?.open_table(TABLE)?;
                 while let Some(number) = next() {
                     match table.get(key(number))? {
@@ -185,7 +184,7 @@ impl Engine {
                     }
                 }
             }
-            Engine::Fjall(database, keyspace) => {
+            EmbeddedStore::Fjall(database, keyspace) => {
                 let snapshot = database.snapshot();
                 while let Some(number) = next() {
                     match snapshot.get(keyspace, key(number).to_be_bytes())? {
@@ -198,20 +197,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Inserts keys, each on disk before the next.
+    /// Inserts the keys that `next` returns, each durable before the next.
     fn insert(&self, mut next: impl FnMut() -> Option<u64>, value: &[u8]) -> Result<()> {
         while let Some(number) = next() {
             match self {
-                Engine::Yesquel(database, map) => {
+                EmbeddedStore::Yesquel(database, map) => {
                     database.put(*map, &key(number).to_be_bytes(), value)?;
                 }
-                Engine::Redb(database) => {
+                EmbeddedStore::Redb(database) => {
                     let mut transaction = database.begin_write()?;
                     transaction.set_durability(redb::Durability::Immediate)?;
                     transaction.open_table(TABLE)?.insert(key(number), value)?;
                     transaction.commit()?;
                 }
-                Engine::Fjall(database, keyspace) => {
+                EmbeddedStore::Fjall(database, keyspace) => {
                     keyspace.insert(key(number).to_be_bytes(), value)?;
                     database.persist(PersistMode::SyncAll)?;
                 }
@@ -221,32 +220,36 @@ impl Engine {
     }
 }
 
-/// What the threads of a measurement do.
+/// Operation that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+enum EmbeddedOperation {
     Read,
     ReadSnapshot,
     Insert,
 }
 
-/// Makes the folder's contents.
-pub(crate) fn load(plan: &Plan) -> Result<serde_json::Value> {
+/// Loads the folder.
+pub(crate) fn load(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
     let begun = Instant::now();
-    let engine = Engine::open(&plan.store, &plan.folder, Durability::None)?;
+    let engine = EmbeddedStore::open(&plan.store, &plan.folder, Durability::None)?;
     engine.load(plan.keys, &vec![b'v'; plan.value_bytes])?;
     drop(engine);
     Ok(serde_json::json!({ "seconds": begun.elapsed().as_secs_f64() }))
 }
 
-/// Opens it and measures reads and inserts, by one thread and by two.
-pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
-    let engine = Engine::open(&plan.store, &plan.folder, Durability::Sync)?;
-    // Every key once, so that what a cache can hold it holds.
+/// Opens the folder and measures reads and inserts, by one thread and by two.
+pub(crate) fn run(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
+    let engine = EmbeddedStore::open(&plan.store, &plan.folder, Durability::Sync)?;
+    // Read every key once, to fill the cache.
     let mut numbers = 0..plan.keys;
     engine.read(|| numbers.next())?;
     let mut all = serde_json::Map::new();
     let new = AtomicU64::new(plan.keys + (plan.process << 32));
-    for (name, act) in [("read", Act::Read), ("snapshot", Act::ReadSnapshot), ("insert", Act::Insert)] {
+    for (name, act) in [
+        ("read", EmbeddedOperation::Read),
+        ("snapshot", EmbeddedOperation::ReadSnapshot),
+        ("insert", EmbeddedOperation::Insert),
+    ] {
         for threads in [1, 2] {
             let seen = measure(plan, &engine, act, threads, &new)?;
             all.insert(format!("{name}_{threads}"), seen.into());
@@ -255,8 +258,14 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
     Ok(all.into())
 }
 
-/// Operations a second.
-fn measure(plan: &Plan, engine: &Engine, act: Act, threads: u64, new: &AtomicU64) -> Result<f64> {
+/// Returns operations per second.
+fn measure(
+    plan: &EmbeddedPlan,
+    engine: &EmbeddedStore,
+    act: EmbeddedOperation,
+    threads: u64,
+    new: &AtomicU64,
+) -> Result<f64> {
     let (start, ended) = (Barrier::new(threads as usize + 1), AtomicBool::new(false));
     let value = vec![b'v'; plan.value_bytes];
     thread::scope(|scope| -> Result<f64> {
@@ -267,18 +276,21 @@ fn measure(plan: &Plan, engine: &Engine, act: Act, threads: u64, new: &AtomicU64
                     let mut random = Random::new(plan.process << 8 | thread);
                     let mut count = 0;
                     let mut goes_on = || {
-                        // A look at what others write is not free.
-                        let over = (count % STEPS == 0 || act == Act::Insert) && ended.load(Relaxed);
+                        // Reading a shared flag has a cost.
+                        let over =
+                            (count % STEPS == 0 || act == EmbeddedOperation::Insert) && ended.load(Relaxed);
                         count += u64::from(!over);
                         !over
                     };
                     start.wait();
                     match act {
-                        Act::Insert => {
+                        EmbeddedOperation::Insert => {
                             engine.insert(|| goes_on().then(|| new.fetch_add(1, Relaxed)), value)?;
                         }
-                        Act::Read => engine.read(|| goes_on().then(|| random.next(plan.keys)))?,
-                        Act::ReadSnapshot => {
+                        EmbeddedOperation::Read => {
+                            engine.read(|| goes_on().then(|| random.next(plan.keys)))?
+                        }
+                        EmbeddedOperation::ReadSnapshot => {
                             engine.read_snapshot(|| goes_on().then(|| random.next(plan.keys)))?;
                         }
                     }

@@ -1,10 +1,10 @@
-//! Threads, what each does, and what they have seen.
+//! Threads of a load, and their results.
 
 use crate::{
-    Result, Workload,
-    plan::Plan,
-    target::{Client, Shared, key},
-    worker::{LAST, Worker},
+    LoadWorkload, Result,
+    plan::LoadPlan,
+    target::{LoadClient, SharedConnections, key},
+    worker::{LAST, LoadWorker},
 };
 use hdrhistogram::Histogram;
 use std::{
@@ -18,39 +18,39 @@ use std::{
 use yesquel::status::RequestStatus;
 use yesquel_seeds::Random;
 
-/// How long a server that was started may take to know what it had stored.
+/// Time limit for a started server to recover its data.
 const READY_MAX: Duration = Duration::from_secs(300);
 
-/// Waits for a server that reads what it had stored.
-pub(crate) fn wait(plan: &Plan) -> Result<serde_json::Value> {
+/// Waits until a server has recovered.
+pub(crate) fn wait(plan: &LoadPlan) -> Result<serde_json::Value> {
     let begun = Instant::now();
     loop {
-        let asked = Shared::connect(&plan.target).and_then(|shared| match shared.client()? {
-            Client::Yesquel(database, map) => Ok(database.get(map, &key(0))?.is_some()),
-            Client::Sql(mut sql) => sql.read(0),
-            Client::Redis(mut redis) => Ok(redis.get(&key(0))?),
+        let asked = SharedConnections::connect(&plan.target).and_then(|shared| match shared.client()? {
+            LoadClient::Yesquel(database, map) => Ok(database.get(map, &key(0))?.is_some()),
+            LoadClient::Sql(mut sql) => sql.read(0),
+            LoadClient::Redis(mut redis) => Ok(redis.get(&key(0))?),
         });
         match asked {
             Ok(true) => return Ok(serde_json::json!({ "seconds": begun.elapsed().as_secs_f64() })),
             Ok(false) => return Err("it has forgotten what it had stored".into()),
-            // Not there yet, or loading.
+            // Not listening yet, or still recovering.
             Err(error) if begun.elapsed() > READY_MAX => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(5)),
         }
     }
 }
 
-struct Seen {
+struct LoadResults {
     operations: u64,
     aborts: u64,
     latency_us: Histogram<u64>,
 }
 
-pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
-    let shared = (0..plan.clients.clamp(1, plan.threads)).map(|_| Shared::connect(&plan.target));
-    let shared: Vec<Shared> = shared.collect::<Result<_>>()?;
-    if matches!(plan.workload, Workload::InsertMono | Workload::InsertMonoRead) {
-        // Above those that there are, and for each process elsewhere.
+pub(crate) fn run(plan: &LoadPlan) -> Result<serde_json::Value> {
+    let shared = (0..plan.clients.clamp(1, plan.threads)).map(|_| SharedConnections::connect(&plan.target));
+    let shared: Vec<SharedConnections> = shared.collect::<Result<_>>()?;
+    if matches!(plan.workload, LoadWorkload::InsertMono | LoadWorkload::InsertMonoRead) {
+        // Above the existing keys, and in a separate range for each process.
         LAST.store(plan.keys + (plan.process << 40), Relaxed);
     }
     let (start, measuring, ended) =
@@ -61,11 +61,11 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
             .map(|thread| {
                 let shared = &shared[thread as usize % shared.len()];
                 let (start, measuring, ended) = (&start, &measuring, &ended);
-                scope.spawn(move || -> Result<Seen> {
+                scope.spawn(move || -> Result<LoadResults> {
                     let seed = plan.process << 32 | u64::from(thread);
                     let client = shared.client();
                     start.wait();
-                    let worker = Worker {
+                    let worker = LoadWorker {
                         plan,
                         client: client?,
                         thread: plan.process * u64::from(plan.threads) + u64::from(thread),
@@ -87,7 +87,8 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
             thread::sleep(plan.measured);
         }
         ended.store(!plan.is_load(), Relaxed);
-        let mut all = Seen { operations: 0, aborts: 0, latency_us: Histogram::new_with_max(60_000_000, 3)? };
+        let mut all =
+            LoadResults { operations: 0, aborts: 0, latency_us: Histogram::new_with_max(60_000_000, 3)? };
         for thread in threads {
             let seen = thread.join().map_err(|_| "a thread has panicked")??;
             all.operations += seen.operations;
@@ -106,15 +107,14 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
         "throughput": operations / seconds,
         "aborts": all.aborts,
         "server": asked,
-        // Not of an operation: there may have been none, as where a file is
-        // locked by others all the time.
+        // A total, not per operation: there may have been none, as while others lock a file.
         "cpu_us_total": cpu_us,
-        // All of them, for whoever puts those of several processes together.
+        // The whole histogram, so that several processes can be merged.
         "latencies_us": latencies(&all.latency_us),
     }))
 }
 
-/// How often each was seen.
+/// Returns each latency with its count.
 fn latencies(seen: &Histogram<u64>) -> Vec<(u64, u64)> {
     seen.iter_recorded()
         .map(|value| (value.value_iterated_to(), value.count_at_value()))
@@ -122,14 +122,14 @@ fn latencies(seen: &Histogram<u64>) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What the server was asked so far.
-fn requests(shared: &Shared) -> Result<RequestStatus> {
+/// Returns the server's request counts so far.
+fn requests(shared: &SharedConnections) -> Result<RequestStatus> {
     match shared {
-        Shared::Yesquel(database, _) => Ok(database.store().status()?.requests),
-        Shared::Sql(_, Some(store)) => Ok(store.status()?.requests),
-        Shared::Sql(_, None) | Shared::Redis(_) => Ok(RequestStatus::default()),
+        SharedConnections::Yesquel(database, _) => Ok(database.store().status()?.requests),
+        SharedConnections::Sql(_, Some(store)) => Ok(store.status()?.requests),
+        SharedConnections::Sql(_, None) | SharedConnections::Redis(_) => Ok(RequestStatus::default()),
         #[cfg(feature = "mariadb")]
-        Shared::Maria(_) => Ok(RequestStatus::default()),
+        SharedConnections::Maria(_) => Ok(RequestStatus::default()),
     }
 }
 
@@ -145,15 +145,21 @@ fn difference(after: &RequestStatus, before: &RequestStatus) -> RequestStatus {
     }
 }
 
-fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &AtomicBool) -> Result<Seen> {
+fn work(
+    mut worker: LoadWorker<'_>,
+    thread: u32,
+    measuring: &AtomicBool,
+    ended: &AtomicBool,
+) -> Result<LoadResults> {
     let plan = worker.plan;
-    let mut seen = Seen { operations: 0, aborts: 0, latency_us: Histogram::new_with_max(60_000_000, 3)? };
+    let mut seen =
+        LoadResults { operations: 0, aborts: 0, latency_us: Histogram::new_with_max(60_000_000, 3)? };
     let step = (plan.rate > 0.0).then(|| Duration::from_secs_f64(f64::from(plan.threads) / plan.rate));
     let mut next = Instant::now() + step.unwrap_or_default() * thread / plan.threads;
     let mut counts = false;
     while !(ended.load(Relaxed) || plan.is_load() && LAST.load(Relaxed) >= plan.keys) {
         let from = match step {
-            // Of when it should have begun: what waits behind a slow one has waited.
+            // Since the scheduled time, so that waiting behind a slow operation counts.
             Some(step) => {
                 let due = next;
                 next += step;
@@ -173,8 +179,8 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
         seen.operations += operations;
         seen.latency_us.saturating_record(from.elapsed().as_micros() as u64);
     }
-    // What was due and not begun has waited until now at least: left out, the
-    // slow ones at the end would be missing.
+    // Operations that were due and not started have waited at least until now. Without them the
+    // slowest operations at the end would be missing.
     if let (Some(step), true) = (step, counts) {
         let end = Instant::now();
         while next < end {
@@ -186,7 +192,7 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
     Ok(seen)
 }
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 fn cpu_us() -> u64 {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1_000

@@ -23,7 +23,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What every thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Workload {
+enum LoadWorkload {
     /// Inserts all keys once.
     Load,
     /// Reads a random key.
@@ -66,9 +66,9 @@ enum Workload {
 /// One client process of Yesquel's benchmarks.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Arguments {
+struct LoadArguments {
     /// What to do
-    workload: Workload,
+    workload: LoadWorkload,
     /// Whom to ask: yesquel:ADDRESS, redis:ADDRESS or mariadb:ADDRESS; by SQLite's interface: sql:ADDRESS, folder:FOLDER, sqlite:FILE or sqlite-cached:FILE; for embedded: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long, default_value = "")]
     target: String,
@@ -122,12 +122,12 @@ struct Arguments {
     process: u64,
 }
 
-/// Stores in this process; their crates are built when they are asked for.
-fn embedded(arguments: &Arguments) -> Result<serde_json::Value> {
+/// Stores in this process; their crates are optional.
+fn embedded(arguments: &LoadArguments) -> Result<serde_json::Value> {
     #[cfg(feature = "embedded")]
     {
         let (store, folder) = arguments.target.split_once(':').ok_or("the target is no store:FOLDER")?;
-        let plan = embedded::Plan {
+        let plan = embedded::EmbeddedPlan {
             store: store.to_owned(),
             folder: folder.into(),
             measured: Duration::from_secs_f64(arguments.seconds.max(0.1)),
@@ -135,7 +135,7 @@ fn embedded(arguments: &Arguments) -> Result<serde_json::Value> {
             value_bytes: arguments.value_bytes,
             process: arguments.process,
         };
-        if arguments.workload == Workload::EmbeddedLoad {
+        if arguments.workload == LoadWorkload::EmbeddedLoad {
             embedded::load(&plan)
         } else {
             embedded::run(&plan)
@@ -145,23 +145,24 @@ fn embedded(arguments: &Arguments) -> Result<serde_json::Value> {
     Err(format!("{}: this program was built without its feature 'embedded'", arguments.target).into())
 }
 
-fn run(arguments: &Arguments) -> Result<serde_json::Value> {
+fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
     let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
     match arguments.workload {
-        Workload::EmbeddedLoad | Workload::EmbeddedServer => return embedded(arguments),
-        Workload::Open | Workload::Idle => {
-            let place = arguments.target.split_once(':').and_then(|(kind, rest)| sql::Place::of(kind, rest));
-            let plan = connections::Plan {
+        LoadWorkload::EmbeddedLoad | LoadWorkload::EmbeddedServer => return embedded(arguments),
+        LoadWorkload::Open | LoadWorkload::Idle => {
+            let place =
+                arguments.target.split_once(':').and_then(|(kind, rest)| sql::SqlLocation::of(kind, rest));
+            let plan = connections::ConnectionPlan {
                 place: place.ok_or_else(|| format!("'{}' is nothing that SQLite opens", arguments.target))?,
                 count: arguments.operations.max(1),
                 server: arguments.server_process,
             };
-            let is_open = arguments.workload == Workload::Open;
+            let is_open = arguments.workload == LoadWorkload::Open;
             return if is_open { connections::times(&plan) } else { connections::memory(&plan) };
         }
-        Workload::Survey => return survey::run(&arguments.target, measured),
-        Workload::Roots => {
-            return roots::run(&roots::Plan {
+        LoadWorkload::Survey => return survey::run(&arguments.target, measured),
+        LoadWorkload::Roots => {
+            return roots::run(&roots::RootsPlan {
                 operations: arguments.operations,
                 clients: arguments.clients.max(1),
                 threads: arguments.threads.max(1),
@@ -171,7 +172,7 @@ fn run(arguments: &Arguments) -> Result<serde_json::Value> {
         }
         _ => {}
     }
-    let plan = plan::Plan {
+    let plan = plan::LoadPlan {
         workload: arguments.workload,
         target: arguments.target.clone(),
         threads: arguments.threads.max(1),
@@ -189,11 +190,11 @@ fn run(arguments: &Arguments) -> Result<serde_json::Value> {
         shuffled: arguments.shuffled,
         numbered: arguments.numbered,
     };
-    if arguments.workload == Workload::Ready { load::wait(&plan) } else { load::run(&plan) }
+    if arguments.workload == LoadWorkload::Ready { load::wait(&plan) } else { load::run(&plan) }
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    match run(&LoadArguments::parse()) {
         Ok(result) => {
             println!("{result}");
             ExitCode::SUCCESS

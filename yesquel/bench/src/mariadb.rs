@@ -1,12 +1,12 @@
-//! A client of MariaDB: the statements of the others, prepared, on a connection
-//! for each thread. The driver is asynchronous: each thread has an executor of
-//! its own, so that it waits for its own answers only, as the others do.
+//! Client of MariaDB: the same prepared statements as for the other stores, on one connection for
+//! each thread. The driver is asynchronous; each thread has an executor of its own, so that it
+//! waits for its own answers only.
 
-use crate::{Result, sql::Table};
+use crate::{Result, sql::SqlTable};
 use mysql_async::{Conn, OptsBuilder, Row, Statement, TxOpts, prelude::Queryable};
 use tokio::runtime::{Builder, Runtime};
 
-/// The database that the server comes with.
+/// Name of the server's database.
 const DATABASE: &str = "ycsb";
 
 pub(crate) struct Maria {
@@ -27,19 +27,18 @@ async fn connection(address: &str) -> Result<Conn> {
     let (host, port) = address.rsplit_once(':').ok_or("MariaDB is at HOST:PORT")?;
     let options = OptsBuilder::default().ip_or_hostname(host).tcp_port(port.parse()?);
     let options = options.user(Some("root")).db_name(Some(DATABASE));
-    // By TCP, as the others; the driver would go over to a Unix socket by itself.
+    // By TCP, like the others; the driver would switch to a Unix socket.
     Ok(Conn::new(options.prefer_socket(false)).await?)
 }
 
-/// The value of a row, in its last column, is not empty.
+/// Returns whether the value in the last column is not empty.
 fn has_value(row: &Row) -> bool {
     let value = row.len().checked_sub(1).and_then(|last| row.as_ref(last));
     matches!(value, Some(mysql_async::Value::Bytes(bytes)) if !bytes.is_empty())
 }
 
 impl Maria {
-    /// Makes the table, before any thread wants it. Its values are within their
-    /// rows.
+    /// Creates the table before any thread uses it. Its values are stored within the rows.
     pub(crate) fn prepare(address: &str) -> Result<()> {
         runtime()?.block_on(async {
             let mut connection = connection(address).await?;
@@ -54,7 +53,7 @@ impl Maria {
         let runtime = runtime()?;
         let (connection, [read, update, range, insert, append]) = runtime.block_on(async {
             let mut connection = connection(address).await?;
-            // A key of 0 is one.
+            // Allow the key 0.
             connection.query_drop("SET sql_mode = CONCAT(@@sql_mode, ',NO_AUTO_VALUE_ON_ZERO')").await?;
             let statements = [
                 connection.prep("SELECT value FROM kv WHERE `key` = ?").await?,
@@ -69,7 +68,7 @@ impl Maria {
     }
 }
 
-impl Table for Maria {
+impl SqlTable for Maria {
     fn read(&mut self, key: u64) -> Result<bool> {
         let row: Option<Row> =
             self.runtime.block_on(self.connection.exec_first(&self.read, (key.cast_signed(),)))?;

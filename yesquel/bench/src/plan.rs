@@ -1,13 +1,13 @@
-//! What a load is.
+//! Parameters of a load.
 
-use crate::Workload;
+use crate::LoadWorkload;
 use std::time::Duration;
 
-pub(crate) struct Plan {
-    pub(crate) workload: Workload,
+pub(crate) struct LoadPlan {
+    pub(crate) workload: LoadWorkload,
     pub(crate) target: String,
     pub(crate) threads: u32,
-    /// Connections, each with a cache of its own, that the threads share.
+    /// Connections that the threads share, each with its own cache.
     pub(crate) clients: u32,
     pub(crate) measured: Duration,
     pub(crate) warm_up: Duration,
@@ -17,24 +17,24 @@ pub(crate) struct Plan {
     pub(crate) pipeline: usize,
     /// Keys of a scan.
     pub(crate) scan: u64,
-    /// Threads of all processes, of which each has keys to itself; 0: they
-    /// share all.
+    /// Number of threads of all processes, each of which uses keys of its own; 0: all keys are
+    /// shared.
     pub(crate) apart: u64,
     pub(crate) process: u64,
-    /// Keys that one transaction, or one going to and fro, loads.
+    /// Keys loaded by one transaction or in one round trip.
     pub(crate) batch: u64,
-    /// Whether keys are loaded in no order.
+    /// Whether keys are loaded in pseudo-random order.
     pub(crate) shuffled: bool,
-    /// Whether rows that are loaded get their keys from the database.
+    /// Whether the database chooses the keys of loaded rows.
     pub(crate) numbered: bool,
 }
 
-impl Plan {
-    /// Whether it ends when all keys are stored.
+impl LoadPlan {
+    /// Returns whether the load ends when all keys are stored.
     pub(crate) fn is_load(&self) -> bool {
-        matches!(self.workload, Workload::Load | Workload::Index)
+        matches!(self.workload, LoadWorkload::Load | LoadWorkload::Index)
     }
 }
 
-/// The golden ratio's bits, as everybody takes them to shuffle.
+/// Fixed-point golden ratio, the usual multiplier for shuffling.
 pub(crate) const SHUFFLE: u64 = 0x9e37_79b9_7f4a_7c15;

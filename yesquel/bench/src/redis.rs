@@ -1,15 +1,14 @@
-//! A client of Redis that does no more than it must: one connection, blocking,
-//! requests put together by hand.
+//! Minimal Redis client: one blocking connection, and requests encoded by hand.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::TcpStream,
 };
 
-/// The sorted set that has all keys.
+/// Sorted set with all keys.
 const INDEX: &[u8] = b"index";
 
-pub(crate) struct Redis {
+pub(crate) struct RedisClient {
     reader: BufReader<TcpStream>,
     request: Vec<u8>,
     value: Vec<u8>,
@@ -24,11 +23,11 @@ fn command(request: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-impl Redis {
-    pub(crate) fn connect(address: &str) -> io::Result<Redis> {
+impl RedisClient {
+    pub(crate) fn connect(address: &str) -> io::Result<RedisClient> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Redis { reader: BufReader::new(stream), request: Vec::new(), value: Vec::new() })
+        Ok(RedisClient { reader: BufReader::new(stream), request: Vec::new(), value: Vec::new() })
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -37,7 +36,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Reads one reply; whether it has a value.
+    /// Reads one reply. Returns whether it has a value.
     fn reply(&mut self) -> io::Result<bool> {
         let mut line = Vec::with_capacity(32);
         self.reader.read_until(b'\n', &mut line)?;
@@ -71,7 +70,7 @@ impl Redis {
         self.reply().map(drop)
     }
 
-    /// Many keys by one command; how many are there.
+    /// Reads many keys by one command. Returns the number found.
     pub(crate) fn get_many(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
         let parts: Vec<&[u8]> =
             [b"MGET".as_slice()].into_iter().chain(keys.iter().map(|key| &key[..])).collect();
@@ -93,7 +92,7 @@ impl Redis {
         Ok(found)
     }
 
-    /// Many writes in one go.
+    /// Pipelines many writes.
     pub(crate) fn set_all(&mut self, keys: &[[u8; 8]], value: &[u8]) -> io::Result<()> {
         for key in keys {
             command(&mut self.request, &[b"SET", key, value]);
@@ -105,7 +104,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Many reads in one go.
+    /// Pipelines many reads.
     pub(crate) fn get_all(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
         for key in keys {
             command(&mut self.request, &[b"GET", key]);
@@ -114,7 +113,7 @@ impl Redis {
         self.replies(keys.len())
     }
 
-    /// Many reads, each with a write, in one go.
+    /// Pipelines many reads, each with a write.
     pub(crate) fn get_and_set_all(&mut self, keys: &[[u8; 8]], value: &[u8]) -> io::Result<()> {
         for key in keys {
             command(&mut self.request, &[b"GET", key]);
@@ -124,7 +123,7 @@ impl Redis {
         self.replies(keys.len() * 2).map(drop)
     }
 
-    /// Keys into the sorted set that ranges are of, in one go.
+    /// Pipelines additions to the sorted set.
     pub(crate) fn index_all(&mut self, numbers: std::ops::Range<u64>) -> io::Result<()> {
         let count = (numbers.end - numbers.start) as usize;
         for number in numbers {
@@ -137,7 +136,7 @@ impl Redis {
         self.replies(count).map(drop)
     }
 
-    /// Ranges of the sorted set in one go, each of so many keys from one on.
+    /// Pipelines range queries on the sorted set, each from a key on with a limit.
     pub(crate) fn ranges(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
         let mut count = 0;
         for (first, limit) in ranges {

@@ -1,62 +1,60 @@
-//! The paper's figure 10: how often clients with caches of their own fetch the
-//! root of a tree.
+//! Figure 10 of the paper: how often clients with caches of their own fetch the root of a tree.
 //!
-//! Clients and server are in one process, so that millions of operations take
-//! a minute; what a client fetches is the same as by sockets.
+//! Clients and server share a process, so that millions of operations take a minute; the fetches
+//! are the same as by sockets.
 
 use crate::{Result, target::key};
 use serde_json::json;
 use std::{sync::Arc, thread};
-use yesquel::{Database, ListenOptions, LogOptions, Map, Server, Settings, Store};
+use yesquel::{Database, EngineSettings, ListenOptions, LogOptions, Map, Server, Store};
 use yesquel_seeds::Random;
 
-pub(crate) struct Plan {
-    /// Of each kind.
+pub(crate) struct RootsPlan {
+    /// Operations of each kind.
     pub(crate) operations: u64,
-    /// Caches.
+    /// Number of caches.
     pub(crate) clients: u32,
-    /// Each has an equal part of the clients, which it lets act in turn.
+    /// Threads; each runs an equal share of the clients in turn.
     pub(crate) threads: u32,
-    /// Keys that there are before.
+    /// Keys loaded before.
     pub(crate) keys: u64,
     pub(crate) value_bytes: usize,
 }
 
-/// Cells of a node, as in the paper (section 6.1.3). More would make the root
-/// change less often.
+/// Cells of a node, as in the paper (section 6.1.3). With more, the root changes less often.
 const NODE_CELLS_MAX: usize = 50;
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum InsertKind {
     Read,
     Update,
     Insert,
 }
 
-/// One cache.
-struct Client {
+/// Client with its cache.
+struct CachingClient {
     store: Store,
     database: Database,
     map: Map,
 }
 
-impl Client {
-    fn new(server: &Server) -> Result<Client> {
+impl CachingClient {
+    fn new(server: &Server) -> Result<CachingClient> {
         let store = Store::of_host(Arc::clone(server.host()));
         let database = store.database_or_create("bench")?;
         let map = database.map("bench")?;
-        Ok(Client { store, database, map })
+        Ok(CachingClient { store, database, map })
     }
 
-    fn act(&self, kind: Kind, random: &mut Random, plan: &Plan, value: &[u8]) -> Result<()> {
+    fn act(&self, kind: InsertKind, random: &mut Random, plan: &RootsPlan, value: &[u8]) -> Result<()> {
         let known = key(random.next(plan.keys));
         match kind {
-            Kind::Read => drop(self.database.get(self.map, &known)?.ok_or("a key is missing")?),
-            Kind::Update => self.database.run(|transaction| {
+            InsertKind::Read => drop(self.database.get(self.map, &known)?.ok_or("a key is missing")?),
+            InsertKind::Update => self.database.run(|transaction| {
                 transaction.get(self.map, &known)?;
                 transaction.put(self.map, &known, value)
             })?,
-            Kind::Insert => {
+            InsertKind::Insert => {
                 let new = key(random.next(u64::MAX >> 1) | 1 << 63);
                 self.database.run(|transaction| transaction.put(self.map, &new, value))?;
             }
@@ -65,9 +63,10 @@ impl Client {
     }
 }
 
-/// All operations of a kind, by clients that know nothing; what they fetched.
-fn measure(server: &Server, kind: Kind, plan: &Plan) -> Result<serde_json::Value> {
-    let clients: Vec<Client> = (0..plan.clients).map(|_| Client::new(server)).collect::<Result<_>>()?;
+/// Runs all operations of a kind by clients with empty caches; returns their fetches.
+fn measure(server: &Server, kind: InsertKind, plan: &RootsPlan) -> Result<serde_json::Value> {
+    let clients: Vec<CachingClient> =
+        (0..plan.clients).map(|_| CachingClient::new(server)).collect::<Result<_>>()?;
     let names = fetches(&clients);
     let value = vec![b'v'; plan.value_bytes];
     let part = clients.len().div_ceil(plan.threads as usize);
@@ -114,22 +113,22 @@ fn measure(server: &Server, kind: Kind, plan: &Plan) -> Result<serde_json::Value
     }))
 }
 
-/// Fetches of roots by these clients so far.
-fn fetches(clients: &[Client]) -> u64 {
+/// Returns the number of root fetches by these clients so far.
+fn fetches(clients: &[CachingClient]) -> u64 {
     clients.iter().map(|client| client.store.searches().root_fetches).sum()
 }
 
-pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
-    let settings = Settings { node_cells_max: NODE_CELLS_MAX, ..Settings::default() };
+pub(crate) fn run(plan: &RootsPlan) -> Result<serde_json::Value> {
+    let settings = EngineSettings { node_cells_max: NODE_CELLS_MAX, ..EngineSettings::default() };
     let listen = ListenOptions::default();
     let server = Server::start(None, settings, LogOptions::default(), listen)?;
-    let loader = Client::new(&server)?;
+    let loader = CachingClient::new(&server)?;
     let value = vec![b'v'; plan.value_bytes];
     for number in 0..plan.keys {
         loader.database.put(loader.map, &key(number), &value)?;
     }
-    let read = measure(&server, Kind::Read, plan)?;
-    let update = measure(&server, Kind::Update, plan)?;
-    let insert = measure(&server, Kind::Insert, plan)?;
+    let read = measure(&server, InsertKind::Read, plan)?;
+    let update = measure(&server, InsertKind::Update, plan)?;
+    let insert = measure(&server, InsertKind::Insert, plan)?;
     Ok(json!({ "clients": plan.clients, "read": read, "update": update, "insert": insert }))
 }

@@ -1,64 +1,62 @@
-//! A client by SQL: SQLite's interface over rusqlite, a connection and prepared
-//! statements for each thread, as an application has them.
+//! SQL client: SQLite's interface by rusqlite, with one connection and prepared statements for each
+//! thread, as in an application.
 
 use crate::Result;
 use rusqlite::{Connection, Statement, TransactionBehavior};
 use std::time::Duration;
 
-/// The database at a server, as the other loads call theirs.
+/// Name of the database at a server, as in the other loads.
 const DATABASE: &str = "bench";
 
-/// How long a statement may lose races; it is run again by itself. SQLite's own
-/// files are waited for as long.
+/// Time for which a statement is retried after conflicts, and for which SQLite waits for locks.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What all reads ask.
+/// Statement of all reads.
 const READ: &str = "SELECT value FROM kv WHERE key = ?1";
 
-/// What a thread does with the table, whoever keeps it.
-pub(crate) trait Table {
-    /// Whether there is such a key.
+/// Operations of a thread on the table, in any database.
+pub(crate) trait SqlTable {
+    /// Returns whether a key exists.
     fn read(&mut self, key: u64) -> Result<bool>;
 
-    /// Another value for a key that there is.
+    /// Changes the value of an existing key.
     fn update(&mut self, key: u64, value: &[u8]) -> Result<()>;
 
-    /// So many from a key on; how many there are.
+    /// Reads up to `limit` rows from a key on. Returns their number.
     fn range(&mut self, key: u64, limit: u64) -> Result<u64>;
 
-    /// A row with this key, or with one that the database gives it.
+    /// Inserts a row with this key, or with one that the database chooses.
     fn insert(&mut self, key: Option<u64>, value: &[u8]) -> Result<()>;
 
-    /// Rows, in one transaction, a statement each.
+    /// Inserts rows in one transaction, by one statement each.
     fn insert_all(&mut self, keys: &mut dyn Iterator<Item = Option<u64>>, value: &[u8]) -> Result<()>;
 }
 
-/// Where a database is, and who keeps it.
+/// Location of a database, and its engine.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct SqlLocation {
     name: String,
-    /// SQLite's own, on a plain file.
+    /// Whether it is a plain file with SQLite's own engine.
     stock: bool,
-    /// KiB of its pages that a connection of SQLite's own keeps; none: as it is made.
+    /// Page cache of a connection of SQLite's own engine, in KiB; `None`: the default.
     cache_kib: Option<u64>,
 }
 
-impl Place {
-    /// What a target's kind and the rest of it mean; none: it is not SQLite's
-    /// interface that it names.
-    pub(crate) fn of(kind: &str, rest: &str) -> Option<Place> {
-        let place = |name: String, stock, cache_kib| Some(Place { name, stock, cache_kib });
+impl SqlLocation {
+    /// Parses a target; `None` if it is not for SQLite's interface.
+    pub(crate) fn of(kind: &str, rest: &str) -> Option<SqlLocation> {
+        let place = |name: String, stock, cache_kib| Some(SqlLocation { name, stock, cache_kib });
         match kind {
             "sql" => place(format!("yesquel://{rest}/{DATABASE}"), false, None),
             "folder" => place(format!("yesquel:{rest}"), false, None),
             "sqlite" => place(rest.to_owned(), true, None),
-            // More than any table of these benchmarks has.
+            // More than any table of these benchmarks.
             "sqlite-cached" => place(rest.to_owned(), true, Some(1 << 20)),
             _ => None,
         }
     }
 
-    /// A connection that can be used.
+    /// Opens a connection.
     pub(crate) fn open(&self) -> Result<Connection> {
         assert!(yesquel_sqlite::is_linked());
         let connection = Connection::open(&self.name)?;
@@ -69,7 +67,7 @@ impl Place {
         }
         connection.busy_timeout(BUSY_TIMEOUT)?;
         if self.stock {
-            // As is advised for files that several connections write.
+            // As recommended for files with several writers.
             let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
             if mode != "wal" {
                 return Err(format!("'{}' has the journal mode {mode}", self.name).into());
@@ -82,7 +80,7 @@ impl Place {
         Ok(connection)
     }
 
-    /// Makes the table, before any thread wants it.
+    /// Creates the table before any thread uses it.
     pub(crate) fn prepare(&self) -> Result<()> {
         let connection = self.open()?;
         connection.execute_batch("CREATE TABLE IF NOT EXISTS kv(key INTEGER PRIMARY KEY, value BLOB)")?;
@@ -90,7 +88,7 @@ impl Place {
     }
 }
 
-/// Asks a connection that was just opened for a row.
+/// Reads a row by a new connection.
 pub(crate) fn first_read(connection: &Connection, key: u64) -> Result<bool> {
     found(&mut connection.prepare(READ)?, key)
 }
@@ -117,8 +115,8 @@ fn number(key: u64) -> i64 {
 }
 
 impl Sql {
-    pub(crate) fn connect(place: &Place) -> Result<Sql> {
-        // Its statements stay with it, until the process ends.
+    pub(crate) fn connect(place: &SqlLocation) -> Result<Sql> {
+        // Its statements borrow it until the process ends.
         let connection: &'static Connection = Box::leak(Box::new(place.open()?));
         Ok(Sql {
             connection,
@@ -126,14 +124,14 @@ impl Sql {
             update: connection.prepare("UPDATE kv SET value = ?2 WHERE key = ?1")?,
             range: connection.prepare("SELECT key, value FROM kv WHERE key >= ?1 LIMIT ?2")?,
             insert: connection.prepare("INSERT INTO kv(key, value) VALUES(?1, ?2)")?,
-            // A statement of its own: one that may be given a key looks whether
-            // there is such a row, also where it is given NULL.
+            // A separate statement: one with a key column checks whether the row exists, even for
+            // NULL.
             append: connection.prepare("INSERT INTO kv(value) VALUES(?1)")?,
         })
     }
 }
 
-impl Table for Sql {
+impl SqlTable for Sql {
     fn read(&mut self, key: u64) -> Result<bool> {
         found(&mut self.read, key)
     }
@@ -178,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_target_says_where_and_whose() {
-        let name = |kind: &str, rest: &str| Place::of(kind, rest).map(|place| (place.name, place.stock));
+        let name =
+            |kind: &str, rest: &str| SqlLocation::of(kind, rest).map(|place| (place.name, place.stock));
         assert_eq!(name("sql", "host:1"), Some(("yesquel://host:1/bench".to_owned(), false)));
         assert_eq!(name("sql", "/run/s"), Some(("yesquel:///run/s/bench".to_owned(), false)));
         assert_eq!(
@@ -196,7 +195,7 @@ mod tests {
         for (kind, name) in
             [("folder", path("ours")), ("sqlite", path("file")), ("sqlite-cached", path("other"))]
         {
-            let place = Place::of(kind, &name).unwrap();
+            let place = SqlLocation::of(kind, &name).unwrap();
             place.prepare().unwrap();
             let mut sql = Sql::connect(&place).unwrap();
             sql.insert_all(&mut (0..10).map(Some), b"value").unwrap();
@@ -207,7 +206,7 @@ mod tests {
             assert_eq!(sql.range(8, 5).unwrap(), 3);
             assert!(first_read(&place.open().unwrap(), 0).unwrap());
         }
-        // A file of another's is not taken for ours.
-        assert!(Place { name: path("file"), stock: false, cache_kib: None }.open().is_err());
+        // A foreign file is refused.
+        assert!(SqlLocation { name: path("file"), stock: false, cache_kib: None }.open().is_err());
     }
 }

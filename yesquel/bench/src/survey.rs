@@ -1,7 +1,7 @@
-//! How the load of a server is spread over the leaves of the map, second by
-//! second: what load splits are for (section 4.2).
+//! Distribution of a server's load over the leaves of the map, second by second, which load splits
+//! should balance (section 4.2).
 
-use crate::{Result, target::Shared};
+use crate::{Result, target::SharedConnections};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -9,9 +9,9 @@ use std::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Looks once a second, for so long.
+/// Samples the load once a second for `time`.
 pub(crate) fn run(target: &str, time: Duration) -> Result<serde_json::Value> {
-    let Shared::Yesquel(database, map) = Shared::connect(target)? else {
+    let SharedConnections::Yesquel(database, map) = SharedConnections::connect(target)? else {
         return Err("only Yesquel's servers tell of their nodes".into());
     };
     let (begun, mut seconds) = (Instant::now(), Vec::new());
@@ -19,7 +19,7 @@ pub(crate) fn run(target: &str, time: Duration) -> Result<serde_json::Value> {
         let due = SECOND * (seconds.len() as u32 + 1);
         thread::sleep(due.saturating_sub(begun.elapsed()));
         let nodes = database.store().nodes(map)?.nodes;
-        // A node tells of the last whole second.
+        // A node reports the last whole second.
         let mut loads: Vec<u64> = nodes.iter().filter(|node| node.leaf).map(|node| node.load).collect();
         loads.sort_unstable_by_key(|load| std::cmp::Reverse(*load));
         seconds.push(loads);

@@ -1,71 +1,73 @@
-//! The databases that a load can ask.
+//! Databases that a load can run on.
 
 #[cfg(feature = "mariadb")]
 use crate::mariadb::Maria;
 use crate::{
     Result,
-    redis::Redis,
-    sql::{Place, Sql, Table},
+    redis::RedisClient,
+    sql::{Sql, SqlLocation, SqlTable},
 };
 use yesquel::{Database, Map, SocketOptions, Store};
 
-/// A connection to Yesquel, with what is known of its trees, that threads
-/// share; or nothing, for Redis has one a thread.
-pub(crate) enum Shared {
+/// Connections that the threads share: for Yesquel one with a cache; none for Redis, where each
+/// thread has its own.
+pub(crate) enum SharedConnections {
     Yesquel(Database, Map),
-    /// SQL has a connection a thread, which share a socket by themselves; the
-    /// store is for the server's status, where there is one.
-    Sql(Place, Option<Store>),
+    /// Each thread opens a SQL connection, and these share a socket. The store is for the server's
+    /// status, if there is one.
+    Sql(SqlLocation, Option<Store>),
     #[cfg(feature = "mariadb")]
     Maria(String),
     Redis(String),
 }
 
-pub(crate) enum Client<'a> {
+pub(crate) enum LoadClient<'a> {
     Yesquel(&'a Database, Map),
-    Sql(Box<dyn Table>),
-    Redis(Box<Redis>),
+    Sql(Box<dyn SqlTable>),
+    Redis(Box<RedisClient>),
 }
 
 pub(crate) fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-impl Shared {
-    pub(crate) fn connect(target: &str) -> Result<Shared> {
+impl SharedConnections {
+    pub(crate) fn connect(target: &str) -> Result<SharedConnections> {
         match target.split_once(':') {
             Some(("yesquel", address)) => {
                 let store = Store::connect(&address.parse()?, SocketOptions::default())?;
                 let database = store.database_or_create("bench")?;
                 let map = database.map("bench")?;
-                Ok(Shared::Yesquel(database, map))
+                Ok(SharedConnections::Yesquel(database, map))
             }
-            Some(("redis", address)) => Ok(Shared::Redis(address.to_owned())),
+            Some(("redis", address)) => Ok(SharedConnections::Redis(address.to_owned())),
             #[cfg(feature = "mariadb")]
             Some(("mariadb", address)) => {
                 Maria::prepare(address)?;
-                Ok(Shared::Maria(address.to_owned()))
+                Ok(SharedConnections::Maria(address.to_owned()))
             }
             #[cfg(not(feature = "mariadb"))]
             Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
-            Some((kind, rest)) if let Some(place) = Place::of(kind, rest) => {
+            Some((kind, rest)) if let Some(place) = SqlLocation::of(kind, rest) => {
                 place.prepare()?;
                 let store = (kind == "sql").then(|| -> Result<Store> {
                     Ok(Store::connect(&rest.parse()?, SocketOptions::default())?)
                 });
-                Ok(Shared::Sql(place, store.transpose()?))
+                Ok(SharedConnections::Sql(place, store.transpose()?))
             }
             _ => Err(format!("'{target}' is no KIND:PLACE that is known").into()),
         }
     }
 
-    pub(crate) fn client(&self) -> Result<Client<'_>> {
+    pub(crate) fn client(&self) -> Result<LoadClient<'_>> {
         match self {
-            Shared::Yesquel(database, map) => Ok(Client::Yesquel(database, *map)),
-            Shared::Sql(place, _) => Ok(Client::Sql(Box::new(Sql::connect(place)?))),
+            SharedConnections::Yesquel(database, map) => Ok(LoadClient::Yesquel(database, *map)),
+            SharedConnections::Sql(place, _) => Ok(LoadClient::Sql(Box::new(Sql::connect(place)?))),
             #[cfg(feature = "mariadb")]
-            Shared::Maria(address) => Ok(Client::Sql(Box::new(Maria::connect(address)?))),
-            Shared::Redis(address) => Ok(Client::Redis(Box::new(Redis::connect(address)?))),
+            SharedConnections::Maria(address) => Ok(LoadClient::Sql(Box::new(Maria::connect(address)?))),
+            SharedConnections::Redis(address) => {
+                Ok(LoadClient::Redis(Box::new(RedisClient::connect(address)?)))
+            }
         }
     }
 }

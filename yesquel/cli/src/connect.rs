@@ -12,11 +12,11 @@ pub(crate) struct ServerArguments {
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
-    options: ConnectOptions,
+    options: ConnectArguments,
 }
 
 #[derive(Debug, Args)]
-struct ConnectOptions {
+struct ConnectArguments {
     /// Encrypt, and trust the certificates that browsers trust
     #[arg(long, global = true)]
     tls: bool,
@@ -66,7 +66,7 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
 
 impl ServerArguments {
     pub(crate) fn connect(&self) -> Result<Store, CliError> {
-        let ConnectOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+        let ConnectArguments { tls, tls_ca, credential_file, connect_timeout } = &self.options;
         let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
         let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
         let connect_timeout = *connect_timeout;

@@ -55,13 +55,12 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// The signals that have the server end in order. A file that may not grow any
-/// more is then told of by the write, as a full disk is, and not by a signal
-/// that kills.
+/// Returns the signals that stop the server cleanly. Also ignores the signal of the file size
+/// limit: the write fails then, as on a full disk.
 pub(crate) fn signals() -> io::Result<Signals> {
     flag::register(SIGXFSZ, Arc::default())?;
     let mut ends = vec![SIGINT, SIGTERM];
-    // A terminal that is closed ends what it has started, but for `nohup`.
+    // Closing a terminal ends the programs started there, except under `nohup`.
     if !is_ignored(SIGHUP) {
         ends.push(SIGHUP);
     }
@@ -75,7 +74,7 @@ mod tests {
 
     const CHILD: &str = "YESQUEL_TEST_PANICS";
 
-    /// The other half of the next: a process with a thread that panics.
+    /// Second half of the next test: a process in which a thread panics.
     #[test]
     fn a_process_of_which_a_thread_panics() {
         if env::var_os(CHILD).is_none() {
@@ -83,7 +82,7 @@ mod tests {
         }
         end_on_panic();
         let thread = thread::Builder::new().name("sockets".to_owned()).spawn(|| panic!("by intention"));
-        // Nobody looks how a thread has ended that is to run for ever.
+        // No code waits for the end of a background thread.
         let _ = thread.unwrap().join();
     }
 

@@ -4,18 +4,18 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
 /// Progress bar, or nothing.
-pub(crate) struct Progress {
+pub(crate) struct CopyProgress {
     bar: ProgressBar,
 }
 
-impl Progress {
-    pub(crate) fn new(title: &'static str, is_quiet: bool) -> Progress {
+impl CopyProgress {
+    pub(crate) fn new(title: &'static str, is_quiet: bool) -> CopyProgress {
         let is_seen = std::io::stderr().is_terminal() && !is_quiet;
         let target =
             if is_seen { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         bar.set_prefix(title);
-        let progress = Progress { bar };
+        let progress = CopyProgress { bar };
         progress.style("{prefix} {msg}");
         progress
     }

@@ -11,8 +11,8 @@ use clap::{ArgGroup, Args, ValueEnum, value_parser};
 use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, LogOptions, SOCKET_MODE, Server, ServerId, Settings,
-    Techniques,
+    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, LogOptions, SOCKET_MODE, Server,
+    ServerId, Techniques,
 };
 
 /// When what was written is on disk.
@@ -72,10 +72,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = checkpoint_every)]
     checkpoint_every: usize,
     /// Accesses per second above which a node is split; 0: never
-    #[arg(long, value_name = "COUNT", default_value_t = Settings::default().node_load_max)]
+    #[arg(long, value_name = "COUNT", default_value_t = EngineSettings::default().node_load_max)]
     node_load_max: u64,
     /// Longest time for which a transaction keeps its snapshot, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = Settings::default().snapshot_age_ms_max / 1_000)]
+    #[arg(long, value_name = "SECONDS", default_value_t = EngineSettings::default().snapshot_age_ms_max / 1_000)]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     snapshot_age_max: u64,
     /// Largest number of connected clients
@@ -187,13 +187,13 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         _ => None,
     };
     let credential = arguments.credential_file.as_ref().map(connect::credential).transpose()?;
-    let settings = Settings {
+    let settings = EngineSettings {
         server: ServerId(arguments.server),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
         node_load_max: arguments.node_load_max,
         snapshot_age_ms_max: arguments.snapshot_age_max.saturating_mul(1_000),
         techniques: techniques(&arguments.without),
-        ..Settings::default()
+        ..EngineSettings::default()
     };
     let options = LogOptions {
         durability: match arguments.durability {

@@ -9,7 +9,7 @@ mod import;
 pub(crate) use export::{ExportArguments, run as export};
 pub(crate) use import::{ImportArguments, run as import};
 
-use crate::{connection::quoted, failure::CliError, interrupt::Interrupt, progress::Progress, show};
+use crate::{connection::quoted, failure::CliError, interrupt::Interrupt, progress::CopyProgress, show};
 use rusqlite::{
     Connection,
     backup::{Backup, StepResult},
@@ -74,7 +74,7 @@ pub(crate) fn is_empty(connection: &Connection) -> Result<bool, CliError> {
 fn copy(
     from: &Connection,
     to: &mut Connection,
-    progress: &Progress,
+    progress: &CopyProgress,
     interrupt: &Interrupt,
     patience: Duration,
 ) -> Result<(), CliError> {

@@ -10,7 +10,7 @@ use std::{
 };
 use yesquel::{Database, Map, limits};
 
-/// How bytes are written, for the help.
+/// Format of keys and values, for the help.
 const WRITING: &str = "Keys and values are text, in input as in output: \\t, \\n, \\r and \\xHH (two hexadecimal digits) \
     stand for control characters and for bytes that are not UTF-8, \\\\ for a backslash, and \\x2d for a '-' that \
     would be taken for an option. With --hex all keys and values are hexadecimal digits. JSON has strings, and \
@@ -106,7 +106,7 @@ impl TreeArguments {
         if self.hex { show::to_hex(bytes).into() } else { show::json(bytes) }
     }
 
-    /// A map that must be there.
+    /// Returns a map, which must exist.
     fn existing(&self, database: &Database, name: &str) -> Result<Map, CliError> {
         let absent = || CliError::Absent(format!("there is no map '{name}' in '{}'", database.name()));
         database.existing_map(name)?.ok_or_else(absent)
@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: &TreeArguments) -> Result<(), CliError> {
     }
 }
 
-/// The keys that are scanned.
+/// Range of keys of a scan.
 struct ScanRange {
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,

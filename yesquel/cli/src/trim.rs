@@ -1,9 +1,9 @@
-//! Giving memory back to the system.
+//! Returns free memory to the system.
 //!
-//! A split leaves copies that nobody needs a second later; what a load leaves of
-//! them the allocator keeps, in holes between what lives. A server that has
-//! stopped growing and takes much more than it counts has it look for whole
-//! pages in them.
+//! A split leaves copies that are garbage a second later, and after a load the allocator keeps
+//! their memory in holes between live data. When a server has stopped growing and its resident
+//! memory far exceeds what it counts, the allocator is asked to return whole pages from these
+//! holes.
 
 use std::{
     fs, io,
@@ -16,36 +16,35 @@ use std::{
 };
 use yesquel::Server;
 
-/// Time between two looks.
+/// Interval of the checks.
 const STEP: Duration = Duration::from_secs(1);
-/// Looks that are left out at most where there was little to be had.
+/// Maximum number of skipped checks after a trim with little effect.
 const PAUSE_MAX: u32 = 64;
-/// Memory that is no node's: programs, buffers, what is not worth the trouble.
+/// Memory besides nodes (program, buffers) and memory not worth a trim.
 const BESIDE: u64 = 24 << 20;
 
-/// Bytes of memory at a moment.
+/// Memory sizes in bytes at one time.
 #[derive(Debug, Clone, Copy, Default)]
 struct MemorySample {
-    /// What the server counts.
+    /// Memory that the server counts.
     counted: u64,
-    /// What the process has.
+    /// Resident memory of the process.
     resident: u64,
 }
 
-/// When it is worth while.
+/// Rule that decides about trims.
 #[derive(Debug, Default)]
 struct Rule {
     before: u64,
-    /// Looks that are left out after one that brought little, and those that
-    /// are to come.
+    /// Number of checks to skip after a trim with little effect, and the number left.
     pause: u32,
     left_out: u32,
 }
 
 impl Rule {
-    /// Whether to ask for memory now.
+    /// Returns whether to trim now.
     fn is_time(&mut self, look: MemorySample) -> bool {
-        // Whoever grows will need it again at once.
+        // A growing server would need the memory again at once.
         let grows = look.counted > self.before + self.before / 64;
         self.before = look.counted;
         if grows || look.resident <= look.counted + look.counted / 5 + BESIDE {
@@ -55,7 +54,7 @@ impl Rule {
         self.left_out > self.pause
     }
 
-    /// What it has brought.
+    /// Records the effect of a trim.
     fn brought(&mut self, before: u64, after: u64) {
         let much = before.saturating_sub(after) > before / 16;
         self.pause = if much { 0 } else { (self.pause * 2).clamp(1, PAUSE_MAX) };
@@ -63,7 +62,7 @@ impl Rule {
     }
 }
 
-/// Bytes of memory that the process has.
+/// Returns the resident memory of the process in bytes.
 fn resident() -> io::Result<u64> {
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
@@ -71,22 +70,22 @@ fn resident() -> io::Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Has the allocator give back what it can.
+/// Asks the allocator to return memory.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn trim() {
-    // SAFETY: it takes a number and may be called by any thread at any time;
-    // the allocator is the system's, and no other one is linked.
+    // SAFETY: it takes a number and may be called on any thread at any time; the allocator is the
+    // system's, and no other one is linked.
     #[expect(unsafe_code, reason = "the system's allocator has no other interface")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Other allocators look after themselves.
+/// Other allocators return memory themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim() {}
 
-/// Looks now and then until it is dropped.
+/// Thread that trims until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Trimming {
     ends: Option<Sender<()>>,
@@ -96,7 +95,7 @@ pub(crate) struct Trimming {
 impl Drop for Trimming {
     fn drop(&mut self) {
         self.ends = None;
-        // Until it has let go of the server, which is to end in order.
+        // Wait until it has released the server, which must stop cleanly.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -111,7 +110,7 @@ pub(crate) fn begin(server: &Arc<Server>) -> io::Result<Trimming> {
         while ended.recv_timeout(STEP) == Err(RecvTimeoutError::Timeout) {
             let Some(server) = server.upgrade() else { return };
             let counted = server.host().transport().core().with_engine(|engine| engine.memory()) as u64;
-            // Without it the server is as good.
+            // On systems without this file nothing is trimmed.
             let Ok(resident_before) = resident() else { return };
             if rule.is_time(MemorySample { counted, resident: resident_before }) {
                 trim();

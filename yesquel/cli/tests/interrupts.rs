@@ -15,7 +15,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, Output, Stdio},
 };
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 struct Served {
     place: Place,
@@ -37,7 +37,7 @@ impl Served {
         let socket = place.path("socket");
         let listen =
             ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
         let relay = Relay::new(place.path("relay"), &socket);
         let address = |socket: &std::path::Path| format!("yesquel://{}/shop", socket.display());
         let (address, direct) = (address(&relay.socket), address(&socket));

@@ -7,7 +7,7 @@ mod program;
 
 use program::Place;
 use std::{fs, process::Output};
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 #[test]
 fn shell_import_export_and_dump_take_credentials() {
@@ -22,7 +22,7 @@ fn shell_import_export_and_dump_take_credentials() {
         credential: Some(b"sesame"[..].into()),
         ..ListenOptions::default()
     };
-    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
     let address = |options: &str| format!("yesquel://{}/shop?tls-ca=ca.pem{options}", server.addresses()[0]);
     let by_file = address("&credential-file=secret");
     place.prints(&["shell", &by_file, "CREATE TABLE t(a); INSERT INTO t VALUES(7)"]);

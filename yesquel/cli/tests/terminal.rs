@@ -24,7 +24,7 @@ use std::{
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -204,7 +204,7 @@ fn ctrl_c_stops_a_statement_that_waits_for_a_server() {
     let place = Place::new();
     let socket = place.path("socket");
     let listen = ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-    let _server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let _server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
     let relay = Relay::new(place.path("relay"), &socket);
     let mut terminal =
         Terminal::open(&place, &["shell", &format!("yesquel://{}/shop", relay.socket.display())]);

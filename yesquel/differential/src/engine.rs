@@ -1,9 +1,9 @@
-//! Two SQLites of one process by the same functions: ours, and stock under
-//! other names.
+//! Two SQLites in one process with the same functions: Yesquel's, and stock SQLite under other
+//! names.
 
 #![allow(unsafe_code)]
 
-use crate::value::Value;
+use crate::value::SqlValue;
 use libsqlite3_sys::{
     SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NULL, SQLITE_OPEN_CREATE, SQLITE_OPEN_READWRITE,
     SQLITE_OPEN_URI, SQLITE_TEXT, sqlite3, sqlite3_blob, sqlite3_stmt,
@@ -13,7 +13,7 @@ use std::{
     ptr, slice,
 };
 
-/// Functions of SQLite, each with its name here, in ours and in stock.
+/// Functions of SQLite, each with its field name and its names in both engines.
 macro_rules! functions {
     ($($name:ident $ours:literal $stock:literal ($($parameter:ident: $kind:ty),*) $(-> $returns:ty)?;)*) => {
         mod ours {
@@ -24,7 +24,7 @@ macro_rules! functions {
             use super::*;
             unsafe extern "C" { $(#[link_name = $stock] pub(super) fn $name($($parameter: $kind),*) $(-> $returns)?;)* }
         }
-        /// The functions of one SQLite.
+        /// Function table of one SQLite.
         struct Functions { $($name: unsafe extern "C" fn($($kind),*) $(-> $returns)?,)* }
         static OURS: Functions = Functions { $($name: ours::$name,)* };
         static STOCK: Functions = Functions { $($name: stock::$name,)* };
@@ -81,90 +81,89 @@ functions! {
 const ROW: c_int = 100;
 const DONE: c_int = 101;
 
-/// A statement of ours that runs longer than so many steps of its program is
-/// of no use here.
+/// Virtual-machine steps after which a statement of Yesquel's engine is interrupted.
 const STEPS_MAX: c_int = 20_000_000;
 
 unsafe extern "C" fn interrupt(_: *mut c_void) -> c_int {
     1
 }
 
-/// Which of the two.
+/// Engine to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
-    /// The one with trees in it.
+pub enum SqlEngine {
+    /// SQLite with trees.
     Ours,
-    /// SQLite as it is.
+    /// Stock SQLite.
     Stock,
 }
 
-impl Engine {
+impl SqlEngine {
     fn functions(self) -> &'static Functions {
         match self {
-            Engine::Ours => &OURS,
-            Engine::Stock => &STOCK,
+            SqlEngine::Ours => &OURS,
+            SqlEngine::Stock => &STOCK,
         }
     }
 
-    /// What it says it was made of.
+    /// Returns the id of its source.
     pub fn source_id(self) -> String {
-        // SAFETY: it takes nothing and returns a constant.
+        // SAFETY: it takes no argument and returns a constant.
         unsafe { text((self.functions().sourceid)()) }
     }
 }
 
 /// # Safety
-/// It is a string of C, or null.
+/// The argument is null or a C string.
 unsafe fn text(from: *const c_char) -> String {
     if from.is_null() {
         return String::new();
     }
-    // SAFETY: as said.
+    // SAFETY: as documented.
     unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
 }
 
-/// An error as an application sees it.
+/// Error as an application sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The extended code.
+pub struct SqlFailure {
+    /// Extended code.
     pub code: i32,
-    /// The text.
+    /// Message.
     pub message: String,
 }
 
-/// A row.
-pub type Row = Vec<Value>;
+/// Row of a result.
+pub type ResultRow = Vec<SqlValue>;
 
-/// A connection of one of the two. Statements and blobs of it are in places
-/// that the caller numbers.
-pub struct Connection {
+/// Connection of one engine, with numbered slots for statements and blobs.
+pub struct EngineConnection {
     functions: &'static Functions,
     db: *mut sqlite3,
     statements: [*mut sqlite3_stmt; PLACES],
     blobs: [*mut sqlite3_blob; PLACES],
 }
 
-// SAFETY: both are made to be used by any thread, one after the other.
-unsafe impl Send for Connection {}
+// SAFETY: SQLite allows use from any thread, one at a time.
+unsafe impl Send for EngineConnection {}
 
-/// How many statements, or blobs, are open at a time.
+/// Number of slots for statements and for blobs.
 pub const PLACES: usize = 4;
 
 fn zero_ended(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-impl Connection {
-    /// Opens a database, which is made if it is not there.
-    pub fn open(engine: Engine, name: &str) -> Result<Connection, Failure> {
-        // What is not called is not linked: libsqlite3-sys would stand in for it.
+impl EngineConnection {
+    /// Opens a database; creates it if it does not exist.
+    pub fn open(engine: SqlEngine, name: &str) -> Result<EngineConnection, SqlFailure> {
+        // Without a call the linker would use libsqlite3-sys instead.
         assert!(yesquel_sqlite::is_linked());
         let (functions, mut db, name) = (engine.functions(), ptr::null_mut(), zero_ended(name));
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI;
-        // SAFETY: the name ends with zero, and there is room for the connection.
+        // SAFETY: the name ends with zero, and the pointer to the connection is valid.
         let code = unsafe { (functions.open)(name.as_ptr(), &mut db, flags, ptr::null()) };
         let none = [ptr::null_mut(); PLACES];
-        let connection = Connection { functions, db, statements: none, blobs: [ptr::null_mut(); PLACES] };
+        let connection =
+            EngineConnection { functions, db, statements: none, blobs: [ptr::null_mut(); PLACES] };
         if code != 0 {
             return Err(connection.failure());
         }
@@ -173,21 +172,20 @@ impl Connection {
         Ok(connection)
     }
 
-    fn failure(&self) -> Failure {
-        // SAFETY: both take a connection, or what is left of one that failed.
+    fn failure(&self) -> SqlFailure {
+        // SAFETY: both accept a connection, also one whose opening has failed.
         unsafe {
-            Failure {
+            SqlFailure {
                 code: (self.functions.errcode)(self.db),
                 message: text((self.functions.errmsg)(self.db)),
             }
         }
     }
 
-    /// Prepares the first statement of a text; returns it, null if it is none,
-    /// and how long it is.
-    fn prepare(&self, sql: &CStr) -> Result<(*mut sqlite3_stmt, usize), Failure> {
+    /// Prepares the first statement of a text. Returns it (null if there is none) and its length.
+    fn prepare(&self, sql: &CStr) -> Result<(*mut sqlite3_stmt, usize), SqlFailure> {
         let (mut statement, mut tail) = (ptr::null_mut(), ptr::null());
-        // SAFETY: the text ends with zero, and there is room for both.
+        // SAFETY: the text ends with zero, and both pointers are valid.
         let code = unsafe { (self.functions.prepare)(self.db, sql.as_ptr(), -1, &mut statement, &mut tail) };
         if code != 0 {
             return Err(self.failure());
@@ -195,8 +193,8 @@ impl Connection {
         Ok((statement, tail as usize - sql.as_ptr() as usize))
     }
 
-    /// One step: a row, or `None` at the end.
-    fn step(&self, statement: *mut sqlite3_stmt) -> Result<Option<Row>, Failure> {
+    /// Steps a statement: a row, or `None` at the end.
+    fn step(&self, statement: *mut sqlite3_stmt) -> Result<Option<ResultRow>, SqlFailure> {
         // SAFETY: it is a statement of this connection.
         match unsafe { (self.functions.step)(statement) } {
             ROW => Ok(Some(self.row(statement))),
@@ -205,10 +203,10 @@ impl Connection {
         }
     }
 
-    fn row(&self, statement: *mut sqlite3_stmt) -> Row {
+    fn row(&self, statement: *mut sqlite3_stmt) -> ResultRow {
         let f = self.functions;
-        // SAFETY: the statement stands on a row; what is pointed to stays until
-        // the next call, and is as long as is said after it was asked for.
+        // SAFETY: the statement is on a row; pointers stay valid until the next call, and have the
+        // length that is read after them.
         unsafe {
             let bytes = |from: *const c_void, column| {
                 let length = (f.column_bytes)(statement, column) as usize;
@@ -219,19 +217,19 @@ impl Connection {
                 }
             };
             let value = |column| match (f.column_type)(statement, column) {
-                SQLITE_INTEGER => Value::Integer((f.column_int64)(statement, column)),
-                SQLITE_FLOAT => Value::Real((f.column_double)(statement, column)),
-                SQLITE_TEXT => Value::Text(bytes((f.column_text)(statement, column).cast(), column)),
-                SQLITE_BLOB => Value::Blob(bytes((f.column_blob)(statement, column), column)),
-                SQLITE_NULL => Value::Null,
+                SQLITE_INTEGER => SqlValue::Integer((f.column_int64)(statement, column)),
+                SQLITE_FLOAT => SqlValue::Real((f.column_double)(statement, column)),
+                SQLITE_TEXT => SqlValue::Text(bytes((f.column_text)(statement, column).cast(), column)),
+                SQLITE_BLOB => SqlValue::Blob(bytes((f.column_blob)(statement, column), column)),
+                SQLITE_NULL => SqlValue::Null,
                 other => unreachable!("a value of the type {other}"),
             };
             (0..(f.column_count)(statement)).map(value).collect()
         }
     }
 
-    /// Runs statements one after the other, until one fails: the rows of all.
-    pub fn run(&self, sql: &str) -> (Vec<Row>, Option<Failure>) {
+    /// Runs statements until one fails. Returns all rows.
+    pub fn run(&self, sql: &str) -> (Vec<ResultRow>, Option<SqlFailure>) {
         let (sql, mut rows) = (zero_ended(sql), Vec::new());
         let mut rest = sql.as_c_str();
         while !rest.is_empty() {
@@ -253,16 +251,16 @@ impl Connection {
                     return (rows, ended);
                 }
             }
-            // SAFETY: the rest of a text that ends with zero does so.
+            // SAFETY: the rest of a text that ends with zero does so, too.
             rest = unsafe { CStr::from_ptr(rest.as_ptr().add(length)) };
         }
         (rows, None)
     }
 
-    /// The names of a statement's columns.
-    pub fn columns(&self, sql: &str) -> Result<Vec<String>, Failure> {
+    /// Returns the column names of a statement.
+    pub fn columns(&self, sql: &str) -> Result<Vec<String>, SqlFailure> {
         let (statement, _) = self.prepare(&zero_ended(sql))?;
-        // SAFETY: a statement has names for all its columns; none has no column.
+        // SAFETY: a statement has names for all its columns; null has no column.
         unsafe {
             let count = (self.functions.column_count)(statement);
             let names =
@@ -272,15 +270,15 @@ impl Connection {
         }
     }
 
-    /// Opens a statement in a place, without a step.
-    pub fn open_statement(&mut self, place: usize, sql: &str) -> Result<(), Failure> {
+    /// Prepares a statement in a slot.
+    pub fn open_statement(&mut self, place: usize, sql: &str) -> Result<(), SqlFailure> {
         self.close_statement(place);
         self.statements[place] = self.prepare(&zero_ended(sql))?.0;
         Ok(())
     }
 
-    /// So many steps of the statement in a place.
-    pub fn step_statement(&self, place: usize, count: usize) -> (Vec<Row>, Option<Failure>) {
+    /// Steps the statement in a slot `count` times.
+    pub fn step_statement(&self, place: usize, count: usize) -> (Vec<ResultRow>, Option<SqlFailure>) {
         let (statement, mut rows) = (self.statements[place], Vec::new());
         if !statement.is_null() {
             for _ in 0..count {
@@ -294,29 +292,29 @@ impl Connection {
         (rows, None)
     }
 
-    /// Closes the statement in a place.
+    /// Closes the statement in a slot.
     pub fn close_statement(&mut self, place: usize) {
         let statement = std::mem::replace(&mut self.statements[place], ptr::null_mut());
         // SAFETY: it is null, or open and not used again.
         unsafe { (self.functions.finalize)(statement) };
     }
 
-    fn done(&self, code: c_int) -> Result<(), Failure> {
+    fn done(&self, code: c_int) -> Result<(), SqlFailure> {
         if code == 0 { Ok(()) } else { Err(self.failure()) }
     }
 
-    /// Opens a value in a place, for writing too if so; how long it is.
+    /// Opens a blob in a slot. Returns its length.
     pub fn open_blob(
         &mut self,
         place: usize,
         (schema, table, column): (&str, &str, &str),
         row: i64,
         writes: bool,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, SqlFailure> {
         self.close_blob(place)?;
         let (schema, table, column) = (zero_ended(schema), zero_ended(table), zero_ended(column));
         let mut blob = ptr::null_mut();
-        // SAFETY: the names end with zero, and there is room for the blob.
+        // SAFETY: the names end with zero, and the pointer to the blob is valid.
         let code = unsafe {
             let (schema, table, column) = (schema.as_ptr(), table.as_ptr(), column.as_ptr());
             (self.functions.blob_open)(self.db, schema, table, column, row, c_int::from(writes), &mut blob)
@@ -326,14 +324,14 @@ impl Connection {
         Ok(self.blob_length(place))
     }
 
-    /// How long the value in a place is; 0 if none is open there.
+    /// Returns the length of the blob in a slot; 0 if there is none.
     pub fn blob_length(&self, place: usize) -> usize {
-        // SAFETY: of null it is 0.
+        // SAFETY: null has length 0.
         unsafe { (self.functions.blob_bytes)(self.blobs[place]) as usize }
     }
 
-    /// Goes to another row with the value in a place.
-    pub fn reopen_blob(&self, place: usize, row: i64) -> Result<usize, Failure> {
+    /// Moves the blob in a slot to another row.
+    pub fn reopen_blob(&self, place: usize, row: i64) -> Result<usize, SqlFailure> {
         if !self.blobs[place].is_null() {
             // SAFETY: it is open.
             self.done(unsafe { (self.functions.blob_reopen)(self.blobs[place], row) })?;
@@ -341,11 +339,11 @@ impl Connection {
         Ok(self.blob_length(place))
     }
 
-    /// Reads of the value in a place.
-    pub fn read_blob(&self, place: usize, offset: i32, count: usize) -> Result<Vec<u8>, Failure> {
+    /// Reads from the blob in a slot.
+    pub fn read_blob(&self, place: usize, offset: i32, count: usize) -> Result<Vec<u8>, SqlFailure> {
         let mut bytes = vec![0; count];
         if !self.blobs[place].is_null() {
-            // SAFETY: there is room for so many.
+            // SAFETY: the buffer has this length.
             self.done(unsafe {
                 (self.functions.blob_read)(
                     self.blobs[place],
@@ -358,12 +356,12 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Writes to the value in a place.
-    pub fn write_blob(&self, place: usize, offset: i32, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes to the blob in a slot.
+    pub fn write_blob(&self, place: usize, offset: i32, bytes: &[u8]) -> Result<(), SqlFailure> {
         if self.blobs[place].is_null() {
             return Ok(());
         }
-        // SAFETY: there are so many.
+        // SAFETY: the buffer has this length.
         self.done(unsafe {
             (self.functions.blob_write)(
                 self.blobs[place],
@@ -374,28 +372,28 @@ impl Connection {
         })
     }
 
-    /// Closes the value in a place.
-    pub fn close_blob(&mut self, place: usize) -> Result<(), Failure> {
+    /// Closes the blob in a slot.
+    pub fn close_blob(&mut self, place: usize) -> Result<(), SqlFailure> {
         let blob = std::mem::replace(&mut self.blobs[place], ptr::null_mut());
         // SAFETY: it is null, or open and not used again.
         self.done(unsafe { (self.functions.blob_close)(blob) })
     }
 
-    /// What the connection counts: changes of the last statement, of all, and
-    /// the last row that was inserted.
+    /// Returns the connection's counters: changes of the last statement, all changes, and the last
+    /// inserted row.
     pub fn counters(&self) -> (i64, i64, i64) {
         let f = self.functions;
         // SAFETY: the connection is open.
         unsafe { ((f.changes)(self.db), (f.total_changes)(self.db), (f.last_row)(self.db)) }
     }
 
-    /// Says which row was inserted last.
+    /// Sets the last inserted row.
     pub fn set_last_row(&self, row: i64) {
         // SAFETY: the connection is open.
         unsafe { (self.functions.set_last_row)(self.db, row) }
     }
 
-    /// Whether it is on autocommit, and its transaction of a schema: none (0),
+    /// Returns whether it is in autocommit mode, and its transaction state for a schema: none (0),
     /// reading or writing.
     pub fn transaction(&self, schema: &str) -> (bool, i32) {
         let schema = zero_ended(schema);
@@ -405,29 +403,28 @@ impl Connection {
         }
     }
 
-    /// Whether it is in no transaction at all.
+    /// Returns whether it is in no transaction.
     pub fn is_idle(&self) -> bool {
         // SAFETY: the connection is open, and null means all schemas.
         unsafe { (self.functions.txn_state)(self.db, ptr::null()) == 0 }
     }
 
-    /// The file of a schema, or the address.
+    /// Returns the file or address of a schema.
     pub fn filename(&self, schema: &str) -> String {
         let schema = zero_ended(schema);
-        // SAFETY: the connection is open, and the name is its own until it is
-        // closed.
+        // SAFETY: the connection is open, and owns the name until it is closed.
         unsafe { text((self.functions.filename)(self.db, schema.as_ptr())) }
     }
 }
 
-impl Drop for Connection {
+impl Drop for EngineConnection {
     fn drop(&mut self) {
         for place in 0..PLACES {
             self.close_statement(place);
-            // What it says was said before.
+            // Its error was reported before.
             let _ = self.close_blob(place);
         }
-        // SAFETY: nothing of it is left.
+        // SAFETY: no statement or blob of it is left.
         let code = unsafe { (self.functions.close)(self.db) };
         assert_eq!(code, 0, "a connection with nothing open is not closed");
     }

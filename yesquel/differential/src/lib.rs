@@ -1,8 +1,8 @@
-//! SQL over trees beside stock SQLite, in one process.
+//! Differential tests of SQL over trees against stock SQLite, in one process.
 //!
-//! Stock is the same version's amalgamation, compiled here as it is and with the
-//! same settings; only its functions have other names. Scripts drawn by chance
-//! ([`random`]) run on both, and must come to the same ([`script`]).
+//! Stock is the unmodified amalgamation of the same version with the same settings; only its
+//! functions have other names. [Random scripts](random) run on both, and must have [equal
+//! results](script).
 
 pub mod engine;
 pub mod logic;

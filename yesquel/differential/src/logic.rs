@@ -1,28 +1,26 @@
-//! Scripts as sqllogictest has them: what stock gives stands behind each
-//! statement.
+//! Scripts in the format of sqllogictest, with the results of stock SQLite.
 
 use crate::{
-    engine::{Connection, Engine, Failure, Row},
-    place::{Place, Places},
+    engine::{EngineConnection, ResultRow, SqlEngine, SqlFailure},
+    place::{Places, TreeLocation},
     random,
-    script::Step,
-    value::Value,
+    script::ScriptStep,
+    value::SqlValue,
 };
 use sqllogictest::{ColumnType, DB, DBOutput};
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
-/// A value of more bytes is told by its length and a sum.
+/// Length in bytes above which a value is represented by its length and a hash.
 const SHOWN: usize = 120;
 
-/// A value as it stands in a script: no line breaks, no spaces that could be
-/// taken for none.
-fn shown(value: &Value) -> String {
+/// Formats a value for a script: without line breaks and spaces.
+fn shown(value: &SqlValue) -> String {
     match value {
-        Value::Null => "NULL".to_owned(),
-        Value::Integer(number) => number.to_string(),
-        Value::Real(number) => format!("{number:?}"),
-        Value::Text(bytes) if bytes.is_empty() => "(empty)".to_owned(),
-        Value::Text(bytes) => {
+        SqlValue::Null => "NULL".to_owned(),
+        SqlValue::Integer(number) => number.to_string(),
+        SqlValue::Real(number) => format!("{number:?}"),
+        SqlValue::Text(bytes) if bytes.is_empty() => "(empty)".to_owned(),
+        SqlValue::Text(bytes) => {
             let text = String::from_utf8_lossy(bytes);
             let mut out = String::new();
             let mut before = ' ';
@@ -38,7 +36,7 @@ fn shown(value: &Value) -> String {
             }
             short(out)
         }
-        Value::Blob(bytes) => {
+        SqlValue::Blob(bytes) => {
             let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             short(format!("x'{digits}'"))
         }
@@ -49,7 +47,7 @@ fn short(text: String) -> String {
     if text.len() <= SHOWN {
         return text;
     }
-    // FNV-1a: it must be the same for years.
+    // FNV-1a, which must never change.
     let sum = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -57,9 +55,9 @@ fn short(text: String) -> String {
     format!("{start}…{}:{sum:016x}", text.len())
 }
 
-/// An error as scripts have it.
+/// Error in the format of scripts.
 #[derive(Debug, Clone)]
-pub struct LogicError(Failure);
+pub struct LogicError(SqlFailure);
 
 impl fmt::Display for LogicError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +67,7 @@ impl fmt::Display for LogicError {
 
 impl std::error::Error for LogicError {}
 
-/// SQL's columns have no types.
+/// Column type, which SQL does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Any(char);
 
@@ -83,26 +81,25 @@ impl ColumnType for Any {
     }
 }
 
-/// A database for a script, of one of the two.
+/// Database of a script, in one engine.
 pub struct Logic {
-    engine: Engine,
-    connection: Connection,
+    engine: SqlEngine,
+    connection: EngineConnection,
     names: BTreeMap<&'static str, String>,
 }
 
 impl Logic {
-    /// A connection to the database of a script.
-    pub fn open(engine: Engine, places: &Places) -> Result<Logic, LogicError> {
-        let names = if engine == Engine::Ours { places.ours() } else { places.stock() };
-        let connection = Connection::open(engine, &names["{main}"]).map_err(LogicError)?;
+    /// Opens a connection to the database of a script.
+    pub fn open(engine: SqlEngine, places: &Places) -> Result<Logic, LogicError> {
+        let names = if engine == SqlEngine::Ours { places.ours() } else { places.stock() };
+        let connection = EngineConnection::open(engine, &names["{main}"]).map_err(LogicError)?;
         let is_on_trees = connection.filename("main").starts_with("yesquel:");
-        assert_eq!(is_on_trees, engine == Engine::Ours && places.has_trees(), "{engine:?}");
+        assert_eq!(is_on_trees, engine == SqlEngine::Ours && places.has_trees(), "{engine:?}");
         Ok(Logic { engine, connection, names })
     }
 
-    /// The rows of a statement, or how many it has changed if it has no
-    /// columns.
-    fn answer(&mut self, sql: &str) -> Result<(usize, Vec<Row>, i64), LogicError> {
+    /// Runs a statement. Returns its rows, or the number of changes if it has no columns.
+    fn answer(&mut self, sql: &str) -> Result<(usize, Vec<ResultRow>, i64), LogicError> {
         let sql = self.names.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value));
         let columns = self.connection.columns(&sql).map_err(LogicError)?.len();
         let (rows, failure) = self.connection.run(&sql);
@@ -127,11 +124,11 @@ impl DB for Logic {
     }
 
     fn engine_name(&self) -> &str {
-        if self.engine == Engine::Ours { "yesquel" } else { "stock" }
+        if self.engine == SqlEngine::Ours { "yesquel" } else { "stock" }
     }
 }
 
-/// A text as a regular expression that it alone matches.
+/// Escapes a text as a regular expression.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -143,20 +140,20 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether its words stand in one line, with one space between them.
+/// Returns whether a text is one line of words with single spaces.
 fn is_one_line(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ") == text && !text.chars().any(char::is_control)
 }
 
-/// Writes a statement with what stock gives for it.
+/// Appends a statement with the result of stock SQLite.
 fn record_one(stock: &mut Logic, sql: &str, out: &mut String) {
     let sql = sql.trim().trim_end_matches(';');
-    // What changes rows says how many.
+    // Statements that change rows record the number of changes.
     let first = sql.split_whitespace().next().unwrap_or_default().to_uppercase();
     let counts = matches!(first.as_str(), "INSERT" | "UPDATE" | "DELETE" | "REPLACE");
     let head = match stock.answer(sql) {
-        // The line of an expectation does not keep all spaces.
+        // The line of an expectation does not preserve all spaces.
         Err(error) if !is_one_line(&error.to_string()) => format!("statement error\n{sql}\n"),
         Err(error) => format!("statement error {}\n{sql}\n", quoted(&error.to_string())),
         Ok((0, _, changes)) if counts => format!("statement count {changes}\n{sql}\n"),
@@ -174,11 +171,11 @@ fn record_one(stock: &mut Logic, sql: &str, out: &mut String) {
     let _ = writeln!(out, "{head}");
 }
 
-/// The script of some statements, each of them ended by a semicolon at the end
-/// of a line, with what stock gives. Lines that begin with `#` stay.
+/// Returns the script of some statements, each ending with a semicolon at the end of a line, with
+/// the results of stock SQLite. Lines that begin with `#` are kept.
 pub fn record(text: &str) -> Result<String, LogicError> {
-    let places = Places::new(Place::Memory);
-    let mut stock = Logic::open(Engine::Stock, &places)?;
+    let places = Places::new(TreeLocation::Memory);
+    let mut stock = Logic::open(SqlEngine::Stock, &places)?;
     let (mut out, mut sql) = (String::new(), String::new());
     let mut ends_trigger = true;
     for line in text.lines().map(str::trim_end) {
@@ -203,15 +200,14 @@ pub fn record(text: &str) -> Result<String, LogicError> {
     Ok(out)
 }
 
-/// The script of a seed, with so many statements or a few more.
+/// Returns a random script of a seed, with at least `count` statements.
 pub fn drawn(seed: u64, count: u64) -> Result<String, LogicError> {
-    let places = Places::new(Place::Memory);
-    let mut stock = Logic::open(Engine::Stock, &places)?;
+    let places = Places::new(TreeLocation::Memory);
+    let mut stock = Logic::open(SqlEngine::Stock, &places)?;
     let mut out = String::new();
     for step in random::steps_of(seed, count) {
-        // Pieces of paths do not belong in a script, nor does what copies rows of
-        // the schema, or several lines.
-        if let Step::Run(sql, _) = &step
+        // Leave out paths, statements that copy rows of the schema, and multi-line ones.
+        if let ScriptStep::Run(sql, _) = &step
             && !sql.contains("ATTACH")
             && !sql.starts_with("VACUUM")
         {
@@ -227,14 +223,14 @@ mod tests {
 
     #[test]
     fn a_value_stands_in_one_line_and_keeps_its_spaces() {
-        let text = |text: &str| shown(&Value::Text(text.as_bytes().into()));
+        let text = |text: &str| shown(&SqlValue::Text(text.as_bytes().into()));
         assert_eq!(text(""), "(empty)");
         assert_eq!(text("a b"), "a b");
         assert_eq!(text("a "), "a\\u{20}");
         assert_eq!(text(" a"), "\\u{20}a");
         assert_eq!(text("a\nb"), "a\\u{a}b");
-        assert_eq!(shown(&Value::Real(-0.0)), "-0.0");
-        assert_eq!(shown(&Value::Blob([1, 255].into())), "x'01ff'");
+        assert_eq!(shown(&SqlValue::Real(-0.0)), "-0.0");
+        assert_eq!(shown(&SqlValue::Blob([1, 255].into())), "x'01ff'");
         assert_ne!(text(&"x".repeat(500)), text(&("x".repeat(499) + "y")));
     }
 

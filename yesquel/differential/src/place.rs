@@ -1,4 +1,4 @@
-//! Where the trees are, and the names that a script gets for them.
+//! Locations of the trees, and the database names of a script.
 
 use std::{
     collections::BTreeMap,
@@ -8,27 +8,26 @@ use std::{
     },
 };
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings, SocketOptions, Store};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, SocketOptions, Store};
 
-/// Where the trees of a script are.
+/// Location of a script's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TreeLocation {
     /// In memory.
     Memory,
     /// In a folder.
     Folder,
-    /// At a server, by its socket.
+    /// At a server on a Unix socket.
     Served,
-    /// No trees: SQLite's own b-trees in memory, which ours must leave as they
-    /// are.
+    /// No trees: SQLite's own b-trees in memory, whose behaviour must be unchanged.
     Plain,
 }
 
-/// Trees of a database that are not of SQL: its schema and its cookies.
+/// Trees of a database that are not SQL objects: its schema and its cookies.
 pub const OWN_TREES: usize = 2;
 
-/// A server for all scripts of the process.
-struct Served {
+/// Server for all scripts of the process.
+struct SharedServer {
     _server: Server,
     store: Store,
     socket: String,
@@ -42,61 +41,60 @@ fn folder() -> TempDir {
     }
 }
 
-static SERVED: LazyLock<Served> = LazyLock::new(|| {
+static SERVED: LazyLock<SharedServer> = LazyLock::new(|| {
     let folder = folder();
     let address = Address::Unix(folder.path().join("y.sock"));
     let listen = ListenOptions { addresses: vec![address.clone()], ..ListenOptions::default() };
-    let started = Server::start(None, Settings::default(), LogOptions::default(), listen)
+    let started = Server::start(None, EngineSettings::default(), LogOptions::default(), listen)
         .and_then(|server| Ok((server, Store::connect(&address, SocketOptions::default())?)));
     match started {
         Ok((server, store)) => {
             let socket = folder.path().join("y.sock").display().to_string();
-            Served { _server: server, store, socket, _folder: folder }
+            SharedServer { _server: server, store, socket, _folder: folder }
         }
         Err(error) => panic!("no server can be started: {error}"),
     }
 });
 
-/// The names of a script's databases.
+/// Database names of a script.
 pub struct Places {
-    place: Place,
+    place: TreeLocation,
     folder: TempDir,
-    /// Its number among the scripts of the process.
+    /// Number of the script in the process.
     number: u64,
 }
 
 impl Places {
-    /// Names for a script.
-    pub fn new(place: Place) -> Places {
+    /// Returns names for a script.
+    pub fn new(place: TreeLocation) -> Places {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         Places { place, folder: folder(), number: NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Whether there are trees.
+    /// Returns whether there are trees.
     pub(crate) fn has_trees(&self) -> bool {
-        self.place != Place::Plain
+        self.place != TreeLocation::Plain
     }
 
-    /// Whether what was committed is there when it is opened again.
+    /// Returns whether committed data survives reopening.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self.place, Place::Folder | Place::Served)
+        matches!(self.place, TreeLocation::Folder | TreeLocation::Served)
     }
 
     fn database(&self, name: &str) -> String {
         format!("{name}{}", self.number)
     }
 
-    /// For each placeholder its name: the database, a plain file to attach, and
-    /// a second database of trees.
+    /// Returns the name for each placeholder: the database, a plain file to attach, and a second
+    /// database of trees.
     pub(crate) fn ours(&self) -> BTreeMap<&'static str, String> {
         let at = |file: &str| self.folder.path().join(file).display().to_string();
         let trees = |name: &str| match self.place {
-            Place::Memory => "file:yesquel:".to_owned(),
-            Place::Plain => ":memory:".to_owned(),
-            Place::Folder => format!("file:yesquel:{}?durability=none&database={name}", at("store")),
-            // What a transaction makes itself is sent ahead of its commit there, as it
-            // would be if it were large.
-            Place::Served => {
+            TreeLocation::Memory => "file:yesquel:".to_owned(),
+            TreeLocation::Plain => ":memory:".to_owned(),
+            TreeLocation::Folder => format!("file:yesquel:{}?durability=none&database={name}", at("store")),
+            // Bulk load everything here, as if it were large.
+            TreeLocation::Served => {
                 format!("file:yesquel://{}/{}?ahead=300", SERVED.socket, self.database(name))
             }
         };
@@ -110,9 +108,9 @@ impl Places {
         BTreeMap::from([("{main}", main), ("{tree}", tree), ("{file}", at("stock-file.db"))])
     }
 
-    /// How many trees the main database has at the server.
+    /// Returns the number of the main database's trees at the server.
     pub(crate) fn trees(&self) -> Option<usize> {
-        if self.place != Place::Served {
+        if self.place != TreeLocation::Served {
             return None;
         }
         match SERVED.store.database(&self.database("main")).and_then(|database| database.maps()) {
@@ -124,9 +122,9 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        if self.place == Place::Served {
+        if self.place == TreeLocation::Served {
             for name in ["main", "tree"] {
-                // It may not have been made.
+                // It may not exist.
                 let _ = SERVED.store.drop_database(&self.database(name));
             }
         }

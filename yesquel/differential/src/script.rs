@@ -1,181 +1,188 @@
-//! Steps, each done on both, and what they must have in common.
+//! Steps that run on both engines, and the comparison of their results.
 
 use crate::{
-    engine::{Connection, Engine, Failure, Row},
-    place::{Place, Places},
+    engine::{EngineConnection, ResultRow, SqlEngine, SqlFailure},
+    place::{Places, TreeLocation},
 };
 use std::{collections::BTreeMap, env, fmt};
 
-/// How much the order of a statement's rows says.
+/// How far the order of a statement's rows is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing.
+    /// Undefined.
     None,
-    /// They are ordered by so many columns, the first.
+    /// Defined by the first columns, this many.
     By(usize),
-    /// They are a part of more, and ties are broken by chance.
+    /// The rows are a part of more, with undefined ties.
     Part,
 }
 
-/// One thing that an application does.
+/// Step of an application.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Where the trees are. The first step; by default in memory.
-    At(Place),
-    /// The numbers of rows are compared: all of them are given, or seen.
+pub enum ScriptStep {
+    /// Sets the location of the trees. Must be first; the default is memory.
+    At(TreeLocation),
+    /// Compares row numbers: all of them are explicit or visible.
     CompareRows,
-    /// Statements.
+    /// Runs statements.
     Run(String, Order),
-    /// Statements by another connection, if this one is in no transaction.
+    /// Runs statements by another connection, if this one is in no transaction.
     Other(String, Order),
     /// Prepares a statement.
     Open(usize, String),
-    /// Goes on with it.
+    /// Steps it.
     Next(usize, usize),
-    /// Ends it.
+    /// Closes it.
     Close(usize),
-    /// Opens a value for incremental access.
+    /// Opens a blob.
     #[allow(missing_docs)]
     OpenBlob { at: usize, schema: String, table: String, column: String, row: i64, writes: bool },
-    /// Goes to another row.
+    /// Moves it to another row.
     ReopenBlob(usize, i64),
-    /// Reads.
+    /// Reads from it.
     ReadBlob(usize, i32, usize),
-    /// Writes.
+    /// Writes to it.
     WriteBlob(usize, i32, Vec<u8>),
-    /// Ends it.
+    /// Closes it.
     CloseBlob(usize),
-    /// Another connection, after this one.
+    /// Closes the connection and opens another.
     Reopen,
-    /// Looks at everything.
+    /// Compares everything.
     Check,
 }
 
-impl fmt::Debug for Step {
+impl fmt::Debug for ScriptStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::At(place) => write!(f, "-- {place:?}"),
-            Step::CompareRows => f.write_str("-- the last row is compared"),
-            Step::Run(sql, _) => write!(f, "{sql};"),
-            Step::Other(sql, _) => write!(f, "-- another connection: {sql}"),
-            Step::Open(at, sql) => write!(f, "-- statement {at}: {sql}"),
-            Step::Next(at, count) => write!(f, "-- statement {at}: {count} steps"),
-            Step::Close(at) => write!(f, "-- statement {at} ends"),
-            Step::OpenBlob { at, schema, table, column, row, writes } => {
+            ScriptStep::At(place) => write!(f, "-- {place:?}"),
+            ScriptStep::CompareRows => f.write_str("-- the last row is compared"),
+            ScriptStep::Run(sql, _) => write!(f, "{sql};"),
+            ScriptStep::Other(sql, _) => write!(f, "-- another connection: {sql}"),
+            ScriptStep::Open(at, sql) => write!(f, "-- statement {at}: {sql}"),
+            ScriptStep::Next(at, count) => write!(f, "-- statement {at}: {count} steps"),
+            ScriptStep::Close(at) => write!(f, "-- statement {at} ends"),
+            ScriptStep::OpenBlob { at, schema, table, column, row, writes } => {
                 let how = if *writes { "read and write" } else { "read" };
                 write!(f, "-- blob {at}: {schema}.{table}.{column} of row {row}, to {how}")
             }
-            Step::ReopenBlob(at, row) => write!(f, "-- blob {at}: of row {row}"),
-            Step::ReadBlob(at, offset, count) => write!(f, "-- blob {at}: read {count} from {offset}"),
-            Step::WriteBlob(at, offset, bytes) => write!(f, "-- blob {at}: write {bytes:?} at {offset}"),
-            Step::CloseBlob(at) => write!(f, "-- blob {at} ends"),
-            Step::Reopen => f.write_str("-- the connection is closed and opened"),
-            Step::Check => f.write_str("-- everything is looked at"),
+            ScriptStep::ReopenBlob(at, row) => write!(f, "-- blob {at}: of row {row}"),
+            ScriptStep::ReadBlob(at, offset, count) => write!(f, "-- blob {at}: read {count} from {offset}"),
+            ScriptStep::WriteBlob(at, offset, bytes) => {
+                write!(f, "-- blob {at}: write {bytes:?} at {offset}")
+            }
+            ScriptStep::CloseBlob(at) => write!(f, "-- blob {at} ends"),
+            ScriptStep::Reopen => f.write_str("-- the connection is closed and opened"),
+            ScriptStep::Check => f.write_str("-- everything is looked at"),
         }
     }
 }
 
-/// What a step comes to.
+/// Result of a step.
 #[derive(Clone, PartialEq, Eq)]
-struct Outcome {
-    rows: Vec<Row>,
-    failure: Option<Failure>,
+struct StepOutcome {
+    rows: Vec<ResultRow>,
+    failure: Option<SqlFailure>,
     counters: (i64, i64, i64),
     is_autocommit: bool,
 }
 
-/// What both give up at: the program of a statement was too long.
+/// Code with which both give up: the statement ran too long.
 const INTERRUPTED: i32 = 9;
 
-/// What trees cannot do: an entry of an index is a key, and keys have a limit.
-fn is_known(ours: &Outcome, stock: &Outcome) -> bool {
+/// Returns whether a difference is a documented limit of trees: index entries are keys, whose
+/// length is limited.
+fn is_known(ours: &StepOutcome, stock: &StepOutcome) -> bool {
     const TOO_BIG: i32 = 18;
-    let code = |side: &Outcome| side.failure.as_ref().map(|failure| failure.code);
+    let code = |side: &StepOutcome| side.failure.as_ref().map(|failure| failure.code);
     code(ours) == Some(TOO_BIG) && code(stock) != Some(TOO_BIG)
 }
 
-/// One of the two, with its names for what is attached.
-struct Side {
-    engine: Engine,
-    connection: Connection,
-    /// Another connection to the same database, where there can be one.
-    other: Option<Connection>,
+/// One engine, with its names of attached databases.
+struct EngineSide {
+    engine: SqlEngine,
+    connection: EngineConnection,
+    /// Another connection to the same database, if possible.
+    other: Option<EngineConnection>,
     names: BTreeMap<&'static str, String>,
 }
 
-impl Side {
+impl EngineSide {
     fn open(
-        engine: Engine,
+        engine: SqlEngine,
         names: BTreeMap<&'static str, String>,
         (has_trees, lasts): (bool, bool),
-    ) -> Result<Side, Failure> {
-        let connection = Connection::open(engine, &names["{main}"])?;
+    ) -> Result<EngineSide, SqlFailure> {
+        let connection = EngineConnection::open(engine, &names["{main}"])?;
         let is_on_trees = connection.filename("main").starts_with("yesquel:");
         assert_eq!(is_on_trees, has_trees, "{engine:?} is at '{}'", connection.filename("main"));
-        if engine == Engine::Stock {
+        if engine == SqlEngine::Stock {
             let (_, failure) = connection.run("PRAGMA synchronous = OFF");
             assert_eq!(failure, None);
         }
-        let other = lasts.then(|| Connection::open(engine, &names["{main}"])).transpose()?;
-        Ok(Side { engine, connection, other, names })
+        let other = lasts.then(|| EngineConnection::open(engine, &names["{main}"])).transpose()?;
+        Ok(EngineSide { engine, connection, other, names })
     }
 
     fn own(&self, sql: &str) -> String {
         self.names.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value))
     }
 
-    /// Without what only this side has.
-    fn common(&self, failure: Failure) -> Failure {
+    /// Removes from an error what only this engine has.
+    fn common(&self, failure: SqlFailure) -> SqlFailure {
         let message = self.names.iter().fold(failure.message, |message, (name, value)| {
             let path = value.trim_start_matches("file:");
             message.replace(value.as_str(), name).replace(path, name)
         });
-        Failure { message, ..failure }
+        SqlFailure { message, ..failure }
     }
 
-    fn outcome(&self, rows: Vec<Row>, failure: Option<Failure>) -> Outcome {
+    fn outcome(&self, rows: Vec<ResultRow>, failure: Option<SqlFailure>) -> StepOutcome {
         let counters = self.connection.counters();
         let failure = failure.map(|failure| self.common(failure));
-        Outcome { rows, failure, counters, is_autocommit: self.connection.transaction("main").0 }
+        StepOutcome { rows, failure, counters, is_autocommit: self.connection.transaction("main").0 }
     }
 
-    fn run(&self, sql: &str) -> Outcome {
+    fn run(&self, sql: &str) -> StepOutcome {
         let (rows, failure) = self.connection.run(&self.own(sql));
         self.outcome(rows, failure)
     }
 
-    fn run_other(&self, sql: &str) -> Outcome {
+    fn run_other(&self, sql: &str) -> StepOutcome {
         let sql = self.own(sql);
         let (rows, failure) = self.other.as_ref().map_or_else(Default::default, |other| other.run(&sql));
         self.outcome(rows, failure)
     }
 
-    fn act(&mut self, step: &Step) -> Outcome {
-        use crate::value::Value;
-        let number = |number: usize| vec![vec![Value::Integer(number as i64)]];
+    fn act(&mut self, step: &ScriptStep) -> StepOutcome {
+        use crate::value::SqlValue;
+        let number = |number: usize| vec![vec![SqlValue::Integer(number as i64)]];
         let c = &mut self.connection;
         let done = match step {
-            Step::Run(sql, _) => return self.run(sql),
-            Step::Other(sql, _) => return self.run_other(sql),
-            Step::Open(at, sql) => c.open_statement(*at, sql).map(|()| Vec::new()),
-            Step::Next(at, count) => {
+            ScriptStep::Run(sql, _) => return self.run(sql),
+            ScriptStep::Other(sql, _) => return self.run_other(sql),
+            ScriptStep::Open(at, sql) => c.open_statement(*at, sql).map(|()| Vec::new()),
+            ScriptStep::Next(at, count) => {
                 let (rows, failure) = c.step_statement(*at, *count);
                 return self.outcome(rows, failure);
             }
-            Step::Close(at) => {
+            ScriptStep::Close(at) => {
                 c.close_statement(*at);
                 Ok(Vec::new())
             }
-            Step::OpenBlob { at, schema, table, column, row, writes } => {
+            ScriptStep::OpenBlob { at, schema, table, column, row, writes } => {
                 c.open_blob(*at, (schema, table, column), *row, *writes).map(number)
             }
-            Step::ReopenBlob(at, row) => c.reopen_blob(*at, *row).map(number),
-            Step::ReadBlob(at, offset, count) => {
-                c.read_blob(*at, *offset, *count).map(|bytes| vec![vec![Value::Blob(bytes.into())]])
+            ScriptStep::ReopenBlob(at, row) => c.reopen_blob(*at, *row).map(number),
+            ScriptStep::ReadBlob(at, offset, count) => {
+                c.read_blob(*at, *offset, *count).map(|bytes| vec![vec![SqlValue::Blob(bytes.into())]])
             }
-            Step::WriteBlob(at, offset, bytes) => c.write_blob(*at, *offset, bytes).map(|()| Vec::new()),
-            Step::CloseBlob(at) => c.close_blob(*at).map(|()| Vec::new()),
-            Step::At(_) | Step::CompareRows | Step::Reopen | Step::Check => Ok(Vec::new()),
+            ScriptStep::WriteBlob(at, offset, bytes) => {
+                c.write_blob(*at, *offset, bytes).map(|()| Vec::new())
+            }
+            ScriptStep::CloseBlob(at) => c.close_blob(*at).map(|()| Vec::new()),
+            ScriptStep::At(_) | ScriptStep::CompareRows | ScriptStep::Reopen | ScriptStep::Check => {
+                Ok(Vec::new())
+            }
         };
         match done {
             Ok(rows) => self.outcome(rows, None),
@@ -184,12 +191,12 @@ impl Side {
     }
 }
 
-/// Whether rows are the same, as far as their order says something.
-fn same_rows(ours: &[Row], stock: &[Row], order: Order) -> bool {
+/// Returns whether rows are equal, as far as their order is defined.
+fn same_rows(ours: &[ResultRow], stock: &[ResultRow], order: Order) -> bool {
     if ours == stock {
         return true;
     }
-    let folded = |rows: &[Row]| -> Vec<Vec<Vec<u8>>> {
+    let folded = |rows: &[ResultRow]| -> Vec<Vec<Vec<u8>>> {
         rows.iter().map(|row| row.iter().map(|value| value.folded()).collect()).collect()
     };
     let (mut ours, mut stock) = (folded(ours), folded(stock));
@@ -206,42 +213,42 @@ fn same_rows(ours: &[Row], stock: &[Row], order: Order) -> bool {
     ours == stock
 }
 
-/// A script on both.
-struct Pair {
-    ours: Side,
-    stock: Side,
+/// Script running on both engines.
+struct EnginePair {
+    ours: EngineSide,
+    stock: EngineSide,
     places: Places,
     compares_rows: bool,
 }
 
-impl Pair {
-    fn open(places: Places, compares_rows: bool) -> Pair {
+impl EnginePair {
+    fn open(places: Places, compares_rows: bool) -> EnginePair {
         let lasts = places.lasts();
-        let open = |engine, names, has_trees| match Side::open(engine, names, (has_trees, lasts)) {
+        let open = |engine, names, has_trees| match EngineSide::open(engine, names, (has_trees, lasts)) {
             Ok(side) => side,
             Err(failure) => panic!("{engine:?} does not open: {failure:?}"),
         };
-        let ours = open(Engine::Ours, places.ours(), places.has_trees());
-        let stock = open(Engine::Stock, places.stock(), false);
-        Pair { ours, stock, places, compares_rows }
+        let ours = open(SqlEngine::Ours, places.ours(), places.has_trees());
+        let stock = open(SqlEngine::Stock, places.stock(), false);
+        EnginePair { ours, stock, places, compares_rows }
     }
 
-    fn reopen(self) -> Pair {
+    fn reopen(self) -> EnginePair {
         if !self.places.lasts() {
             return self;
         }
-        let Pair { ours, stock, places, compares_rows } = self;
+        let EnginePair { ours, stock, places, compares_rows } = self;
         drop((ours, stock));
-        Pair::open(places, compares_rows)
+        EnginePair::open(places, compares_rows)
     }
 
-    /// Does a step on both; returns what stock gave, `None` if both gave up.
-    fn step(&mut self, step: &Step) -> Option<Outcome> {
+    /// Runs a step on both engines. Returns the result of stock SQLite; `None` if both gave up.
+    fn step(&mut self, step: &ScriptStep) -> Option<StepOutcome> {
         let order = match step {
-            Step::Run(_, order) | Step::Other(_, order) => *order,
+            ScriptStep::Run(_, order) | ScriptStep::Other(_, order) => *order,
             _ => Order::By(usize::MAX),
         };
-        if matches!(step, Step::Other(..))
+        if matches!(step, ScriptStep::Other(..))
             && !(self.stock.connection.is_idle() && self.ours.connection.is_idle())
         {
             return Some(self.stock.outcome(Vec::new(), None));
@@ -249,12 +256,12 @@ impl Pair {
         let stock = self.stock.act(step);
         let mut ours = self.ours.act(step);
         let gave_up =
-            |side: &Outcome| side.failure.as_ref().is_some_and(|failure| failure.code == INTERRUPTED);
+            |side: &StepOutcome| side.failure.as_ref().is_some_and(|failure| failure.code == INTERRUPTED);
         if gave_up(&stock) || gave_up(&ours) || is_known(&ours, &stock) {
             return None;
         }
-        if matches!(step, Step::Run(sql, _) if sql.starts_with("VACUUM")) {
-            // Stock has copied the schema's rows, and the last was one of them.
+        if matches!(step, ScriptStep::Run(sql, _) if sql.starts_with("VACUUM")) {
+            // Stock SQLite has copied the schema's rows, the last of which counts as inserted.
             self.ours.connection.set_last_row(stock.counters.2);
             ours.counters.2 = stock.counters.2;
         }
@@ -268,7 +275,7 @@ impl Pair {
             differs("errors", &ours.failure, &stock.failure);
         }
         if !same_rows(&ours.rows, &stock.rows, order) {
-            differs("rows", &Shown(&ours.rows), &Shown(&stock.rows));
+            differs("rows", &ShownRows(&ours.rows), &ShownRows(&stock.rows));
         }
         if ours.counters != stock.counters {
             differs("changes, all changes and the last row", &ours.counters, &stock.counters);
@@ -279,12 +286,12 @@ impl Pair {
         Some(stock)
     }
 
-    /// Looks at everything by all ways that lead to it.
+    /// Compares everything, by all access paths.
     fn check(&mut self) -> Option<()> {
-        use crate::value::Value;
-        let mut ask = |sql: String, order| Some(self.step(&Step::Run(sql, order))?.rows);
-        let name = |value: &Value| match value {
-            Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        use crate::value::SqlValue;
+        let mut ask = |sql: String, order| Some(self.step(&ScriptStep::Run(sql, order))?.rows);
+        let name = |value: &SqlValue| match value {
+            SqlValue::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             other => format!("{other:?}"),
         };
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
@@ -292,8 +299,7 @@ impl Pair {
         for schema in
             ask("SELECT name FROM pragma_database_list".to_owned(), exact)?.iter().map(|row| name(&row[0]))
         {
-            // VACUUM of stock leaves the table of AUTOINCREMENT out where nobody uses
-            // it.
+            // Stock SQLite's VACUUM leaves out an unused AUTOINCREMENT table.
             let list = format!(
                 "SELECT type, name, tbl_name, sql FROM {schema}.sqlite_schema WHERE name <> 'sqlite_sequence' \
                  OR EXISTS (SELECT 1 FROM {schema}.sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%') ORDER BY 1, 2"
@@ -301,7 +307,7 @@ impl Pair {
             let list = ask(list, exact)?;
             for table in list.iter().filter(|row| name(&row[0]) == "table") {
                 let table = name(&table[1]);
-                // What ANALYZE draws by chance.
+                // ANALYZE samples at random.
                 if table.starts_with("sqlite_stat") {
                     continue;
                 }
@@ -311,18 +317,18 @@ impl Pair {
                 let indexes =
                     format!("SELECT name, partial FROM pragma_index_list('{table}', '{schema}') ORDER BY 1");
                 for index in ask(indexes, exact)? {
-                    let (index, is_whole) = (name(&index[0]), index[1] == Value::Integer(0));
+                    let (index, is_whole) = (name(&index[0]), index[1] == SqlValue::Integer(0));
                     let columns = format!(
                         "SELECT name, \"desc\", coll FROM pragma_index_xinfo('{index}', '{schema}') WHERE key ORDER BY seqno"
                     );
                     let columns = ask(columns, exact)?;
-                    if !is_whole || columns.iter().any(|column| column[0] == Value::Null) {
+                    if !is_whole || columns.iter().any(|column| column[0] == SqlValue::Null) {
                         continue;
                     }
                     let (mut forth, mut back) = (Vec::new(), Vec::new());
                     for column in &columns {
                         let by = format!("{} COLLATE {}", quoted(&name(&column[0])), name(&column[2]));
-                        let is_down = column[1] == Value::Integer(1);
+                        let is_down = column[1] == SqlValue::Integer(1);
                         forth.push(format!("{by} {}", if is_down { "DESC" } else { "ASC" }));
                         back.push(format!("{by} {}", if is_down { "ASC" } else { "DESC" }));
                     }
@@ -343,70 +349,71 @@ impl Pair {
             }
         }
         ask("PRAGMA integrity_check".to_owned(), exact)?;
-        // Without the numbers of rows, which may be hidden.
+        // Without row numbers, which may be hidden.
         ask("SELECT \"table\", parent, fkid FROM pragma_foreign_key_check".to_owned(), Order::None)?;
         Some(())
     }
 
-    /// The trees that there are at the server are those that the schema names.
+    /// Checks that the server has exactly the trees that the schema names.
     fn count_trees(&self) {
         let Some(trees) = self.places.trees() else { return };
         let (rows, failure) =
             self.ours.connection.run("SELECT count(*) FROM main.sqlite_schema WHERE rootpage > 0");
-        // Where it cannot be read stock could not read it either.
+        // What cannot be read here must be unreadable for stock SQLite, too.
         if failure.is_none() {
             let own = crate::place::OWN_TREES as i64;
             assert_eq!(
                 rows,
-                [vec![crate::value::Value::Integer(trees as i64 - own)]],
+                [vec![crate::value::SqlValue::Integer(trees as i64 - own)]],
                 "the trees that the schema names are not those that are there"
             );
         }
     }
 }
 
-/// Rows, each on its line.
-struct Shown<'a>(&'a [Row]);
+/// Displays rows, each on its line.
+struct ShownRows<'a>(&'a [ResultRow]);
 
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for ShownRows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rows", self.0.len())?;
         self.0.iter().take(40).try_for_each(|row| write!(f, "\n    {row:?}"))
     }
 }
 
-/// Where `PLACE` wants all scripts to be, to see where a failure belongs.
-fn chosen() -> Option<Place> {
+/// Returns the location that `PLACE` sets for all scripts, to locate a failure.
+fn chosen() -> Option<TreeLocation> {
     Some(match env::var("PLACE").ok()?.as_str() {
-        "memory" => Place::Memory,
-        "folder" => Place::Folder,
-        "served" => Place::Served,
-        "plain" => Place::Plain,
+        "memory" => TreeLocation::Memory,
+        "folder" => TreeLocation::Folder,
+        "served" => TreeLocation::Served,
+        "plain" => TreeLocation::Plain,
         other => panic!("PLACE={other} is none of memory, folder, served and plain"),
     })
 }
 
-/// Runs a script on both.
+/// Runs a script on both engines.
 ///
 /// # Panics
 ///
-/// Where they differ.
-pub fn run(steps: &[Step]) {
+/// If the results differ.
+pub fn run(steps: &[ScriptStep]) {
     let is_traced = env::var_os("TRACE").is_some();
-    let place = steps.iter().find_map(|step| if let Step::At(place) = step { Some(*place) } else { None });
-    let places = Places::new(chosen().or(place).unwrap_or(Place::Memory));
-    let mut pair = Pair::open(places, steps.contains(&Step::CompareRows));
+    let place =
+        steps.iter().find_map(|step| if let ScriptStep::At(place) = step { Some(*place) } else { None });
+    let places = Places::new(chosen().or(place).unwrap_or(TreeLocation::Memory));
+    let mut pair = EnginePair::open(places, steps.contains(&ScriptStep::CompareRows));
     for step in steps {
         if is_traced {
             eprintln!("{step:?}");
         }
         let going = match step {
-            Step::At(_) | Step::CompareRows => Some(()),
-            Step::Reopen => {
+            ScriptStep::At(_) | ScriptStep::CompareRows => Some(()),
+            ScriptStep::Reopen => {
                 pair = pair.reopen();
                 Some(())
             }
-            Step::Check => pair.check(),
+            ScriptStep::Check => pair.check(),
             step => pair.step(step).map(|_| ()),
         };
         if going.is_none() {
@@ -416,5 +423,5 @@ pub fn run(steps: &[Step]) {
     if pair.check().is_some() && pair.ours.connection.transaction("main").0 {
         pair.count_trees();
     }
-    debug_assert_eq!(pair.stock.engine, Engine::Stock);
+    debug_assert_eq!(pair.stock.engine, SqlEngine::Stock);
 }

@@ -1,53 +1,53 @@
-//! Values, and how two are compared.
+//! Values and their comparison.
 
 use std::fmt;
 
-/// A value of SQL.
+/// SQL value.
 #[derive(Clone)]
-pub enum Value {
-    /// None.
+pub enum SqlValue {
+    /// NULL.
     Null,
-    /// A whole number.
+    /// Integer.
     Integer(i64),
-    /// Another number.
+    /// Real.
     Real(f64),
-    /// Text, whatever its bytes are.
+    /// Text of arbitrary bytes.
     Text(Box<[u8]>),
-    /// Bytes.
+    /// Blob.
     Blob(Box<[u8]>),
 }
 
-/// The same to the last bit, so that 0.0 is not −0.0.
-impl PartialEq for Value {
-    fn eq(&self, other: &Value) -> bool {
+/// Equality of all bits, so that 0.0 differs from −0.0.
+impl PartialEq for SqlValue {
+    fn eq(&self, other: &SqlValue) -> bool {
         match (self, other) {
-            (Value::Null, Value::Null) => true,
-            (Value::Integer(a), Value::Integer(b)) => a == b,
-            (Value::Real(a), Value::Real(b)) => a.to_bits() == b.to_bits(),
-            (Value::Text(a), Value::Text(b)) | (Value::Blob(a), Value::Blob(b)) => a == b,
+            (SqlValue::Null, SqlValue::Null) => true,
+            (SqlValue::Integer(a), SqlValue::Integer(b)) => a == b,
+            (SqlValue::Real(a), SqlValue::Real(b)) => a.to_bits() == b.to_bits(),
+            (SqlValue::Text(a), SqlValue::Text(b)) | (SqlValue::Blob(a), SqlValue::Blob(b)) => a == b,
             _ => false,
         }
     }
 }
 
-impl Eq for Value {}
+impl Eq for SqlValue {}
 
-/// How much of a long value is printed.
+/// Number of bytes of a long value that are printed.
 const SHOWN: usize = 60;
 
-/// As a literal of SQL, shortened if it is long.
-impl fmt::Debug for Value {
+/// Formats an SQL literal, shortened if it is long.
+impl fmt::Debug for SqlValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Null => f.write_str("NULL"),
-            Value::Integer(number) => write!(f, "{number}"),
-            Value::Real(number) => write!(f, "{number:?}"),
-            Value::Text(bytes) => {
+            SqlValue::Null => f.write_str("NULL"),
+            SqlValue::Integer(number) => write!(f, "{number}"),
+            SqlValue::Real(number) => write!(f, "{number:?}"),
+            SqlValue::Text(bytes) => {
                 let shown = &bytes[..bytes.len().min(SHOWN)];
                 write!(f, "{:?}", String::from_utf8_lossy(shown))?;
                 if bytes.len() > SHOWN { write!(f, "… of {}", bytes.len()) } else { Ok(()) }
             }
-            Value::Blob(bytes) => {
+            SqlValue::Blob(bytes) => {
                 f.write_str("x'")?;
                 bytes.iter().take(SHOWN / 2).try_for_each(|byte| write!(f, "{byte:02x}"))?;
                 f.write_str("'")?;
@@ -57,15 +57,15 @@ impl fmt::Debug for Value {
     }
 }
 
-impl Value {
-    /// What all values have in common that some collation, or a comparison of
-    /// numbers, takes to be equal.
+impl SqlValue {
+    /// Returns an equal key for all values that some collation or numeric comparison considers
+    /// equal.
     pub fn folded(&self) -> Vec<u8> {
         match self {
-            Value::Null => vec![0],
-            Value::Integer(number) => number_key(*number as f64),
-            Value::Real(number) => number_key(*number),
-            Value::Text(bytes) => {
+            SqlValue::Null => vec![0],
+            SqlValue::Integer(number) => number_key(*number as f64),
+            SqlValue::Real(number) => number_key(*number),
+            SqlValue::Text(bytes) => {
                 let mut key = vec![2];
                 key.extend(bytes.iter().map(u8::to_ascii_lowercase));
                 while key.last() == Some(&b' ') {
@@ -73,12 +73,12 @@ impl Value {
                 }
                 key
             }
-            Value::Blob(bytes) => [&[3], &**bytes].concat(),
+            SqlValue::Blob(bytes) => [&[3], &**bytes].concat(),
         }
     }
 }
 
-/// A number, but for its last digits: sums of several depend on their order.
+/// Rounds a number: sums depend on the order of their terms.
 fn number_key(number: f64) -> Vec<u8> {
     format!("\u{1}{:.11e}", if number == 0.0 { 0.0 } else { number }).into_bytes()
 }
@@ -89,12 +89,12 @@ mod tests {
 
     #[test]
     fn what_is_equal_for_some_collation_folds_to_the_same() {
-        let text = |text: &str| Value::Text(text.as_bytes().into());
+        let text = |text: &str| SqlValue::Text(text.as_bytes().into());
         assert_eq!(text("Ab  ").folded(), text("aB").folded());
-        assert_eq!(Value::Integer(1).folded(), Value::Real(1.0).folded());
-        assert_eq!(Value::Real(-0.0).folded(), Value::Integer(0).folded());
-        assert_ne!(text("1").folded(), Value::Integer(1).folded());
-        assert_ne!(text("a").folded(), Value::Blob(b"a".as_slice().into()).folded());
-        assert_ne!(Value::Real(0.0), Value::Real(-0.0));
+        assert_eq!(SqlValue::Integer(1).folded(), SqlValue::Real(1.0).folded());
+        assert_eq!(SqlValue::Real(-0.0).folded(), SqlValue::Integer(0).folded());
+        assert_ne!(text("1").folded(), SqlValue::Integer(1).folded());
+        assert_ne!(text("a").folded(), SqlValue::Blob(b"a".as_slice().into()).folded());
+        assert_ne!(SqlValue::Real(0.0), SqlValue::Real(-0.0));
     }
 }

@@ -1,26 +1,25 @@
-//! sqllogictest scripts on stock, on trees in memory and in a folder, and on
-//! trees at a server.
+//! sqllogictest scripts on stock SQLite, and on trees in memory, in a folder and at a server.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use sqllogictest::Runner;
 use std::{fs, path::PathBuf};
 use yesquel_differential::{
-    engine::Engine,
+    engine::SqlEngine,
     logic::{Logic, drawn},
-    place::{Place, Places},
+    place::{Places, TreeLocation},
 };
 
-/// Which of the two, and where.
-const ALL: [(Engine, Place); 5] = [
-    (Engine::Stock, Place::Memory),
-    (Engine::Ours, Place::Plain),
-    (Engine::Ours, Place::Memory),
-    (Engine::Ours, Place::Folder),
-    (Engine::Ours, Place::Served),
+/// Engines and locations.
+const ALL: [(SqlEngine, TreeLocation); 5] = [
+    (SqlEngine::Stock, TreeLocation::Memory),
+    (SqlEngine::Ours, TreeLocation::Plain),
+    (SqlEngine::Ours, TreeLocation::Memory),
+    (SqlEngine::Ours, TreeLocation::Folder),
+    (SqlEngine::Ours, TreeLocation::Served),
 ];
 
-fn run(name: &str, script: &str, (engine, place): (Engine, Place)) {
+fn run(name: &str, script: &str, (engine, place): (SqlEngine, TreeLocation)) {
     let places = Places::new(place);
     let mut runner = Runner::new(|| async { Logic::open(engine, &places) });
     if let Err(error) = runner.run_script_with_name(script, name) {
@@ -44,12 +43,12 @@ fn scripts_come_to_the_same_everywhere() {
     assert!(count > 20, "only {count} scripts were found");
 }
 
-/// Long ones, drawn by chance, with what stock gives: what fails in one of them
-/// is looked for with the `random` test, which shortens.
+/// Long random scripts with the results of stock SQLite. To locate a failure, use the `random`
+/// test, which shortens its scripts.
 #[test]
 fn drawn_scripts_come_to_the_same_everywhere() {
     yesquel_seeds::check_seeds(10, |seed| {
-        // Seeds that `random` does not have.
+        // Seeds that `random` does not use.
         let script = drawn((1 << 40) + seed, 500).unwrap();
         for all in ALL {
             run(&format!("drawn {seed}"), &script, all);

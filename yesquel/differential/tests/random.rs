@@ -1,4 +1,4 @@
-//! Scripts drawn by chance on both.
+//! Random scripts on both engines.
 
 use yesquel_differential::{random, script};
 use yesquel_seeds::check_steps;

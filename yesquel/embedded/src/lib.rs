@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, Engine, Settings};
+use yesquel_engine::{Caller, Engine, EngineSettings};
 use yesquel_fork as fork;
 use yesquel_model::ServerId;
 use yesquel_server::{Core, CoreError, DataFolder, LogOptions, ReplySink, Time};
@@ -117,13 +117,13 @@ impl EmbeddedServer {
     }
 
     /// Creates a server in memory.
-    pub fn in_memory(settings: Settings, time: impl Time + 'static) -> EmbeddedServer {
+    pub fn in_memory(settings: EngineSettings, time: impl Time + 'static) -> EmbeddedServer {
         EmbeddedServer::in_memory_with(settings, time, NoSockets)
     }
 
     /// Creates a server in memory; `others` takes the replies to requests from sockets.
     pub fn in_memory_with(
-        settings: Settings,
+        settings: EngineSettings,
         time: impl Time + 'static,
         others: impl ReplySink,
     ) -> EmbeddedServer {
@@ -135,7 +135,7 @@ impl EmbeddedServer {
     /// Opens a server on a data folder.
     pub fn open(
         folder: DataFolder,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
@@ -145,7 +145,7 @@ impl EmbeddedServer {
     /// Opens a server on a data folder; `others` takes the replies to requests from sockets.
     pub fn open_with(
         folder: DataFolder,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink,

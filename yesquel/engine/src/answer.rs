@@ -1,7 +1,7 @@
 //! Answers to questions about nodes.
 
 use crate::cell::{Cell, Value};
-use crate::node::{Found, Node, Shape, Undecided};
+use crate::node::{Found, Node, NodeShape, Undecided};
 use crate::store::NodeStore;
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::{AnswerWriter, ByteWriter, CellValue, Direction, LargeValue, NodeKind, Question, Scan};
@@ -161,7 +161,7 @@ fn shape_for<'n>(
     snapshot: Timestamp,
     scan: &Scan,
     writer: &mut AnswerWriter<'_>,
-) -> Option<&'n Shape> {
+) -> Option<&'n NodeShape> {
     match node.shape_at(snapshot) {
         None => writer.moved(None),
         Some(shape) if scan.near.as_ref().is_some_and(|key| !shape.fence.contains(key)) => {
@@ -177,7 +177,7 @@ fn shape_for<'n>(
 fn write_cells(
     node: &Node,
     snapshot: Timestamp,
-    shape: &Shape,
+    shape: &NodeShape,
     scan: &Scan,
     buffer: &mut Vec<u8>,
     mut see: impl FnMut(&[u8], &[u8]),

@@ -22,7 +22,7 @@ pub(crate) struct Live {
 
 /// What happens to the newest version when a newer one is written.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum VersionFate {
     /// Older snapshots may still see it.
     Older,
     Gone,
@@ -335,15 +335,15 @@ impl NodeCells {
     }
 
     /// Replaces the newest version of a cell.
-    fn set(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>, fate: Fate) {
+    fn set(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>, fate: VersionFate) {
         let bytes = value.map_or(&[][..], |value| value.bytes);
         let tail = self.tail_bytes(position);
         // First: bytes that are unreferenced by then are dropped.
         self.make_room(tail + bytes.len());
         let old = self.rows[position];
         match fate {
-            Fate::Older => self.keep_older(position, self.as_older(position)),
-            Fate::Gone => self.dead += old.value_bytes(),
+            VersionFate::Older => self.keep_older(position, self.as_older(position)),
+            VersionFate::Gone => self.dead += old.value_bytes(),
         }
         let mut row = VersionRef::new(at, old.key_bytes(), value);
         row.starts_at(self.bytes.len());
@@ -411,7 +411,7 @@ impl NodeCells {
         if at < newest.at {
             return self.write_older(position, at, value);
         }
-        let fate = if at == newest.at { Fate::Gone } else { Fate::Older };
+        let fate = if at == newest.at { VersionFate::Gone } else { VersionFate::Older };
         self.set(position, at, value, fate);
     }
 
@@ -427,7 +427,7 @@ impl NodeCells {
                 }
                 None => (VersionRef::new(at, 0, None), Vec::new()),
             };
-            self.set(position, version.at, version.form().value(&bytes), Fate::Gone);
+            self.set(position, version.at, version.form().value(&bytes), VersionFate::Gone);
         }
         if self.rows[position].form() != ValueForm::Deleted {
             self.write(position, at, None);
@@ -450,7 +450,7 @@ impl NodeCells {
                     while let Some(version) = self.pop_older(position) {
                         self.dead += version.value_bytes();
                     }
-                    self.set(position, cell.at, cell.newest, Fate::Gone);
+                    self.set(position, cell.at, cell.newest, VersionFate::Gone);
                     position
                 }
             };

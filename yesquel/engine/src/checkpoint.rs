@@ -65,7 +65,7 @@ impl Checkpoint {
 }
 
 /// Operations on one node, flushed when they are many.
-struct Batch<'a, E> {
+struct RecordBatch<'a, E> {
     at: Timestamp,
     operations: Vec<u8>,
     last: Option<NodeId>,
@@ -73,7 +73,7 @@ struct Batch<'a, E> {
     each: &'a mut dyn FnMut(&[u8]) -> Result<(), E>,
 }
 
-impl<E> Batch<'_, E> {
+impl<E> RecordBatch<'_, E> {
     fn push(&mut self, node: NodeId, write: WriteOperation<'_>) -> Result<(), E> {
         Operations::push(&mut self.operations, &mut self.last, &Operation { node, write });
         if self.operations.len() > RECORD_BYTES { self.send() } else { Ok(()) }
@@ -98,7 +98,7 @@ fn node_records<E>(
     each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let Some(shape) = node.shape() else { return Ok(()) };
-    let mut batch = Batch { at, operations: Vec::new(), last: None, record, each };
+    let mut batch = RecordBatch { at, operations: Vec::new(), last: None, record, each };
     let new = NewNode { kind: shape.kind, fence: shape.fence.clone() };
     batch.push(node.id, WriteOperation::Create(new))?;
     for (id, value) in shape.attributes() {

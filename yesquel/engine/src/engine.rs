@@ -16,7 +16,7 @@ use crate::{
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
     record::Record,
-    settings::Settings,
+    settings::EngineSettings,
     snapshots::Snapshots,
     staging::{CommitPayload, Staging},
     store::{NodeStore, TreeEnd},
@@ -34,7 +34,7 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 
 /// A request that waits for the outcome of a transaction.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
     since_ms: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Frozen {
 /// `docs/yesquel/nodes.md` has its laws, `docs/yesquel/commit.md` those of transactions.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) settings: Settings,
+    pub(crate) settings: EngineSettings,
     pub(crate) clock: Clock,
     /// Upper bound of the timestamps given out; the previous one, and the record that must be
     /// durable before a timestamp above that is given.
@@ -72,7 +72,7 @@ pub struct Engine {
     pub(crate) outcomes: OutcomeTable,
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
-    waiting: FxHashMap<TxnId, Vec<Waiting>>,
+    waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
@@ -81,7 +81,7 @@ pub struct Engine {
     pub(crate) samples: HotKeySamples,
     /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: EngineCounts,
     /// Read requests that threads answered concurrently.
     pub(crate) lookups: ShardedCounter,
     /// Questions in these beyond the first of each request.
@@ -100,7 +100,7 @@ pub struct SplitPlan {
 
 /// Requests so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counts {
+pub(crate) struct EngineCounts {
     pub(crate) reads: u64,
     pub(crate) questions: u64,
     pub(crate) commits: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Counts {
 
 impl Engine {
     /// Creates an empty engine.
-    pub fn new(settings: Settings) -> Engine {
+    pub fn new(settings: EngineSettings) -> Engine {
         Engine {
             snapshots: Snapshots::new(settings.grace_ms, settings.snapshot_age_ms_max, Timestamp::ZERO),
             settings,
@@ -138,7 +138,7 @@ impl Engine {
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
             hot: Vec::new(),
-            counts: Counts::default(),
+            counts: EngineCounts::default(),
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
@@ -194,7 +194,7 @@ impl Engine {
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
                 effects.bytes.truncate(start);
-                let waiting = Waiting { caller, request: bytes.into(), since_ms: now.uptime_ms };
+                let waiting = WaitingRequest { caller, request: bytes.into(), since_ms: now.uptime_ms };
                 self.waiting.entry(txn).or_default().push(waiting);
             }
             Err(Stop::Refuse(operation, refusal)) => {
@@ -372,7 +372,7 @@ impl Engine {
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         let waiting = std::mem::take(&mut self.waiting);
-        for Waiting { caller, .. } in waiting.into_values().flatten() {
+        for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
             self.refuse_for_disk(caller, effects);
         }
     }
@@ -385,7 +385,7 @@ impl Engine {
 
     /// Retries the requests that waited for a transaction.
     pub(crate) fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        for Waiting { caller, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
+        for WaitingRequest { caller, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
             // The request was checked when it arrived.
             let handled = self.handle(now, caller, &request, effects);
             debug_assert!(handled.is_ok());

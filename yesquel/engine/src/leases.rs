@@ -7,7 +7,7 @@ use yesquel_wire::{NodeKind, WriteOperation};
 
 /// A range in which only the holder may write.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct HeldLease {
     pub(crate) holder: TxnId,
     pub(crate) range: KeyRange,
     /// By the uptime clock.
@@ -18,7 +18,7 @@ pub(crate) struct Lease {
 /// no data.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    trees: FxHashMap<TreeId, Vec<Lease>>,
+    trees: FxHashMap<TreeId, Vec<HeldLease>>,
     count: usize,
 }
 
@@ -38,7 +38,7 @@ impl Leases {
         self.keep(|lease| lease.holder != holder);
     }
 
-    fn keep(&mut self, is_kept: impl Fn(&Lease) -> bool) {
+    fn keep(&mut self, is_kept: impl Fn(&HeldLease) -> bool) {
         for leases in self.trees.values_mut() {
             leases.retain(&is_kept);
         }
@@ -55,11 +55,11 @@ impl Leases {
         is_met: impl Fn(&KeyRange) -> bool,
     ) -> Option<u64> {
         let is_others =
-            |lease: &&Lease| lease.holder != own && lease.until_ms > now_ms && is_met(&lease.range);
+            |lease: &&HeldLease| lease.holder != own && lease.until_ms > now_ms && is_met(&lease.range);
         self.trees.get(&tree)?.iter().filter(is_others).map(|lease| lease.until_ms - now_ms).max()
     }
 
-    pub(crate) fn take(&mut self, tree: TreeId, lease: Lease) -> Result<(), Refusal> {
+    pub(crate) fn take(&mut self, tree: TreeId, lease: HeldLease) -> Result<(), Refusal> {
         let leases = self.trees.entry(tree).or_default();
         match leases.iter_mut().find(|own| own.holder == lease.holder && own.range == lease.range) {
             Some(own) => own.until_ms = lease.until_ms,

@@ -30,5 +30,5 @@ pub use checkpoint::Checkpoint;
 pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
 pub use engine::{Engine, SplitPlan};
 pub use record::Record;
-pub use settings::Settings;
+pub use settings::EngineSettings;
 pub use techniques::Techniques;

@@ -17,17 +17,17 @@ const SAMPLES_MIN: usize = 16;
 /// Accesses in this second and the previous one, 24 bits each, and the number of the second, 16
 /// bits.
 #[derive(Debug, Default)]
-pub(crate) struct Load(AtomicU64);
+pub(crate) struct NodeLoad(AtomicU64);
 
 const COUNT_MAX: u64 = (1 << 24) - 1;
 
-impl Clone for Load {
-    fn clone(&self) -> Load {
-        Load(AtomicU64::new(self.0.load(Relaxed)))
+impl Clone for NodeLoad {
+    fn clone(&self) -> NodeLoad {
+        NodeLoad(AtomicU64::new(self.0.load(Relaxed)))
     }
 }
 
-impl Load {
+impl NodeLoad {
     fn parts(&self) -> (u16, u64, u64) {
         let all = self.0.load(Relaxed);
         (all as u16, all >> 16 & COUNT_MAX, all >> 40)
@@ -66,13 +66,13 @@ impl Load {
 /// Sampled keys of the nodes over the load limit.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeySamples {
-    nodes: FxHashMap<NodeId, Sample>,
+    nodes: FxHashMap<NodeId, LoadSample>,
     /// Number of the second.
     pub(crate) second: u16,
 }
 
 #[derive(Debug, Default)]
-struct Sample {
+struct LoadSample {
     keys: Vec<Key>,
     seen: u64,
 }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_load_is_that_of_the_last_whole_second() {
-        let load = Load::default();
+        let load = NodeLoad::default();
         assert_eq!(load.rate(7), 0);
         for _ in 0..5 {
             load.touch(7);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(load.touch(8), 1);
         assert_eq!((load.rate(8), load.rate(9)), (5, 1));
         // The number of the second wraps around.
-        let load = Load::default();
+        let load = NodeLoad::default();
         load.touch(u16::MAX);
         load.touch(0);
         assert_eq!(load.rate(0), 1);

@@ -3,9 +3,9 @@
 
 use crate::cell::{Cell, Value};
 use crate::cells::{Live, NodeCells};
-use crate::load::Load;
+use crate::load::NodeLoad;
 use crate::snapshots::Readable;
-use crate::write_target::{MarkKind, Prepared, RangeMark, WriteTarget};
+use crate::write_target::{MarkKind, PreparedOperation, RangeMark, WriteTarget};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{
     Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, Timestamp, TxnId, prefix_of,
@@ -50,13 +50,13 @@ struct AttributeVersion {
 
 /// Everything of a node except its cells. A change creates a new one.
 #[derive(Debug, Clone)]
-pub(crate) struct Shape {
+pub(crate) struct NodeShape {
     pub(crate) kind: NodeKind,
     pub(crate) fence: KeyRange,
     attributes: Vec<AttributeVersion>,
 }
 
-impl Shape {
+impl NodeShape {
     pub(crate) fn attribute(&self, id: u16) -> Option<&[u8]> {
         self.attributes.iter().find(|known| known.id == id)?.value.as_deref()
     }
@@ -82,7 +82,7 @@ struct ShapeSummary {
 }
 
 impl ShapeSummary {
-    fn of(since: Timestamp, shape: Option<&Shape>) -> ShapeSummary {
+    fn of(since: Timestamp, shape: Option<&NodeShape>) -> ShapeSummary {
         let is_leaf = shape.is_some_and(|shape| shape.kind == NodeKind::Leaf);
         let bounds = shape.map(|shape| PrefixBounds::of(&shape.fence)).unwrap_or_default();
         ShapeSummary { since, is_leaf, bounds }
@@ -101,14 +101,14 @@ pub(crate) struct Node {
     summary: ShapeSummary,
     /// Cells by key.
     cells: NodeCells,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedOperation>,
     /// Log record of the last change.
     pub(crate) changed_at_lsn: u64,
     /// Access counts.
-    pub(crate) load: Load,
+    pub(crate) load: NodeLoad,
     pub(crate) id: NodeId,
     /// Versions of the shape, the oldest first; `None`: the node does not exist.
-    shapes: Vec<(Timestamp, Option<Arc<Shape>>)>,
+    shapes: Vec<(Timestamp, Option<Arc<NodeShape>>)>,
     /// Marks, the oldest first: a transaction that began recently checks the last few.
     marks: VecDeque<RangeMark>,
     /// Whether the node is in the collection queue.
@@ -128,7 +128,7 @@ const MOVES_MAX: usize = 8;
 
 impl Node {
     pub(crate) fn new(id: NodeId, at: Timestamp, new: &NewNode) -> Node {
-        let shape = Shape { kind: new.kind, fence: new.fence.clone(), attributes: Vec::new() };
+        let shape = NodeShape { kind: new.kind, fence: new.fence.clone(), attributes: Vec::new() };
         Node {
             summary: ShapeSummary::of(at, Some(&shape)),
             id,
@@ -140,18 +140,18 @@ impl Node {
             queued: false,
             pinned_garbage: false,
             moves: VecDeque::new(),
-            load: Load::default(),
+            load: NodeLoad::default(),
             reported_empty: false,
         }
     }
 
     /// The present shape, if the node exists.
-    pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
+    pub(crate) fn shape(&self) -> Option<&Arc<NodeShape>> {
         self.shapes.last().and_then(|(_, shape)| shape.as_ref())
     }
 
     /// The shape that a snapshot sees.
-    pub(crate) fn shape_at(&self, snapshot: Timestamp) -> Option<&Arc<Shape>> {
+    pub(crate) fn shape_at(&self, snapshot: Timestamp) -> Option<&Arc<NodeShape>> {
         let seen = self.shapes.iter().rev().find(|(at, _)| *at <= snapshot);
         seen.and_then(|(_, shape)| shape.as_ref())
     }
@@ -356,7 +356,7 @@ impl Node {
     }
 
     /// Records a prepared operation.
-    pub(crate) fn prepare(&mut self, prepared: Prepared) {
+    pub(crate) fn prepare(&mut self, prepared: PreparedOperation) {
         self.prepared.push(prepared);
     }
 
@@ -426,7 +426,7 @@ impl Node {
 
     pub(crate) fn set(&mut self, at: Timestamp, id: u16, value: Option<&[u8]>) {
         let Some(shape) = self.shape() else { return };
-        let mut shape = Shape::clone(shape);
+        let mut shape = NodeShape::clone(shape);
         shape.attributes.retain(|known| known.id != id);
         shape.attributes.push(AttributeVersion { id, at, value: value.map(Into::into) });
         self.shapes_push(at, Some(shape));
@@ -434,7 +434,7 @@ impl Node {
 
     pub(crate) fn reshape(&mut self, at: Timestamp, new: &NewNode) {
         let attributes = self.shape().map(|shape| shape.attributes.clone()).unwrap_or_default();
-        self.shapes_push(at, Some(Shape { kind: new.kind, fence: new.fence.clone(), attributes }));
+        self.shapes_push(at, Some(NodeShape { kind: new.kind, fence: new.fence.clone(), attributes }));
     }
 
     /// Drops the node with all its cells.
@@ -443,7 +443,7 @@ impl Node {
         self.shapes_push(at, None);
     }
 
-    fn shapes_push(&mut self, at: Timestamp, shape: Option<Shape>) {
+    fn shapes_push(&mut self, at: Timestamp, shape: Option<NodeShape>) {
         let shape = shape.map(Arc::new);
         match self.shapes.last_mut() {
             Some((known, old)) if *known >= at => *old = shape,
@@ -478,7 +478,7 @@ impl Node {
                 WriteTarget::Guard(own) if own.overlaps(range) => WriteTarget::Guard(own.intersection(range)),
                 _ => continue,
             };
-            to.prepared.push(Prepared { target, ..prepared.clone() });
+            to.prepared.push(PreparedOperation { target, ..prepared.clone() });
         }
         // They stay here too: a snapshot below `at` still reads here, and must wait for what may
         // commit below it.

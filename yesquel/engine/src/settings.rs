@@ -5,7 +5,7 @@ use yesquel_model::ServerId;
 
 /// Settings of an engine.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct EngineSettings {
     /// The server's id.
     pub server: ServerId,
     /// How long a snapshot stays readable without being held, in milliseconds.
@@ -31,15 +31,15 @@ pub struct Settings {
     pub techniques: Techniques,
 }
 
-impl Settings {
+impl EngineSettings {
     pub(crate) fn load_max(&self) -> u64 {
         if self.node_load_max == 0 { u64::MAX } else { self.node_load_max }
     }
 }
 
-impl Default for Settings {
+impl Default for EngineSettings {
     fn default() -> Self {
-        Settings {
+        EngineSettings {
             server: ServerId(0),
             grace_ms: 1_000,
             snapshot_age_ms_max: 3_600_000,

@@ -10,12 +10,12 @@ const KEPT_MS: u64 = 60_000;
 
 /// The parts of one transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct StagedParts {
     parts: Vec<Box<[u8]>>,
     touched_ms: u64,
 }
 
-impl Parts {
+impl StagedParts {
     fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.len()).sum()
     }
@@ -29,7 +29,7 @@ pub(crate) struct OperationScript<'a> {
 }
 
 impl<'a> OperationScript<'a> {
-    pub(crate) fn new(parts: Option<&'a Parts>, last: Operations<'a>) -> OperationScript<'a> {
+    pub(crate) fn new(parts: Option<&'a StagedParts>, last: Operations<'a>) -> OperationScript<'a> {
         OperationScript { parts: parts.map_or(&[], |parts| &parts.parts), last }
     }
 
@@ -49,7 +49,7 @@ impl<'a> OperationScript<'a> {
 /// All staged parts.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
-    all: FxHashMap<TxnId, Parts>,
+    all: FxHashMap<TxnId, StagedParts>,
     bytes: usize,
 }
 
@@ -74,7 +74,11 @@ impl Staging {
     }
 
     /// Takes the parts of a transaction out.
-    pub(crate) fn take(&mut self, client: u64, staged: Option<Staged>) -> Result<Option<Parts>, Refusal> {
+    pub(crate) fn take(
+        &mut self,
+        client: u64,
+        staged: Option<Staged>,
+    ) -> Result<Option<StagedParts>, Refusal> {
         let Some(staged) = staged else { return Ok(None) };
         let name = TxnId { client, number: staged.number };
         match self.remove(name) {
@@ -85,14 +89,14 @@ impl Staging {
     }
 
     /// Puts the parts back: the transaction was refused, and may be retried.
-    pub(crate) fn put_back(&mut self, client: u64, staged: Option<Staged>, parts: Option<Parts>) {
+    pub(crate) fn put_back(&mut self, client: u64, staged: Option<Staged>, parts: Option<StagedParts>) {
         if let (Some(staged), Some(parts)) = (staged, parts) {
             self.bytes += parts.bytes();
             self.all.insert(TxnId { client, number: staged.number }, parts);
         }
     }
 
-    pub(crate) fn remove(&mut self, name: TxnId) -> Option<Parts> {
+    pub(crate) fn remove(&mut self, name: TxnId) -> Option<StagedParts> {
         let parts = self.all.remove(&name)?;
         self.bytes -= parts.bytes();
         Some(parts)

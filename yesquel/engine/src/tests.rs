@@ -1,6 +1,6 @@
 //! Cases that no correct client produces, and cases found by fuzzing.
 
-use crate::{Caller, Effects, Engine, Now, Record, Settings};
+use crate::{Caller, Effects, Engine, EngineSettings, Now, Record};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants,
@@ -18,7 +18,7 @@ struct Server {
     seen: Timestamp,
 }
 
-const SETTINGS: fn() -> Settings = || Settings { grace_ms: 100, ..Settings::default() };
+const SETTINGS: fn() -> EngineSettings = || EngineSettings { grace_ms: 100, ..EngineSettings::default() };
 
 fn txn(number: u64) -> TxnId {
     TxnId { client: 7, number }

@@ -33,7 +33,7 @@ pub(crate) enum WriteTarget {
 
 /// An operation of a prepared transaction.
 #[derive(Debug, Clone)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedOperation {
     pub(crate) txn: TxnId,
     pub(crate) at: Timestamp,
     pub(crate) target: WriteTarget,

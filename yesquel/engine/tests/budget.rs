@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, Record, Settings};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, Now, Record};
 use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -61,7 +61,8 @@ fn split(local: u64, fence: &KeyRange, key: &[u8], to: u64) -> Vec<Operation<'st
 
 impl World {
     fn new() -> World {
-        let settings = Settings { memory_bytes_max: BUDGET, grace_ms: GRACE_MS, ..Settings::default() };
+        let settings =
+            EngineSettings { memory_bytes_max: BUDGET, grace_ms: GRACE_MS, ..EngineSettings::default() };
         let mut world = World {
             engine: Engine::new(settings),
             effects: Effects::default(),
@@ -418,7 +419,7 @@ fn a_snapshot_that_pins_nothing_is_not_cancelled() {
 }
 
 fn replayed(mut checkpoint: Checkpoint) -> Engine {
-    let mut engine = Engine::new(Settings::default());
+    let mut engine = Engine::new(EngineSettings::default());
     let lsn = checkpoint.lsn();
     let written: Result<(), ()> = checkpoint.write(|record| {
         engine.replay(&Record::decode(record).unwrap());

@@ -5,7 +5,7 @@
 
 mod common;
 
-use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -32,7 +32,7 @@ fn root() -> NodeId {
 impl Server {
     fn new() -> Server {
         let mut server = Server {
-            engine: Engine::new(Settings::default()),
+            engine: Engine::new(EngineSettings::default()),
             effects: Effects::default(),
             log: Vec::new(),
             checkpoint: (Vec::new(), 0),
@@ -107,7 +107,7 @@ impl Server {
 
     /// Restarts from the log. Returns how long it waited.
     fn start(&mut self) -> u64 {
-        self.engine = common::start(Settings::default(), &self.checkpoint, &self.log);
+        self.engine = common::start(EngineSettings::default(), &self.checkpoint, &self.log);
         self.now.uptime_ms = 0;
         let waited = self.engine.wait_ms(self.now);
         self.now.wall_ms += waited;

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::collections::BTreeMap;
-use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -292,7 +292,7 @@ impl IntoBytes for WriteOperation<'_> {
 fn run(seed: u64) -> Counts {
     let mut random = Random::new(seed);
     let mut world = World {
-        engine: Engine::new(Settings::default()),
+        engine: Engine::new(EngineSettings::default()),
         effects: Effects::default(),
         now: Now { wall_ms: 1 << 40, uptime_ms: 0 },
         requests: 0,

@@ -1,26 +1,26 @@
-//! Checkpoint files, and what an engine makes of their records.
+//! Fuzz target for checkpoint files, and the engine that reads their records.
 
 use crate::{
     damage::damage,
-    disk::Memory,
-    engine::{self, Run},
+    disk::MemoryDisk,
+    engine::{self, EngineRun},
     input::Input,
     log::told,
 };
-use yesquel_engine::{Engine, Record, Settings};
+use yesquel_engine::{Engine, EngineSettings, Record};
 use yesquel_log::{LogError, checkpoint};
 
-/// A checkpoint that was written as the input says and then changed as it says
-/// comes back as it was, or is refused with the place.
+/// Writes a checkpoint and changes it, as the input says. It must read back unchanged, or be
+/// refused with the position.
 pub fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let is_of_engine = input.flag();
     let (lsn, records) = if is_of_engine { of_engine(&mut input) } else { of_anybody(&mut input) };
     let filled = checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
     filled.expect("the disk takes it");
     assert_eq!(checkpoint::list(&disk).expect("the disk has it"), [lsn]);
-    // The one before may still be there.
+    // The previous one may still exist.
     let is_forged = damage(&disk, &mut input, |input| format!("checkpoint-{:020}", input.byte()));
     let known = checkpoint::list(&disk).expect("the disk has it");
     assert!(known.is_sorted());
@@ -36,7 +36,7 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(*last, lsn);
             assert!(found == records, "{found:?}, not {records:?}");
             if is_of_engine {
-                let mut engine = Engine::new(Settings::default());
+                let mut engine = Engine::new(EngineSettings::default());
                 records.iter().for_each(|record| engine::replay(&mut engine, record));
                 engine.replayed();
                 if let Err(wrong) = engine.audit() {
@@ -55,9 +55,9 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Records that no engine wrote are not understood, or done as they are.
+/// Records that no engine wrote must be refused or applied.
 fn replay(records: &[Vec<u8>]) {
-    let mut engine = Engine::new(Settings::default());
+    let mut engine = Engine::new(EngineSettings::default());
     for record in records {
         if let Ok(decoded) = Record::decode(record) {
             let mut again = Vec::new();
@@ -70,9 +70,9 @@ fn replay(records: &[Vec<u8>]) {
     assert_eq!(engine.lsn(), records.iter().filter(|record| Record::decode(record).is_ok()).count() as u64);
 }
 
-/// What an engine writes after some steps.
+/// Returns the records of an engine after some steps.
 fn of_engine(input: &mut Input<'_>) -> (u64, Vec<Vec<u8>>) {
-    let mut run = Run::new(input);
+    let mut run = EngineRun::new(input);
     for _ in 0..input.below(60) {
         run.step(input);
     }

@@ -1,16 +1,16 @@
-//! Files as they come back from a disk that is not to be trusted.
+//! Damage to files, as from an unreliable disk.
 
 use crate::{
-    disk::{Files, Memory},
+    disk::{MemoryDisk, MemoryFiles},
     input::Input,
 };
 
-/// Bytes of a file before its batches.
+/// Length of a file's header.
 const FILE_HEAD: usize = 24;
-/// Bytes of a batch before its records.
+/// Length of a batch's header.
 const BATCH_HEAD: usize = 32;
 
-/// Where the batches of a file stand, as far as their lengths say so.
+/// Returns the ranges of a file's batches, as far as their lengths are valid.
 fn batches(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut all, mut at) = (Vec::new(), FILE_HEAD);
     while let Some(length) = bytes.get(at + 8..at + 12).and_then(|length| length.first_chunk()) {
@@ -24,10 +24,10 @@ fn batches(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     all
 }
 
-/// Changes a folder as the input says. Whether it made checksums right again,
-/// which no accident does.
+/// Changes a folder as the input says. Returns whether it has forged checksums, which no accident
+/// does.
 pub(crate) fn damage(
-    disk: &Memory,
+    disk: &MemoryDisk,
     input: &mut Input<'_>,
     new_name: impl Fn(&mut Input<'_>) -> String,
 ) -> bool {
@@ -44,7 +44,7 @@ pub(crate) fn damage(
 }
 
 fn change(
-    files: &mut Files,
+    files: &mut MemoryFiles,
     name: &str,
     input: &mut Input<'_>,
     new_name: &impl Fn(&mut Input<'_>) -> String,
@@ -53,13 +53,13 @@ fn change(
     let at = input.short() % (bytes.len() + 1);
     let all = batches(bytes);
     match input.below(13) {
-        // What was on its way is there in part.
+        // The last write is incomplete.
         0 => bytes.truncate(at),
         1 => {
             let end = bytes.len().min(at + 64);
             bytes[at..end].fill(0);
         }
-        // Bits rot.
+        // Flip bits.
         2 | 3 => {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte ^= 1 << input.below(8);
@@ -86,13 +86,13 @@ fn change(
                 bytes.splice(a, second);
             }
         }
-        // Files get lost, and take each other's place.
+        // Lose or swap files.
         8 => drop(files.remove(name)),
         9 => {
             let copy = bytes.clone();
             files.insert(new_name(input), copy);
         }
-        // Somebody writes what he likes.
+        // Forge a batch.
         10 if !all.is_empty() => {
             let batch = all[input.below(all.len())].clone();
             let ((from, to), value) = (input.one_of(&[(12, 16), (16, 24), (24, 32), (32, 36)]), input.byte());
@@ -130,7 +130,7 @@ fn change(
     false
 }
 
-/// Gives a batch its checksum.
+/// Writes the checksum of a batch.
 fn sign(batch: &mut [u8]) {
     let crc = crc32fast::hash(&batch[8..]);
     batch[4..8].copy_from_slice(&crc.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A folder in memory.
+//! Folder in memory.
 
 use std::{
     collections::BTreeMap,
@@ -8,20 +8,20 @@ use std::{
 };
 use yesquel_log::disk::{Disk, DiskFile};
 
-pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type MemoryFiles = BTreeMap<String, Vec<u8>>;
 
-/// Files by name. What is changed behind the log's back is changed here.
+/// Files by name. Fuzz targets damage them here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<Files>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<MemoryFiles>>);
 
 #[derive(Debug)]
-pub(crate) struct File {
-    disk: Memory,
+pub(crate) struct MemoryFile {
+    disk: MemoryDisk,
     name: String,
 }
 
-impl Memory {
-    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
+impl MemoryDisk {
+    pub(crate) fn files(&self) -> MutexGuard<'_, MemoryFiles> {
         self.0.lock().expect("nobody else has it")
     }
 }
@@ -30,8 +30,8 @@ fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Disk for Memory {
-    type File = File;
+impl Disk for MemoryDisk {
+    type File = MemoryFile;
 
     fn path(&self) -> &Path {
         Path::new("memory")
@@ -45,17 +45,17 @@ impl Disk for Memory {
         self.files().get(name).cloned().ok_or_else(missing)
     }
 
-    fn create(&self, name: &str) -> io::Result<File> {
+    fn create(&self, name: &str) -> io::Result<MemoryFile> {
         if self.files().contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         self.files().insert(name.to_owned(), Vec::new());
-        Ok(File { disk: self.clone(), name: name.to_owned() })
+        Ok(MemoryFile { disk: self.clone(), name: name.to_owned() })
     }
 
-    fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
+    fn open_cut(&self, name: &str, length: u64) -> io::Result<MemoryFile> {
         self.files().get_mut(name).ok_or_else(missing)?.truncate(length as usize);
-        Ok(File { disk: self.clone(), name: name.to_owned() })
+        Ok(MemoryFile { disk: self.clone(), name: name.to_owned() })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -69,7 +69,7 @@ impl Disk for Memory {
     }
 }
 
-impl DiskFile for File {
+impl DiskFile for MemoryFile {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut files = self.disk.files();
         let file = files.get_mut(&self.name).ok_or_else(missing)?;

@@ -1,54 +1,52 @@
-//! Requests of anybody, one after the other, with time that passes and falls
-//! between them.
+//! Fuzz target for the engine: arbitrary requests, with ticks and restarts between them.
 
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_engine::{Caller, Effects, Engine, Now, Record, Settings, VoteQuery};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now, Record, VoteQuery};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
     Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
 };
 
-/// Whatever is asked of an engine: each request has one answer, the nodes are
-/// whole, and its log and its checkpoints make the same engine again.
+/// Each request must have one answer, the nodes must be intact, and the log and the checkpoints
+/// must reproduce the engine.
 pub fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let mut run = Run::new(&mut input);
+    let mut run = EngineRun::new(&mut input);
     while !input.is_done() {
         run.step(&mut input);
     }
     run.end();
 }
 
-/// The servers are this one, one that answers, and one that takes part and does not.
+/// Servers: this one, one that answers, and a participant that does not.
 const US: ServerId = ServerId(0);
 
-/// Keys that meet, and are prefixes of one another.
+/// Keys that collide or are prefixes of one another.
 const KEYS: [&[u8]; 8] = [b"", b"a", b"a\0", b"ab", b"b", b"key", b"key\xff", b"z"];
 
-/// Requests for nodes of few trees, by few transactions, so that they get into
-/// each other's way.
-pub(crate) struct Run {
-    settings: Settings,
+/// State of a run. Few trees and few transactions, so that requests conflict.
+pub(crate) struct EngineRun {
+    settings: EngineSettings,
     engine: Engine,
     effects: Effects,
     now: Now,
-    /// All records, and those of the last checkpoint with the log's length then.
+    /// All records; the records of the last checkpoint, and the length of the log at that time.
     log: Vec<Vec<u8>>,
     checkpoint: (Vec<Vec<u8>>, u64),
-    /// Requests that have no answer yet: by number, the connection.
+    /// Connections of unanswered requests, by number.
     unanswered: BTreeMap<u64, u64>,
     requests: u64,
-    /// The last times that were given out.
+    /// Timestamps given recently.
     known: Vec<Timestamp>,
     vote_queries: Vec<VoteQuery>,
     frozen: bool,
 }
 
-impl Run {
-    pub(crate) fn new(input: &mut Input<'_>) -> Run {
-        let settings = Settings {
+impl EngineRun {
+    pub(crate) fn new(input: &mut Input<'_>) -> EngineRun {
+        let settings = EngineSettings {
             server: US,
             grace_ms: 100,
             snapshot_age_ms_max: 5_000,
@@ -58,9 +56,9 @@ impl Run {
             node_cells_max: 4,
             node_bytes_max: 1 << 10,
             node_load_max: 20,
-            ..Settings::default()
+            ..EngineSettings::default()
         };
-        Run {
+        EngineRun {
             settings,
             engine: Engine::new(settings),
             effects: Effects::default(),
@@ -125,7 +123,7 @@ impl Run {
             }
             22 => self.restart(),
             _ => {
-                // Rarely: there is no way back but a restart.
+                // Rare, for only a restart ends it.
                 if input.byte() == 0xff {
                     let synced = self.log.len() as u64 - input.below(self.log.len().min(200) + 1) as u64;
                     let lost = self.log[synced as usize..].iter();
@@ -166,7 +164,7 @@ impl Run {
                 let (part, operations) = (input.below(3) as u64, decoded(&bytes));
                 Request::Stage { name: txn, part, operations }
             }
-            // By the numbers that transactions write under.
+            // With the numbers that transactions use as lease holders.
             5 => {
                 let holder = TxnId { number: input.below(4) as u64, ..txn };
                 let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
@@ -179,7 +177,7 @@ impl Run {
         self.send(input, &request);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn tick(&mut self, input: &mut Input<'_>) {
         self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
         let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
@@ -196,7 +194,7 @@ impl Run {
         assert!(!self.engine.has_work());
     }
 
-    /// The engine's records.
+    /// Returns the engine's records.
     pub(crate) fn records(&self) -> (u64, Vec<Vec<u8>>) {
         (self.engine.lsn(), written(&self.engine))
     }
@@ -235,7 +233,7 @@ impl Run {
         self.handle(input.byte(), &bytes);
     }
 
-    /// A split as the server makes them, if there is what it would split.
+    /// Splits a node as the server does, if the engine requests it.
     fn split(&mut self, input: &mut Input<'_>) {
         let (from, to, key) = (node(input), node(input), input.one_of(&KEYS));
         let new = |fence: &KeyRange| NewNode { kind: NodeKind::Leaf, fence: fence.clone() };
@@ -251,7 +249,7 @@ impl Run {
         self.send(input, &Request::Commit { txn, snapshot: None, seen, lease, staged, operations });
     }
 
-    /// What another server says of its vote.
+    /// Delivers the vote of another server.
     fn on_vote(&mut self, input: &mut Input<'_>) {
         let ask = match self.vote_queries.pop() {
             Some(ask) => ask,
@@ -268,7 +266,7 @@ impl Run {
         }
     }
 
-    /// Looks at what came of a step.
+    /// Handles the effects of a step.
     fn settle(&mut self) {
         let effects = &mut self.effects;
         for record in effects.records() {
@@ -300,7 +298,7 @@ impl Run {
         effects.clear();
     }
 
-    /// Another engine, from the last checkpoint and the log behind it.
+    /// Returns an engine restored from the last checkpoint and the log after it.
     fn restored(&self) -> Engine {
         let (records, lsn) = &self.checkpoint;
         let mut engine = Engine::new(self.settings);
@@ -315,7 +313,7 @@ impl Run {
         engine
     }
 
-    /// It falls, and comes back; nobody waits any more.
+    /// Restarts the engine; waiting callers are gone.
     fn restart(&mut self) {
         show(|| "It falls".to_owned());
         let engine = self.restored();
@@ -331,7 +329,7 @@ impl Run {
             self.restart();
         }
         same(&self.restored(), &self.engine);
-        // Nobody waits who is not waiting for somebody.
+        // Every waiting caller waits for an undecided transaction.
         while let Some(txn) = self.engine.undecided().min() {
             let mut bytes = Vec::new();
             Request::Decide { txn, decision: Decision::Abort }.write(&mut ByteWriter(&mut bytes));
@@ -339,7 +337,7 @@ impl Run {
             self.settle();
         }
         assert!(self.unanswered.is_empty(), "{:?} wait for nobody", self.unanswered);
-        // Everything is below the mark then.
+        // Move the low-water mark above everything.
         for connection in 0..3 {
             self.engine.disconnected(connection);
         }
@@ -353,7 +351,7 @@ impl Run {
         }
     }
 
-    /// A time that somebody may name.
+    /// Draws a timestamp.
     fn time(&mut self, input: &mut Input<'_>) -> Timestamp {
         let kind = input.byte();
         let last = self.known.get(usize::from(kind >> 4) % self.known.len().max(1)).copied();
@@ -382,7 +380,7 @@ impl Run {
     fn operations(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         let (mut bytes, mut last) = (Vec::new(), None);
         for _ in 0..1 + input.below(5) {
-            // Mostly on the node of the one before.
+            // Mostly on the previous node.
             let node = last.filter(|_| input.below(3) > 0).unwrap_or_else(|| node(input));
             let value;
             let write = match input.below(16) {
@@ -403,7 +401,7 @@ impl Run {
                 10 | 11 => WriteOperation::Create(new_node(input)),
                 12 => WriteOperation::Drop,
                 13 if input.flag() => {
-                    // It may name any node, also one that is no piece of a value.
+                    // Any node, not only pieces of a value.
                     let (length, first) = (40_000 + 600_000 * input.below(2) as u64, self::node(input).local);
                     let first = LocalId(first.0.max(1));
                     value = LargeValue { length, server: US, first }.encode();
@@ -469,7 +467,7 @@ fn node(input: &mut Input<'_>) -> NodeId {
 
 fn txn(input: &mut Input<'_>) -> TxnId {
     let byte = input.byte();
-    // Zero and zero is nobody, as whom a checkpoint writes.
+    // Zero and zero is reserved for checkpoints.
     TxnId { client: u64::from(byte >> 6), number: u64::from(byte & 0x3f) }
 }
 
@@ -487,7 +485,7 @@ fn new_node(input: &mut Input<'_>) -> NewNode {
     NewNode { kind, fence: if input.flag() { range(input) } else { KeyRange::all() } }
 }
 
-/// Something, without all of its bytes.
+/// Formats a value, with long byte strings shortened.
 fn line(what: impl std::fmt::Debug) -> String {
     format!("{what:?}").chars().take(400).collect()
 }
@@ -496,7 +494,7 @@ pub(crate) fn replay(engine: &mut Engine, record: &[u8]) {
     engine.replay(&Record::decode(record).expect("a record that was written"));
 }
 
-/// The records of a checkpoint.
+/// Returns the records of a checkpoint.
 fn written(engine: &Engine) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let outcome: Result<(), ()> = engine.checkpoint().write(|record| {
@@ -507,15 +505,15 @@ fn written(engine: &Engine) -> Vec<Vec<u8>> {
     all
 }
 
-/// What two engines have in common that come from the same log: nodes as they
-/// are now, votes, counters. How transactions ended is forgotten by the clock.
+/// Returns the state that engines with the same log must share: current nodes, votes and counters.
+/// Outcomes expire by the clock.
 fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
     let all = written(engine).into_iter().filter_map(|record| {
         let decoded = Record::decode(&record).expect("a record of a checkpoint");
         match decoded {
             Record::Commit { txn, operations, .. } => {
                 let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
-                // Pieces of a value go when nobody sees it any more, by the clock.
+                // Pieces of a value disappear by the clock when no snapshot sees it.
                 let of_value = operations.iter().any(|operation| {
                     matches!(operation.write, WriteOperation::Create(new) if new.kind == NodeKind::Value)
                 });
@@ -523,7 +521,7 @@ fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
                 of_node.then(|| operations.bytes().to_vec())
             }
             Record::Prepare { .. } | Record::Counter { .. } => Some(record),
-            // Parts are forgotten by the clock too.
+            // Staged parts expire by the clock, too.
             Record::Stage { .. } | Record::Unstage { .. } => None,
             Record::Decide { .. } | Record::Forget { .. } | Record::Ceiling(_) => None,
         }

@@ -1,7 +1,6 @@
-//! Choices, made by the fuzzer's bytes.
+//! Choices that the fuzzer's bytes make.
 
-/// Bytes that choices are taken from. When there are none left, all choices
-/// are the first one.
+/// Bytes that make choices. At their end every choice is the first one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -16,12 +15,12 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// One of so many.
+    /// Draws a number below `count`.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         usize::from(self.byte()) % count
     }
 
-    /// One of these.
+    /// Draws an element.
     pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
@@ -30,7 +29,7 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 
-    /// Two bytes.
+    /// Draws a number of two bytes.
     pub(crate) fn short(&mut self) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()]))
     }
@@ -39,14 +38,14 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// So many bytes, or all that are left.
+    /// Takes `count` bytes, or all that are left.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// All that are left.
+    /// Takes the rest.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         self.bytes(self.0.len())
     }

@@ -1,8 +1,8 @@
-//! Bytes of anybody against Yesquel: each module has the laws of one fuzz
-//! target, whose `check` panics where one of them does not hold.
+//! Fuzz targets with arbitrary bytes for Yesquel: each module has a `check` function that panics if
+//! an invariant does not hold.
 //!
-//! `cargo xtask fuzz` runs them; the files of `seeds` are where they begin, and
-//! are made by `cargo run --example seeds`.
+//! `cargo xtask fuzz` runs them; the files in `seeds` are the initial inputs, which `cargo run
+//! --example seeds` creates.
 
 pub mod checkpoint;
 mod damage;
@@ -13,8 +13,7 @@ pub mod log;
 pub mod seeds;
 pub mod wire;
 
-/// Tells what an input does, where `YESQUEL_FUZZ_SHOW` is set: for whoever
-/// replays one.
+/// Prints what an input does if `YESQUEL_FUZZ_SHOW` is set, for replays.
 fn show(what: impl FnOnce() -> String) {
     static IS_SHOWN: std::sync::LazyLock<bool> =
         std::sync::LazyLock::new(|| std::env::var_os("YESQUEL_FUZZ_SHOW").is_some());

@@ -1,20 +1,19 @@
-//! The log's files.
+//! Fuzz target for the log's files.
 
-use crate::{damage::damage, disk::Memory, input::Input};
+use crate::{damage::damage, disk::MemoryDisk, input::Input};
 use yesquel_log::{LogError, Opened, disk::Disk, open};
 
-/// A folder that was written as the input says and then changed as it says is
-/// opened or refused with the place: what comes back is what was written, in
-/// its order, and the log goes on behind it.
+/// Writes a folder and changes it, as the input says. It must open with the written records in
+/// order, and continue after them, or be refused with the position.
 pub fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let is_raw = input.below(4) == 3;
     let mut written = if is_raw { Vec::new() } else { write(&disk, &mut input) };
     let after = u64::from(input.byte()) % (written.len() as u64 + 3);
     let is_forged = damage(&disk, &mut input, name) | is_raw;
     if is_raw {
-        // All of it is somebody's.
+        // Use the whole folder.
         for _ in 0..1 + input.below(3) {
             let (name, length) = (name(&mut input), input.short());
             disk.files().insert(name, input.bytes(length).to_vec());
@@ -22,7 +21,7 @@ pub fn check(bytes: &[u8]) {
     }
     let (found, torn) = match read(&disk, after) {
         Ok((found, Opened { mut writer, torn })) => {
-            // It goes on.
+            // Continue the log.
             let next = writer.next_lsn();
             assert_eq!(next, after + 1 + found.len() as u64);
             assert_eq!(writer.synced_lsn(), next - 1);
@@ -52,8 +51,8 @@ pub fn check(bytes: &[u8]) {
     assert_eq!(opened.torn, None, "the tail is still there");
 }
 
-/// Opens a log; its records, which must come in order.
-fn read(disk: &Memory, after: u64) -> Result<(Vec<Vec<u8>>, Opened<Memory>), LogError> {
+/// Opens a log. Returns its records, which must be in order.
+fn read(disk: &MemoryDisk, after: u64) -> Result<(Vec<Vec<u8>>, Opened<MemoryDisk>), LogError> {
     let mut found = Vec::new();
     let opened = open(disk.clone(), after, |lsn, record| {
         assert_eq!(lsn, after + 1 + found.len() as u64);
@@ -63,8 +62,8 @@ fn read(disk: &Memory, after: u64) -> Result<(Vec<Vec<u8>>, Opened<Memory>), Log
     Ok((found, opened))
 }
 
-/// An error says where.
-pub(crate) fn told(disk: &Memory, error: &LogError) {
+/// An error must name the position.
+pub(crate) fn told(disk: &MemoryDisk, error: &LogError) {
     match error {
         LogError::Damaged { path, offset, .. } => {
             let name = path.file_name().and_then(|name| name.to_str()).expect("a file is named");
@@ -81,8 +80,8 @@ pub(crate) fn told(disk: &Memory, error: &LogError) {
     }
 }
 
-/// A log as the writer makes it. Its records.
-fn write(disk: &Memory, input: &mut Input<'_>) -> Vec<Vec<u8>> {
+/// Writes a log. Returns its records.
+fn write(disk: &MemoryDisk, input: &mut Input<'_>) -> Vec<Vec<u8>> {
     let mut written: Vec<Vec<u8>> = Vec::new();
     let opened = |next: usize| {
         let opened =
@@ -106,7 +105,7 @@ fn write(disk: &Memory, input: &mut Input<'_>) -> Vec<Vec<u8>> {
             }
             5 | 6 => writer.sync().expect("the disk takes it"),
             _ => {
-                // It begins again, without having lost anything.
+                // Reopening must lose nothing.
                 writer = opened(written.len());
                 writer.segment_bytes_max(input.one_of(&[100, 300, 1 << 20]));
             }
@@ -115,7 +114,7 @@ fn write(disk: &Memory, input: &mut Input<'_>) -> Vec<Vec<u8>> {
     written
 }
 
-/// The name of a segment, or almost.
+/// Draws the name of a segment, or a similar one.
 fn name(input: &mut Input<'_>) -> String {
     match input.below(8) {
         0..5 => format!("log-{:020}", input.byte()),

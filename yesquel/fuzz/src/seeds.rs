@@ -1,6 +1,6 @@
-//! What the fuzzer begins with: one of everything, and steps by chance.
+//! Initial inputs: one of each kind, and random steps.
 
-use crate::disk::Memory;
+use crate::disk::MemoryDisk;
 use yesquel_engine::Record;
 use yesquel_log::{disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
@@ -13,7 +13,7 @@ use yesquel_wire::{
     greeting::{Denial, Hello, Welcome},
 };
 
-/// Inputs by target and name.
+/// Returns inputs by target and name.
 pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut put = |target, name: String, bytes: Vec<u8>| all.push((target, name, bytes));
@@ -31,7 +31,7 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     outbox.fill(&mut frames);
     put("wire", "frames".to_owned(), [&[2, 1, 7, 0, 50, 0], &frames[..]].concat());
-    // Two pieces of one message, and one of another that does not end.
+    // Two pieces of one message, and the first of another.
     let mut body = Vec::new();
     for (number, is_last) in [(1, false), (2, false), (1, true)] {
         ByteWriter(&mut body).number(number).flag(is_last).bytes(b"piece");
@@ -44,7 +44,7 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
         vec![4, 0, 255, 0, 9, 0, 0, 1, 3, 0, 9, 1, 2, 3, 3, 0, 48, 7, 2, 200, 0, 5, 0],
     );
 
-    // Some memory, and then one request after the other from a connection.
+    // Some memory, then requests of one connection.
     let steps = requests.iter().flat_map(|message| {
         let length = (message.len() as u16).to_le_bytes();
         [&[0], &length[..], &[1], message].concat()
@@ -57,7 +57,7 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     let segment = segment();
     let length = (segment.len() as u16).to_le_bytes();
-    // A folder of one file that is called as it should be.
+    // A folder with one file of the right name.
     put("log", "segment".to_owned(), [&[3, 0, 0, 0, 0, 1], &length[..], &segment].concat());
     let records = records();
     let mut anybody = vec![0, 7, records.len() as u8];
@@ -83,7 +83,7 @@ fn node(local: u64) -> NodeId {
 const TXN: TxnId = TxnId { client: 1, number: 2 };
 const AT: Timestamp = Timestamp::from_ms(1_000_000);
 
-/// Every operation, on nodes that those before have made.
+/// Returns every operation, on nodes that earlier ones have created.
 fn operations() -> Vec<u8> {
     let new = |kind| NewNode { kind, fence: KeyRange::all() };
     let low = KeyRange { low: Key::default(), high: Some((*b"k").into()) };
@@ -259,9 +259,9 @@ fn records() -> Vec<Vec<u8>> {
     records.iter().map(written).collect()
 }
 
-/// A log of one file, whose name ends in a one.
+/// Returns a log of one file, whose name ends in 1.
 fn segment() -> Vec<u8> {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let Ok(opened) = open(disk.clone(), 0, |_, _| Ok(())) else { panic!("the folder is empty") };
     let mut writer = opened.writer;
     for record in records() {

@@ -1,4 +1,4 @@
-//! What comes from a connection: greetings, frames, messages.
+//! Fuzz target for bytes from a connection: greetings, frames, messages.
 
 use crate::input::Input;
 use yesquel_wire::{
@@ -8,11 +8,11 @@ use yesquel_wire::{
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
 
-/// Bytes that a fed inbox is given at most, so that one input takes no second.
+/// Bytes fed to an inbox at most, to keep inputs fast.
 const FED_BYTES_MAX: usize = 256 << 10;
 
-/// Nothing that comes from a connection makes it panic, or hold more than it
-/// was given; what is understood is what encoding makes of it.
+/// Arbitrary bytes must not cause a panic, or hold more memory than they have; what decodes must
+/// encode to the same bytes.
 pub fn check(bytes: &[u8]) {
     let mut input = Input(bytes);
     match input.below(5) {
@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// There is one encoding of each message.
+/// Checks that each message has one encoding.
 fn message(bytes: &[u8]) {
     let lookup = Request::lookup(bytes);
     if let Some(Lookup { snapshot, seen, node, key }) = lookup {
@@ -127,8 +127,7 @@ fn answer(answer: &Answer<'_>, writer: &mut AnswerWriter<'_>) {
     }
 }
 
-/// What a greeting is does not depend on what follows it, and is not known
-/// before its last byte.
+/// Checks that a greeting's result does not depend on later bytes, and needs all of its own.
 fn greeting(input: &mut Input<'_>) {
     let (cut, bytes) = (input.short(), input.rest());
     let begun = &bytes[..cut % (bytes.len() + 1)];
@@ -145,34 +144,34 @@ fn greeting(input: &mut Input<'_>) {
         assert_eq!(Hello::decode(&bytes[..length - 1]), Ok(None));
         let again = hello.encode();
         assert_eq!(Hello::decode(&again), Ok(Some((hello, again.len()))));
-        // A later version may say more behind it.
+        // A later version may append fields.
         assert!(again.len() <= length && bytes[HEAD..].starts_with(&again[HEAD..]), "{hello:?}");
     }
     if let Ok(Some((welcome, length))) = welcome {
         assert_eq!(Welcome::decode(&bytes[..length - 1]), Ok(None));
         let again = welcome.encode();
         match Welcome::decode(&again) {
-            // Bytes that are no text have become three each.
+            // Each byte that is not UTF-8 was replaced by three.
             Err(GreetingError::TooLong(length)) => assert!(length as usize > GREETING_BYTES_MAX),
             found => assert_eq!(found, Ok(Some((welcome, again.len())))),
         }
     }
 }
 
-/// Bytes of a greeting before its body.
+/// Length of a greeting's header.
 const HEAD: usize = 12;
 
-/// Lengths of pieces in which bytes come.
+/// Draws the lengths of the pieces in which bytes arrive.
 fn cuts(input: &mut Input<'_>) -> Vec<usize> {
     let count = 1 + input.below(4);
     (0..count).map(|_| 1 + input.short()).collect()
 }
 
-/// Frames whose heads are right, so that what is in them is looked at.
+/// Builds frames with valid headers, so that their bodies are decoded.
 fn made(input: &mut Input<'_>) -> Vec<u8> {
     let mut all = Vec::new();
     while !input.is_done() {
-        // Some come again and again.
+        // Some are repeated.
         let (often, length) = (input.one_of(&[1, 1, 1, 2, 70]), input.short());
         let body = input.bytes(length);
         for _ in 0..often {
@@ -187,7 +186,7 @@ fn made(input: &mut Input<'_>) -> Vec<u8> {
     all
 }
 
-/// Feeds an inbox; the messages that come out, and the error that ends it.
+/// Feeds an inbox. Returns the messages, and the error that ends it.
 fn fed(bytes: &[u8], cuts: &[usize], reads: bool) -> (Vec<Message>, Option<FrameError>) {
     let (mut inbox, mut found, mut given, mut rest) = (Inbox::default(), Vec::new(), 0, bytes);
     let mut out = 0;
@@ -195,7 +194,7 @@ fn fed(bytes: &[u8], cuts: &[usize], reads: bool) -> (Vec<Message>, Option<Frame
         if rest.is_empty() {
             break;
         }
-        // A long input byte by byte would take its time.
+        // A long input in single bytes would be slow.
         let cut = (*cut).max(bytes.len() / 500);
         let (mut now, later) = rest.split_at(cut.min(rest.len()));
         given += now.len();
@@ -215,19 +214,19 @@ fn fed(bytes: &[u8], cuts: &[usize], reads: bool) -> (Vec<Message>, Option<Frame
             found.push((number, bytes.to_vec()));
         });
         if let Err(error) = outcome {
-            // The last frame may stand there twice.
+            // The last frame may be held twice.
             assert!(inbox.held() <= given + FRAME_BYTES_MAX, "{} held of {given}", inbox.held());
             return (found, Some(error));
         }
         assert!(inbox.held() <= given, "{} held of {given}", inbox.held());
-        // Less than a frame waits.
+        // Less than a frame is waiting.
         assert!(inbox.unread().len() < HEAD_BYTES + FRAME_BYTES_MAX, "{}", inbox.unread().len());
         assert!(out <= given, "{out} bytes came of {given}");
     }
     (found, None)
 }
 
-/// Frames mean the same however they are cut.
+/// Checks that the pieces do not matter.
 fn frames(bytes: &[u8], cuts: Vec<usize>) {
     let bytes = &bytes[..bytes.len().min(FED_BYTES_MAX)];
     let whole = fed(bytes, &[bytes.len().max(1)], false);
@@ -236,8 +235,7 @@ fn frames(bytes: &[u8], cuts: Vec<usize>) {
     whole.0.iter().for_each(|(_, bytes)| message(bytes));
 }
 
-/// Messages come out as they went in, or not at all where a byte of theirs has
-/// changed.
+/// Checks that messages arrive as sent, or fail if a byte has changed.
 fn sent(input: &mut Input<'_>) {
     let cuts = cuts(input);
     let (place, change) = (input.short(), input.byte());
@@ -257,7 +255,7 @@ fn sent(input: &mut Input<'_>) {
                     2 => vec![byte; length],
                     _ => vec![byte; 4 * length],
                 };
-                // Each with a number of its own: it says to what it belongs.
+                // The number identifies the body.
                 let number = expected.len() as u64;
                 outbox.push(number, &bytes);
                 expected.push((number, bytes));
@@ -270,7 +268,7 @@ fn sent(input: &mut Input<'_>) {
     assert_eq!(outbox.held(), 0);
     let (mut found, error) = fed(&wire, &cuts, false);
     assert_eq!(error, None);
-    // Long ones are overtaken.
+    // Short messages overtake long ones.
     found.sort_by_key(|(number, _)| *number);
     assert!(found == expected, "{} messages of {}", found.len(), expected.len());
     if change > 0 && !wire.is_empty() {

@@ -57,7 +57,7 @@ pub(crate) struct Components {
 }
 
 /// Cycle as nodes and arcs.
-type Cycle = Vec<(u32, Arc)>;
+type CyclePath = Vec<(u32, Arc)>;
 
 /// Result of a search for a cycle.
 pub(crate) struct CycleSearch {
@@ -276,7 +276,7 @@ impl<'a> Graph<'a> {
         heads.sort_unstable();
         heads.dedup();
         let limit = self.steps + SEARCHES * size + SEARCH_MIN;
-        let mut best: Option<(u32, Cycle)> = None;
+        let mut best: Option<(u32, CyclePath)> = None;
         let mut gave_up = false;
         for head in heads {
             let bound = best.as_ref().map_or(NONE, |(length, _)| *length);
@@ -305,7 +305,7 @@ impl<'a> Graph<'a> {
         through: u8,
         along: u8,
         bound: u32,
-    ) -> Option<(u32, Cycle)> {
+    ) -> Option<(u32, CyclePath)> {
         self.round += 1;
         self.rounds[head as usize] = self.round;
         self.distances[head as usize] = 0;
@@ -345,7 +345,7 @@ impl<'a> Graph<'a> {
         None
     }
 
-    fn path(&self, head: u32, last: u32, arc: Arc) -> Cycle {
+    fn path(&self, head: u32, last: u32, arc: Arc) -> CyclePath {
         let mut cycle = vec![(last, arc)];
         let mut node = last;
         while node != head {
@@ -364,7 +364,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns the edges between transactions on a cycle.
-    fn edges_of(&self, cycle: &Cycle) -> Vec<Edge> {
+    fn edges_of(&self, cycle: &CyclePath) -> Vec<Edge> {
         let first = cycle.iter().position(|(from, _)| self.transaction(*from).is_some()).unwrap_or(0);
         let mut edges = Vec::new();
         let mut left = 0;

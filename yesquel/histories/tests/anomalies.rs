@@ -1,5 +1,5 @@
-//! One history by hand for each anomaly: it is found under its name, and what
-//! is like it is not.
+//! One history by hand for each anomaly, which is found under its name, and similar ones without
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -25,7 +25,7 @@ fn together(transactions: impl IntoIterator<Item = Vec<ListOperation>>) -> Vec<R
     each.map(|(at, operations)| RecordedTransaction::committed(at as u64, 1, 9, operations)).collect()
 }
 
-/// One after the other, each by the process that is named.
+/// One after the other, each by the named process.
 fn in_turn(transactions: impl IntoIterator<Item = (u64, Vec<ListOperation>)>) -> Vec<RecordedTransaction> {
     let each = transactions.into_iter().enumerate();
     each.map(|(at, (process, operations))| {
@@ -34,14 +34,14 @@ fn in_turn(transactions: impl IntoIterator<Item = (u64, Vec<ListOperation>)>) ->
     .collect()
 }
 
-/// The names of what is found.
+/// Returns the names of the anomalies.
 fn names(history: &[RecordedTransaction], model: ConsistencyModel) -> Vec<String> {
     let report = check(history, model).unwrap();
     assert_eq!(report.is_clean(), report.names().is_empty());
     report.names()
 }
 
-/// The one anomaly that there is.
+/// Returns the only anomaly.
 fn single(
     history: &[RecordedTransaction],
     model: ConsistencyModel,
@@ -81,7 +81,7 @@ fn clean_in_all(history: &[RecordedTransaction]) {
     }
 }
 
-/// The name is found by every model, and nothing else is.
+/// Checks that every model finds the anomaly of this name, and nothing else.
 fn only_in_all(history: &[RecordedTransaction], name: &str) {
     for model in SNAPSHOT.into_iter().chain(SERIAL) {
         single(history, model, name);
@@ -138,7 +138,7 @@ fn an_aborted_element_that_is_read_is_g1a() {
     let found = single(&history, ConsistencyModel::SnapshotIsolation, "G1a");
     assert_eq!(found.transactions, [2, 1]);
     assert_eq!(found.edges[0].dependency, Dependency::WriteRead { key: X, element: 2 });
-    // Not if nobody who is committed read it.
+    // Not if no committed transaction read it.
     history[2].outcome = RecordedOutcome::Aborted;
     clean_in_all(&history);
 }
@@ -148,10 +148,10 @@ fn a_list_between_two_appends_is_g1b() {
     let mut history = together([vec![append(X, 1), append(X, 2)], vec![read(X, [1])], vec![read(X, [1, 2])]]);
     only_in_all(&history, "G1b");
     assert_eq!(single(&history, ConsistencyModel::SnapshotIsolation, "G1b").transactions, [1, 0]);
-    // Nor does it take anyone who saw the rest.
+    // A reader of the rest is not needed.
     history.pop();
     only_in_all(&history, "G1b");
-    // The writer himself may see it.
+    // The writer itself may see it.
     clean_in_all(&together([vec![append(X, 1), read(X, [1]), append(X, 2)], vec![read(X, [1, 2])]]));
 }
 
@@ -204,21 +204,21 @@ fn a_write_that_the_overwriter_had_not_seen_is_a_lost_update() {
     only_in_all(&seen, "lost update");
     let found = single(&seen, ConsistencyModel::SnapshotIsolation, "lost update");
     assert_eq!(found.transactions, [2, 1]);
-    // Nobody need have read the end of it.
+    // No read of its end is needed.
     only_in_all(&seen[..3], "lost update");
-    // Nor need the other have read anything.
+    // The other need not have read anything.
     let blind = together([vec![append(X, 1)], vec![read(X, []), append(X, 2)], vec![read(X, [1, 2])]]);
     only_in_all(&blind, "lost update");
-    // But a blind write before another's read, write and commit is fine.
+    // A blind write before another's read, write and commit is fine.
     clean_in_all(&together([vec![append(X, 1)], vec![read(X, [1]), append(X, 2)], vec![read(X, [1, 2])]]));
-    // What it read after its own append is told without that.
+    // Reads after its own append count without that append.
     let after = together([vec![append(X, 1)], vec![append(X, 2), read(X, [2])], vec![read(X, [1, 2])]]);
     only_in_all(&after, "lost update");
 }
 
 #[test]
 fn read_skew_beside_a_lost_update_is_told_too() {
-    // T1 saw what T0 wrote to Y, and not what it wrote to X, and wrote there.
+    // T1 saw what T0 wrote to Y, but not what it wrote to X, and wrote there.
     let history = together([
         vec![append(X, 1), append(Y, 1)],
         vec![read(X, []), read(Y, [1]), append(X, 2)],
@@ -238,8 +238,7 @@ fn lists_that_both_cannot_have_been_are_incompatible_orders() {
     );
     let gone = together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1])], vec![read(X, [2])]]);
     only_in_all(&gone, "incompatible orders");
-    // What is not in the one is not said to be after it: that T3 did not see
-    // T1's commit is one of two ways to have it.
+    // Elements missing from one read are not ordered after it: T3 may have missed T1's commit.
     let mut gone = gone;
     gone[1].operations.push(append(Y, 7));
     gone[2].operations.push(read(Y, [7]));
@@ -276,7 +275,7 @@ fn an_element_of_nobody_is_a_phantom() {
 fn not_seeing_ones_own_appends_is_internal() {
     only_in_all(&together([vec![append(X, 1), read(X, [])]]), "internal");
     only_in_all(&together([vec![append(X, 1), append(X, 2), read(X, [2])]]), "internal");
-    // Nor may it see them before they are there.
+    // Nor may it see them before they exist.
     only_in_all(&together([vec![read(X, [1]), append(X, 1)]]), "internal");
 }
 
@@ -297,12 +296,12 @@ fn what_is_overwritten_is_what_was_read_last() {
 
 #[test]
 fn what_nobody_read_is_after_all_that_was_read() {
-    // Of X only 1 is ever read, so 2 is after it, and T0 has seen T1; who read
-    // 1 has missed 2.
+    // Of X only 1 is ever read, so that 2 follows it, and T0 has seen T1; the reader of 1 has
+    // missed 2.
     let written =
         together([vec![append(X, 1), read(Y, [5])], vec![append(X, 2), append(Y, 5)], vec![read(X, [1])]]);
     assert_eq!(names(&written, ConsistencyModel::SnapshotIsolation), ["G1c", "G-single"]);
-    // T0 missed 2, whichever of the two it is before.
+    // T0 missed 2, in either order.
     let missed = together([vec![read(X, []), read(Y, [5]), append(X, 1)], vec![append(X, 2), append(Y, 5)]]);
     only_in_all(&missed, "G-single");
 }
@@ -336,8 +335,8 @@ fn a_long_fork_beside_information_flow_is_told_too() {
 
 #[test]
 fn a_circle_that_comes_through_one_twice_is_no_fork() {
-    // T0 and T1 saw each other. T2 missed T0, who missed T3, whom T2 saw: these
-    // alone would be allowed.
+    // T0 and T1 saw each other. T2 missed T0, which missed T3, which T2 saw: this cycle alone would
+    // be allowed.
     let history = together([
         vec![append(X, 1), read(Y, []), append(3, 1), read(4, [1])],
         vec![append(4, 1), read(3, [1])],
@@ -391,7 +390,7 @@ fn write_skew_of_three_is_allowed_by_snapshot_isolation_alone() {
 #[test]
 fn a_session_that_goes_back_is_wrong_for_sessions_only() {
     let history = in_turn([(0, vec![append(X, 1)]), (1, vec![read(X, [1])]), (1, vec![read(X, [])])]);
-    // The writer had ended before the second read, too.
+    // The writer had also ended before the second read.
     let mut history: Vec<RecordedTransaction> = history;
     history[0].completed = 99;
     assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), [""; 0]);
@@ -404,7 +403,7 @@ fn a_session_that_goes_back_is_wrong_for_sessions_only() {
     ] {
         assert_eq!(single(&history, model, "G-single-process").order, AnomalyOrder::Session);
     }
-    // Two clients may well be at different times.
+    // Two clients may be at different times.
     history[2].process = 2;
     assert_eq!(names(&history, ConsistencyModel::StrongSessionSnapshotIsolation), [""; 0]);
 }
@@ -435,7 +434,7 @@ fn a_stale_read_is_wrong_in_real_time_only() {
                 == (0, 1, Dependency::RealTime { completed: 5, invoked: 10 })
         }));
     }
-    // Who began while the other was still at it may miss it.
+    // A transaction that began while the other was running may miss it.
     history[1].invoked = 5;
     clean_in_all(&history);
 }
@@ -450,8 +449,8 @@ fn real_time_reaches_over_others() {
     ]);
     let found = single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-realtime");
     assert_eq!(found.transactions.len(), 2);
-    // However much happens meanwhile, it is one edge: shorter than over the last
-    // one, who saw T0 and ended late.
+    // Any number of transactions between is one edge: shorter than by the last one, which saw T0
+    // and ended late.
     let mut turns = vec![(0, vec![append(X, 1)])];
     turns.extend((0..12).map(|at| (1, vec![append(Y, at)])));
     turns.push((3, vec![read(X, [])]));
@@ -477,7 +476,7 @@ fn reads_of_the_future_are_g1c_realtime() {
 
 #[test]
 fn skew_in_real_time_is_serializability_only() {
-    // T0 missed what T1 wrote and T1 what T2 wrote, and T2 was before T0.
+    // T0 missed T1's write, T1 missed T2's, and T2 was before T0.
     let mut history =
         in_turn([(0, vec![append(Y, 1)]), (1, vec![read(X, [])]), (2, vec![read(Y, []), append(X, 1)])]);
     history[2].invoked = 1;
@@ -494,18 +493,18 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     history[0].outcome = RecordedOutcome::Unknown;
     single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
-    // Nothing of it was: it may never have been.
+    // None of it was seen: it may not have committed.
     let mut unseen =
         together([vec![read(X, []), append(Y, 1)], vec![append(X, 1), append(Y, 2)], vec![read(Y, [2])]]);
     unseen[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&unseen);
-    // What an unknown one read counts if it was itself seen, and so on.
+    // Reads of an unknown transaction count if it was itself seen, transitively.
     let mut chain =
         together([vec![append(X, 1)], vec![read(X, [1]), append(Y, 1)], vec![read(Y, [1]), read(X, [])]]);
     chain[0].outcome = RecordedOutcome::Unknown;
     chain[1].outcome = RecordedOutcome::Unknown;
     single(&chain, ConsistencyModel::SnapshotIsolation, "G-single");
-    // What only itself saw does not count.
+    // What only it saw itself does not count.
     let mut alone = together([vec![append(X, 1), read(X, [1]), read(Y, [])], vec![read(X, [])]]);
     alone[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&alone);
@@ -518,7 +517,7 @@ fn nothing_follows_in_time_upon_an_unknown_outcome() {
     single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-process");
     history[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&history);
-    // But it follows upon what was before it.
+    // But it follows what was before it.
     let mut after =
         in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, []), append(Y, 1)]), (1, vec![read(Y, [1])])]);
     after[1].outcome = RecordedOutcome::Unknown;
@@ -537,8 +536,8 @@ fn a_read_without_an_answer_says_nothing() {
 
 #[test]
 fn what_many_missed_of_many_is_found() {
-    // X is read as empty by many and appended to by many whom nobody read; one
-    // of the readers saw the rest of what one of the appenders wrote.
+    // Many read X as empty, and many append to it unread; one of the readers saw the rest of what
+    // one of the appenders wrote.
     let mut transactions: Vec<Vec<ListOperation>> = (0..50).map(|_| vec![read(X, [])]).collect();
     transactions.extend((0..50).map(|at| vec![append(X, at), append(100 + at, at)]));
     clean_in_all(&together(transactions.clone()));

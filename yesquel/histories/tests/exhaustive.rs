@@ -1,13 +1,12 @@
-//! Small histories against all that a store might have done.
+//! Small histories, compared with all possible executions.
 //!
-//! A history is clean if and only if there is an order of beginnings and
-//! commits that explains it. For a few transactions all orders can be tried,
-//! with nothing but the definition: who begins takes what is committed as his
-//! snapshot, and who commits must not have been overtaken at a key that he
-//! writes. Nothing of this knows of edges or circles.
+//! A history is clean if and only if some order of begins and commits explains it. For a few
+//! transactions all orders can be tried by the definition alone: a begin takes the committed state
+//! as its snapshot, and a commit requires that no other has written the same key since. This knows
+//! nothing of edges or cycles.
 //!
-//! The last transaction reads every list, so that the order of all appends is
-//! known. `SEEDS=from..to` chooses seeds.
+//! The last transaction reads every list, so that the order of all appends is known.
+//! `SEEDS=from..to` chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -19,14 +18,14 @@ use yesquel_histories::{
     ConsistencyModel, Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction, check,
 };
 
-/// What is committed: for each key the elements and by whom they are, in order.
+/// Committed state: for each key the elements with their transactions, in order.
 type State = BTreeMap<ListKey, Vec<(Element, usize)>>;
 
-/// Tries orders.
+/// Search through the orders.
 struct Orders<'h> {
     history: &'h [RecordedTransaction],
     model: ConsistencyModel,
-    /// Those that took place: all that are committed, and of the unknown some.
+    /// Transactions that took place: all committed ones, and some of the unknown.
     real: Vec<bool>,
 }
 
@@ -73,7 +72,7 @@ impl Orders<'_> {
         )
     }
 
-    /// Whether all are committed that must be before this one.
+    /// Returns whether everything that must precede this transaction has committed.
     fn may_begin(&self, at: usize, done: &[bool]) -> bool {
         let this = &self.history[at];
         self.history.iter().enumerate().all(|(other, before)| {
@@ -130,7 +129,7 @@ fn is_explained(history: &[RecordedTransaction], model: ConsistencyModel) -> boo
     })
 }
 
-/// A few transactions on two keys. Reads are of what might have been there.
+/// Draws a few transactions on two keys, with plausible reads.
 fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
     const KEYS: u64 = 2;
     let count = 2 + random.next(3) as usize;
@@ -140,7 +139,7 @@ fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
         _ => RecordedOutcome::Committed,
     };
     let outcomes: Vec<RecordedOutcome> = (0..count).map(|_| outcome(random)).collect();
-    // Who appends how much to what, and the order in which it comes to be there.
+    // Draws the appends, and their order.
     let mut appends: Vec<Vec<(ListKey, Element)>> = vec![Vec::new(); count];
     let mut lists: Vec<Vec<(Element, usize)>> = vec![Vec::new(); KEYS as usize];
     for (at, appends) in appends.iter_mut().enumerate() {
@@ -183,7 +182,7 @@ fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
                 })
                 .collect();
             let list = &lists[key as usize];
-            // Mostly a boundary between transactions, up to its own at most.
+            // Mostly a boundary between transactions, up to its own.
             let mut end = random.next(list.len() as u64 + 1) as usize;
             let mine = list.iter().position(|(_, by)| *by == at);
             if let Some(mine) = mine.filter(|_| !random.one_in(10)) {
@@ -239,7 +238,7 @@ fn clean_is_what_some_order_explains() {
                 "seed {seed} (SEEDS={seed}..{}), {model:?}: {report}\n{history:#?}",
                 seed + 1
             );
-            // Without the last one not all is known, but what is told is true.
+            // Without the last one the check is incomplete, but its reports are true.
             let unread = &history[..history.len() - 1];
             let told = check(unread, model).unwrap();
             assert!(

@@ -1,5 +1,5 @@
-//! A simulated store is clean as long as it is right, and each way of being
-//! wrong is found. `SEEDS=from..to` chooses seeds.
+//! A simulated store has clean histories without faults, and each fault is found. `SEEDS=from..to`
+//! chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -32,7 +32,7 @@ fn report(fault: Fault, seed: u64, model: ConsistencyModel) -> CheckReport {
     report
 }
 
-/// Whether the edges of an anomaly are true, and a circle where they must be.
+/// Checks that the edges of an anomaly are true, and form a cycle where required.
 fn proves(history: &[RecordedTransaction], anomaly: &Anomaly) -> Result<(), String> {
     for Edge { from, to, dependency } in &anomaly.edges {
         let (one, other) = (&history[*from], &history[*to]);
@@ -110,8 +110,8 @@ fn clean(fault: Fault, models: &[ConsistencyModel]) {
     }
 }
 
-/// At least half of the seeds find the fault, under one of the names. With it
-/// others may be found, as far as they are said here.
+/// Checks that at least half of the seeds find the fault under one of the names. Other anomalies
+/// may be found as `others` allows.
 fn caught(fault: Fault, model: ConsistencyModel, names: &[&str], others: Others) {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut caught = 0;
@@ -130,9 +130,9 @@ fn caught(fault: Fault, model: ConsistencyModel, names: &[&str], others: Others)
     assert!(2 * caught >= of, "{fault:?} was caught by {caught} of {of} seeds: {seen:?}");
 }
 
-/// What else may be found.
+/// Other anomalies that may be found.
 enum Others {
-    /// Whatever comes of it: a fault of a store has many consequences.
+    /// Any: a fault of a store has many consequences.
     Any,
     /// These only.
     Only(&'static [&'static str]),

@@ -1,4 +1,4 @@
-//! How much work long histories are: counts, which no machine changes.
+//! Amount of work for long histories: deterministic counts.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -86,11 +86,11 @@ fn faults_everywhere_are_no_more_than_a_few_times_the_work() {
     }
 }
 
-/// Each reads what the one before wrote, and the first what the last did.
+/// Each reads what the previous one wrote, and the first what the last one wrote.
 fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> {
     let each = (0..size).map(|at| {
         let before = (at + size - 1) % size;
-        // Whoever is missed is after who missed him; whoever is seen is before.
+        // A missed transaction follows its reader; a seen one precedes it.
         let first = match missed_by(at) {
             true => ListOperation::append(before, 1),
             false => ListOperation::read(before, [1]),
@@ -105,26 +105,26 @@ fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> 
 }
 
 #[test]
-fn one_circle_of_all_is_searched_a_limited_number_of_times() {
+fn one_cycle_of_all_is_searched_a_limited_number_of_times() {
     const SIZE: u64 = 100_000;
     let (report, counts) = counts(&ring(SIZE, |_| false), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G1c"]);
     assert_eq!(report.anomalies[0].edges.len() as u64, SIZE);
     assert!(counts.steps < 100 * SIZE, "{counts:?}");
-    // Every second edge is one of missing: a circle with one of them is looked
-    // for in vain from each, and given up; what there is is found.
+    // Every second edge is an `rw` edge: searches for a cycle with only one of them fail from each
+    // and stop; some other cycle is found.
     let (report, counts) = self::counts(&ring(SIZE, |at| at % 2 == 0), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G-nonadjacent"]);
     assert_eq!(report.anomalies[0].edges.len() as u64, SIZE);
     assert!(counts.steps < 200 * SIZE, "{counts:?}");
-    // One only: it is a G-single of all.
+    // Only one: a G-single of all transactions.
     let (report, counts) = self::counts(&ring(SIZE, |at| at == 5), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G-single"]);
     assert!(counts.steps < 100 * SIZE, "{counts:?}");
-    // Two in a row break it.
+    // Two adjacent ones break it.
     let (report, _) = self::counts(&ring(SIZE, |at| at == 5 || at == 6), ConsistencyModel::SnapshotIsolation);
     assert!(report.is_clean(), "{report}");
-    // And in words a long circle is short.
+    // The description of a long cycle is short.
     let (report, _) = self::counts(&ring(SIZE, |_| false), ConsistencyModel::SnapshotIsolation);
     assert!(report.to_string().len() < 10_000, "{report}");
 }

@@ -1,8 +1,8 @@
-//! A disk that loses what was not synced, in part and in any order; that fills
-//! up; whose syncs fail; whose bytes rot.
+//! The log on a disk that loses unsynced bytes in part and in any order, fills up, fails to sync,
+//! and corrupts bytes.
 //!
-//! After every crash all that was synced is there, what is there was written, in
-//! its order, and the log goes on. `SEEDS=from..to` chooses seeds.
+//! After every crash all synced records exist, every record was written, records are in order, and
+//! the log continues. `SEEDS=from..to` chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -21,7 +21,7 @@ fn record(lsn: u64, random: &mut Random) -> Vec<u8> {
     record
 }
 
-/// Opens the log and compares what is in it with what was written.
+/// Opens the log and compares its records with those written.
 fn reopened(
     disk: &SimulatedDisk,
     after: u64,
@@ -47,7 +47,7 @@ fn crashes(seed: u64) {
     let (mut written, mut synced, mut after): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
     for _ in 0..1 + random.next(6) {
         let mut writer = reopened(&disk, after, &written, synced).unwrap();
-        // What was not synced and is gone was never written.
+        // Lost unsynced records count as never written.
         written.truncate(writer.next_lsn() as usize - 1);
         synced = synced.max(writer.synced_lsn());
         writer.segment_bytes_max(200 + random.next(3000));
@@ -82,7 +82,7 @@ fn crashes(seed: u64) {
                 18 if random.next(2) == 0 => writer.segment_bytes_max(200 + random.next(3000)),
                 18 => disk.fail_syncs(random.next(3) == 0),
                 _ => {
-                    // A checkpoint, of what is durable.
+                    // A checkpoint of what is durable.
                     after = after.max(writer.synced_lsn());
                     writer.delete_up_to(after).unwrap();
                 }
@@ -107,8 +107,8 @@ fn what_was_synced_is_there_after_any_crash() {
     check_seeds(10_000, crashes);
 }
 
-/// Whatever byte of a synced log is changed: it is told, but for the last
-/// batch, of which nothing on the disk says that it was synced.
+/// A changed byte of a synced log is detected, except in the last batch, of which the disk does not
+/// show that it was synced.
 #[test]
 fn a_hole_is_told_with_its_place() {
     let disk = SimulatedDisk::new();
@@ -154,7 +154,7 @@ fn a_hole_is_told_with_its_place() {
             }
             change(0x41);
         }
-        // A segment that is gone.
+        // A missing segment.
         let segment = disk.take(name).unwrap();
         if Some(name) != names.last() {
             let error = open(disk.clone(), 0, |_, _| Ok(())).unwrap_err();
@@ -164,7 +164,7 @@ fn a_hole_is_told_with_its_place() {
     }
 }
 
-/// A segment of another log, say of a copy that went on by itself.
+/// A segment of another log, for example of a copy that continued separately.
 #[test]
 fn a_segment_that_another_one_reaches_into_is_named() {
     let logs = [SimulatedDisk::new(), SimulatedDisk::new()];
@@ -201,7 +201,7 @@ fn a_folder_of_the_file_system_keeps_records() {
         Ok(())
     });
     assert_eq!((opened.unwrap().torn, count), (None, 100));
-    // Records that a segment took with it are missed.
+    // Records in the missing segment are reported.
     let error = open(disk(), 10, |_, _| Ok(())).unwrap_err().to_string();
     assert!(error.contains("records 11 to "), "{error}");
 }
@@ -236,7 +236,7 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
         );
         disk.tamper(name, |bytes| bytes[at] ^= 1);
     }
-    // One that ends at the end of a batch has no end.
+    // Cut at the end of a batch: no torn tail.
     disk.tamper(name, |bytes| bytes.truncate(length - 39));
     assert!(read().unwrap_err().to_string().contains("its end is missing"));
 }
@@ -262,7 +262,7 @@ fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
     assert_eq!(found, [(8, b"d".to_vec()), (9, b"e".to_vec())]);
 }
 
-/// What a damaged log says, and how far it was read.
+/// Returns the error or torn tail of a damaged log, and how far it was read.
 fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<TornTail>, LogError>, u64) {
     let mut last = after;
     let opened = open(disk.clone(), after, |lsn, _| {
@@ -272,7 +272,7 @@ fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<TornTail>, LogErr
     (opened.map(|opened| opened.torn), last)
 }
 
-/// A log of batches of one record of 24 bytes, each synced: 60 bytes a batch.
+/// Writes a log of batches with one record of 24 bytes each, all synced: 60 bytes a batch.
 fn synced_log(disk: &SimulatedDisk, records: u64) -> SegmentWriter<SimulatedDisk> {
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     for _ in 0..records {
@@ -288,7 +288,7 @@ fn cut(disk: &SimulatedDisk, name: &str, length: usize) {
 
 const FIRST: &str = "log-00000000000000000001";
 
-/// Wherever a log is cut that ended in order: it is told.
+/// A log that was closed cleanly and then cut at any position is detected.
 #[test]
 fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
     let disk = SimulatedDisk::new();
@@ -316,7 +316,7 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
     disk.take(FIRST).unwrap();
     let error = outcome(&disk, 0).0.unwrap_err();
     assert!(matches!(error, LogError::Missing { from: 1, to: 5, .. }), "{error}");
-    // It goes on, and falls: what was there at its end must still be.
+    // Continue and crash: what the clean end covered must still exist.
     disk.tamper(FIRST, |bytes| *bytes = whole);
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(&[7; 24], &[24]).unwrap();
@@ -326,20 +326,20 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
     assert!(torn.path.ends_with(FIRST) && torn.offset == 24 + 5 * 60 && torn.bytes > 0, "{torn:?}");
     cut(&disk, FIRST, 24 + 4 * 60 + 20);
     assert!(matches!(outcome(&disk, 0).0, Err(LogError::Damaged { lsn: 5, .. })));
-    // What says so must be whole itself.
+    // The marker itself must be intact.
     cut(&disk, "ended", 23);
     let error = outcome(&disk, 0).0.unwrap_err().to_string();
     assert!(error.contains("ended: damaged: it does not say where the log ended"), "{error}");
 }
 
-/// The log after a checkpoint begins with a batch that was on disk before the
-/// log before it was let go of.
+/// The log after a checkpoint begins with a batch that was on disk before the older log was
+/// deleted.
 #[test]
 fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
     let disk = SimulatedDisk::new();
     let mut writer = synced_log(&disk, 5);
     writer.segment_bytes_max(100);
-    // Not synced by whoever writes it.
+    // Not synced by the writer.
     writer.append(&[7; 24], &[24]).unwrap();
     assert_eq!(writer.synced_lsn(), 6);
     writer.delete_up_to(5).unwrap();
@@ -361,7 +361,7 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
     assert!(error.contains("begins with record 6 or an earlier one"), "{error}");
 }
 
-/// A segment that was begun when the power went, while the one before is there.
+/// A segment that was begun when the power failed, with the previous one complete.
 #[test]
 fn a_segment_of_which_nothing_is_there_is_told_and_begun_again() {
     let disk = SimulatedDisk::new();

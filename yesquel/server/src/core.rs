@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::{Caller, Engine, Now, Settings, VoteQuery};
+use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Timestamp};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::Status};
@@ -51,7 +51,11 @@ impl fmt::Debug for Core {
 
 impl Core {
     /// Creates a core in memory.
-    pub fn in_memory(settings: Settings, time: impl Time + 'static, reply_sink: impl ReplySink) -> Core {
+    pub fn in_memory(
+        settings: EngineSettings,
+        time: impl Time + 'static,
+        reply_sink: impl ReplySink,
+    ) -> Core {
         let shared = SharedState::new(Engine::new(settings), Box::new(time), Box::new(reply_sink), None);
         Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
     }
@@ -59,7 +63,7 @@ impl Core {
     /// Opens a core on a data folder and recovers its checkpoint and log.
     pub fn open(
         folder: DataFolder,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         mut time: impl Time + 'static,
         reply_sink: impl ReplySink,

@@ -6,7 +6,7 @@ use crate::{
     state::{DiskUsage, LastCheckpoint},
 };
 use std::{fs, ops::RangeInclusive, time::SystemTime};
-use yesquel_engine::{Engine, Record, Settings};
+use yesquel_engine::{Engine, EngineSettings, Record};
 use yesquel_log::{
     LogError, SegmentWriter, TornTail, check, checkpoint,
     disk::{Disk as _, Folder},
@@ -34,7 +34,7 @@ pub(crate) struct Recovered {
 /// Recovers a folder, which must belong to this server.
 pub(crate) fn recover(
     folder: &DataFolder,
-    settings: Settings,
+    settings: EngineSettings,
     options: &LogOptions,
 ) -> Result<Recovered, CoreError> {
     let owner = folder.owner()?;

@@ -60,7 +60,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
     use crate::{Core, ManualTime, ReplySink};
-    use yesquel_engine::{Caller, Settings};
+    use yesquel_engine::{Caller, EngineSettings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
         Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request,
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn lookups_do_not_wait_for_each_other() {
-        let core = Core::in_memory(Settings::default(), ManualTime::default(), NoReplies);
+        let core = Core::in_memory(EngineSettings::default(), ManualTime::default(), NoReplies);
         let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };

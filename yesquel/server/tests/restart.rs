@@ -1,4 +1,4 @@
-//! A core on a folder: what it has said it knows again, whichever way it ends.
+//! A core on a folder: acknowledged state survives every kind of end.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -12,7 +12,7 @@ use std::{
     },
     time::Duration,
 };
-use yesquel_engine::{Caller, Settings};
+use yesquel_engine::{Caller, EngineSettings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, LogOptions, ReplySink, WallTime};
 use yesquel_wire::{
@@ -35,7 +35,7 @@ struct Server {
     last_txn: u64,
 }
 
-/// Numbers of transactions, which nobody has twice.
+/// Unique transaction numbers.
 static NEXT_TXN: AtomicU64 = AtomicU64::new(1);
 
 fn root() -> NodeId {
@@ -50,7 +50,7 @@ impl Server {
     fn open_as(number: u16, path: &Path, options: LogOptions) -> Result<Server, CoreError> {
         let (sender, replies) = channel();
         let folder = DataFolder::take(path)?;
-        let settings = Settings { server: ServerId(number), ..Settings::default() };
+        let settings = EngineSettings { server: ServerId(number), ..EngineSettings::default() };
         let core = Core::open(folder, settings, options, WallTime::default(), Replies(sender))?;
         Ok(Server { core, replies, number: 0, last_txn: 0 })
     }
@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-/// An hour: if its end waited for it, so would whoever runs this.
+/// An hour: the test would hang if the end waited for it.
 #[test]
 fn an_end_does_not_wait_for_the_interval() {
     let place = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn an_end_does_not_wait_for_the_interval() {
     assert_eq!(server.get(1).unwrap(), b"before");
 }
 
-/// A server that ends in order begins where it stopped, however often.
+/// After a clean stop the clock continues where it was, any number of times.
 #[test]
 fn clean_restarts_do_not_move_the_clock_ahead() {
     for checkpoint_bytes in [1, u64::MAX] {
@@ -176,7 +176,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
                 assert_eq!(server.get(*number).as_deref(), Some(value.as_bytes()));
             }
             assert_eq!(server.get(777), None);
-            // How a transaction ended is known, too.
+            // Outcomes of transactions are recovered, too.
             let reply = server.ask(&Request::Outcome { txn: server_txn });
             let ended = Reply::decode(&reply).unwrap();
             assert!(matches!(ended, Reply::Outcome(Outcome::Decided(Decision::Commit(_)))), "{ended:?}");
@@ -191,7 +191,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
     }
 }
 
-/// A start reads no more of the log than follows the checkpoint, and a bit.
+/// A start reads little more of the log than what follows the checkpoint.
 #[test]
 fn checkpoints_that_come_often_keep_the_log_short() {
     let place = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ fn checkpoints_that_come_often_keep_the_log_short() {
     (0..4).for_each(|number| assert_eq!(server.get(number).as_ref(), Some(&value)));
 }
 
-/// It was emptied before, and nobody had come to take it away.
+/// A leaf was emptied before and not removed yet.
 #[test]
 fn leaves_in_which_nothing_is_left_are_found_after_a_restart() {
     for checkpoint_bytes in [1, u64::MAX] {
@@ -275,7 +275,7 @@ fn a_folder_is_one_servers_and_says_whose() {
     assert!(error.contains("is the folder of server 3, and this is server 0"), "{error}");
     assert!(error.contains("--server 3"), "{error}");
     drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
-    // Of another version, or of nobody.
+    // Of another version, or of no server.
     for (says, expected) in [
         ("format 2\nfolder of many\n", "the folder has format 2, and this version of Yesquel knows 1"),
         ("format 1\n", "it does not say whose the folder is. Delete it"),
@@ -289,7 +289,7 @@ fn a_folder_is_one_servers_and_says_whose() {
     }
 }
 
-/// Folders of earlier versions do not say whose they are; their nodes do.
+/// Folders of earlier versions have no owner file; their nodes identify the owner.
 #[test]
 fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
     for checkpoint_bytes in [1, u64::MAX] {
@@ -301,7 +301,7 @@ fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
         let leaf = NodeId { local: LocalId(1 << 20), ..root() };
         let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
         server.commit_at(leaf, std::slice::from_ref(&create));
-        // Once it was started with a wrong number, which left this behind.
+        // A start with a wrong number left this behind.
         server.commit_at(NodeId { server: ServerId(1), ..root() }, &[create]);
         drop(server);
         let owner = place.path().join("server");
@@ -321,12 +321,12 @@ fn file_of(place: &Path, kind: &str) -> PathBuf {
     files.filter(is_one).max().unwrap()
 }
 
-/// The log may go back behind a checkpoint, to its beginning or to the
-/// checkpoint before, which is deleted a moment later.
+/// The log may reach back beyond a checkpoint: to its beginning, or to the previous checkpoint,
+/// which is deleted a moment later.
 #[test]
 fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     let place = tempfile::tempdir().unwrap();
-    // So little that all of the log is in one segment.
+    // So little data that the whole log is in one segment.
     let options = LogOptions { checkpoint_bytes: 2_000, ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
     server.create();
@@ -354,7 +354,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     let error = refused();
     let expected = format!("The one before it, {}, and all of the log after that are there", older.display());
     assert!(error.contains(&expected), "{error}");
-    // Where it is not true it is not said.
+    // The error does not claim it where it is false.
     let log = file_of(place.path(), "log-");
     let whole = fs::read(&log).unwrap();
     for keep in [whole.len() - 1, 0] {
@@ -385,13 +385,14 @@ fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
     server.create();
     server.put(1, b"value");
     let log = server.core.status().log;
-    // Zeros that were written ahead take room, too.
+    // Preallocated zeros count, too.
     assert!(log.bytes > 100_000 && log.bytes == bytes("log-"), "{log:?}");
     assert_eq!(log.checkpoint, None);
     drop(server);
     let mut server = Server::open(place.path(), LogOptions { checkpoint_bytes: 1, ..large }).unwrap();
     server.put(2, b"value");
-    // The first is made whatever is written, for none stood before it. It may be finished after the reply to what began it.
+    // The first checkpoint is made at once, for there is no earlier one. It may finish after the
+    // reply to the request that started it.
     let first = loop {
         match server.core.status().log.checkpoint {
             Some(first) => break first,
@@ -400,7 +401,7 @@ fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
     };
     let lsn = server.core.status().log.lsn;
     assert!(first.lsn > 0 && first.lsn <= lsn && first.bytes > 0 && first.age_ms < 600_000, "{first:?}");
-    // More than half of what it has.
+    // More than half of its size.
     server.put(3, &vec![b'v'; 2 * first.bytes as usize]);
     drop(server);
     let hour = Duration::from_secs(3_600);

@@ -1,7 +1,7 @@
-//! Compiles SQLite with the b-tree layer taken out of its middle.
+//! Compiles SQLite with another b-tree layer in its middle.
 //!
-//! `docs/yesquel/sql.md` says what is changed and why. The sources are those of
-//! `libsqlite3-sys`; nothing of them is kept here.
+//! `docs/yesquel/sql.md` describes the changes. The sources are those of `libsqlite3-sys`; this
+//! repository contains no copy.
 
 mod slice;
 
@@ -39,8 +39,8 @@ const SETTINGS: &[&str] = &[
     "SQLITE_CORE",
     "SQLITE_ENABLE_API_ARMOR",
     "SQLITE_ENABLE_STAT4",
-    // The counts of memory are kept under one lock for all threads. Who reads
-    // them turns them on by sqlite3_config.
+    // The memory counters are under one lock for all threads. Programs that read them enable them
+    // by sqlite3_config.
     "SQLITE_DEFAULT_MEMSTATUS=0",
     "HAVE_USLEEP=1",
     "HAVE_ISNAN",
@@ -67,11 +67,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&source, sliced)?;
 
     let mut build = cc::Build::new();
-    // At least this, whatever the profile: nobody steps through it, and the tests
-    // run on it.
+    // At least this level in every profile: nothing here is debugged by steps, and all tests run on
+    // it.
     let level = env::var("OPT_LEVEL").ok().and_then(|level| level.parse().ok()).unwrap_or(2).max(2);
     build.file(&source).include(&include).include("c").opt_level(level).warnings(false);
-    // For SQLite's own tests, which compile it with more of them.
+    // For SQLite's own tests, which compile it with additional settings.
     fs::write(out.join("yesquel-sqlite3.defines"), [FEATURES, SETTINGS].concat().join("\n"))?;
     for define in FEATURES.iter().chain(SETTINGS) {
         let (name, value) =

@@ -1,14 +1,13 @@
-//! Takes the amalgamation apart at its file markers and puts it together
-//! again, with dispatchers in place of the functions of `btree.c`.
+//! Splits the amalgamation at its file markers and reassembles it, with dispatchers in place of the
+//! functions of `btree.c`.
 
 use std::{collections::BTreeMap, collections::BTreeSet, error::Error, fmt::Write as _};
 
-/// The one whose b-tree interface was read.
+/// Version whose b-tree interface this code knows.
 const VERSION: &str = "3.54.1";
 
-/// The functions that `btree.h` declares and `btree.c` defines, and that stay as
-/// they are: for one of ours they act on the small b-tree in memory that it owns,
-/// or on fields that both have.
+/// Functions of `btree.h` that stay as they are: for a database on trees they act on the small
+/// b-tree in memory that it owns, or on fields that both kinds have.
 const NATIVE: &[&str] = &[
     "ClearCache",
     "ClosesWithCursor",
@@ -48,8 +47,8 @@ const NATIVE: &[&str] = &[
     "TxnState",
 ];
 
-/// A line that is changed elsewhere: the file, what stands there, what is to
-/// stand there. It must be there exactly once.
+/// Change of a line elsewhere: the file, the old text, which must occur exactly once, and the new
+/// text.
 struct Edit {
     file: &'static str,
     old: &'static str,
@@ -57,7 +56,7 @@ struct Edit {
 }
 
 const EDITS: &[Edit] = &[
-    // Whose it is: null is native. Zeroed with the rest when it is made.
+    // Owner of the cursor; null means native. Zeroed with the rest at its creation.
     Edit {
         file: "btreeInt.h",
         old: "#ifndef SQLITE_OMIT_SHARED_CACHE\n  BtLock lock;       /* Object used to lock page 1 */\n#endif\n",
@@ -68,9 +67,9 @@ const EDITS: &[Edit] = &[
         old: "  /* All fields above are zeroed when the cursor is allocated.  See\n",
         new: "  struct YqCursor *pYq;\n  /* All fields above are zeroed when the cursor is allocated.  See\n",
     },
-    // Where in its entries the key stands of the row that they refer to, if rows
-    // have no numbers; and how many fields are the key of an index: nKeyField changes when a column
-    // loses its NOT NULL, and the entries do not.
+    // Where the entries hold the key of the row that they refer to, if rows have no numbers; and
+    // how many fields form the key of an index: nKeyField changes when a column loses its NOT NULL,
+    // and the entries do not.
     Edit {
         file: "sqliteInt.h",
         old: "  u16 nAllField;      /* Total columns, including key plus others */\n",
@@ -86,8 +85,7 @@ const EDITS: &[Edit] = &[
         old: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
         new: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    if( IsPrimaryKeyIndex(pIdx) && !HasRowid(pIdx->pTable) ) pKey->nYqKey = (u16)nKey;\n    yqRefers(pKey, pIdx);\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
     },
-    // Which way it goes on from there, so that what is fetched is what is asked
-    // for next.
+    // The direction of the scan, for prefetching.
     Edit {
         file: "vdbe.c",
         old: "    rc = sqlite3BtreeTableMoveto(pC->uc.pCursor, (u64)iKey, 0, &res);\n    pC->movetoTarget = iKey;  /* Used by OP_Delete */\n",
@@ -98,8 +96,8 @@ const EDITS: &[Edit] = &[
         old: "    r.eqSeen = 0;\n    rc = sqlite3BtreeIndexMoveto(pC->uc.pCursor, &r, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
         new: "    r.eqSeen = 0;\n    rc = yqSeekEntry(pC->uc.pCursor, &r, oc, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
     },
-    // Numbers of rows come from a counter: those who insert at the same time must
-    // not meet at the last one and one more.
+    // Row numbers come from a counter: concurrent inserts would conflict on the last number plus
+    // one.
     Edit {
         file: "vdbe.c",
         old: "      rc = sqlite3BtreeLast(pC->uc.pCursor, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
@@ -110,8 +108,8 @@ const EDITS: &[Edit] = &[
         old: "      if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n      }\n",
         new: "      if( yqIsOurs(pC->uc.pCursor) ){\n        rc = yqNewSequence(db, pC->uc.pCursor, pMem, &v);\n        if( rc!=SQLITE_OK ) goto abort_due_to_error;\n      }else if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n      }\n",
     },
-    // Those of AUTOINCREMENT come from a counter of the table's own, which the
-    // table's row in sqlite_sequence names: who inserts does not write that row.
+    // AUTOINCREMENT numbers come from a counter that the table's row in sqlite_sequence names, so
+    // that inserts do not write that row.
     Edit {
         file: "insert.c",
         old: "    sqlite3OpenTable(pParse, 0, p->iDb, pDb->pSchema->pSeqTab, OP_OpenRead);\n",
@@ -127,7 +125,7 @@ const EDITS: &[Edit] = &[
         old: "    aOp[3].p5 = OPFLAG_APPEND;\n",
         new: "    aOp[3].p5 = OPFLAG_APPEND|OPFLAG_YQSEQ;\n",
     },
-    // The number is asked for beside that row.
+    // The number is requested together with that row.
     Edit {
         file: "insert.c",
         old: "    aOp[0].p3 = memId+2;\n    aOp[2].p3 = memId;\n",
@@ -143,8 +141,7 @@ const EDITS: &[Edit] = &[
         old: "  rc = sqlite3BtreeInsert(pC->uc.pCursor, &x,\n      (pOp->p5 & (OPFLAG_APPEND|OPFLAG_SAVEPOSITION|OPFLAG_PREFORMAT)),\n      seekResult\n  );\n",
         new: "  if( (pOp->p5 & OPFLAG_YQSEQ) && yqIsOurs(pC->uc.pCursor) ){\n    rc = yqPutSequence(pC->uc.pCursor, &x);\n  }else{\n  rc = sqlite3BtreeInsert(pC->uc.pCursor, &x,\n      (pOp->p5 & (OPFLAG_APPEND|OPFLAG_SAVEPOSITION|OPFLAG_PREFORMAT)),\n      seekResult\n  );\n  }\n",
     },
-    // A statement of its own that lost a race is run again, unless somebody has
-    // seen that it ran.
+    // An autocommit statement that conflicted is run again, unless its effects were visible.
     Edit {
         file: "sqliteInt.h",
         old: "  i64 nTotalChange;             /* Value returned by sqlite3_total_changes() */\n",
@@ -170,7 +167,7 @@ const EDITS: &[Edit] = &[
         old: "    assert( v->expired==0 );\n  }\n  sqlite3_mutex_leave(db->mutex);\n",
         new: "    assert( v->expired==0 );\n  }\n  if( cnt ) yqLetGo(db);\n  sqlite3_mutex_leave(db->mutex);\n",
     },
-    // A COMMIT that lost leaves the transaction, to be rolled back.
+    // A COMMIT that conflicted leaves the transaction open, for a rollback.
     Edit {
         file: "vdbeaux.c",
         old: "        if( rc==SQLITE_BUSY && p->readOnly ){\n          sqlite3VdbeLeave(p);\n          return SQLITE_BUSY;\n",
@@ -186,7 +183,7 @@ const EDITS: &[Edit] = &[
         old: "        if( sqlite3VdbeHalt(p)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc = SQLITE_BUSY;\n",
         new: "        if( ((rc = sqlite3VdbeHalt(p)) & 0xff)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc;\n",
     },
-    // BEGIN IMMEDIATE keeps others from writing, and only then looks.
+    // BEGIN IMMEDIATE takes a lease before it reads.
     Edit {
         file: "build.c",
         old: "      sqlite3VdbeAddOp2(v, OP_Transaction, i, eTxnType);\n",
@@ -197,37 +194,37 @@ const EDITS: &[Edit] = &[
         old: "    rc = sqlite3BtreeBeginTrans(pBt, pOp->p2, &iMeta);\n",
         new: "    rc = yqBeginTrans(p, pOp, pBt, pOp->p2, pOp->p5==0 && pOp->p3==YQ_IMMEDIATE, &iMeta);\n",
     },
-    // A value that is not known is not 0; by another schema nothing is done.
+    // An unknown value is not 0; with an outdated schema nothing is done.
     Edit {
         file: "vdbe.c",
         old: "  sqlite3BtreeGetMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  pOut = out2Prerelease(p, pOp);\n",
         new: "  rc = yqReadMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  pOut = out2Prerelease(p, pOp);\n",
     },
-    // Why the schema cannot be read is told in words.
+    // The message says why the schema cannot be read.
     Edit {
         file: "prepare.c",
         old: "      sqlite3SetString(pzErrMsg, db, sqlite3ErrStr(rc));\n      goto initone_error_out;\n",
         new: "      sqlite3SetString(pzErrMsg, db, yqErrStr(rc));\n      goto initone_error_out;\n",
     },
-    // What is there or not there already, so that nothing is done, must be so now.
+    // A no-op because something exists or not must hold until the commit.
     Edit {
         file: "build.c",
         old: "    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
         new: "    int i;\n    for(i=0; i<pParse->db->nDb; i++){\n      if( i!=1 && DbMaskTest(pParse->cookieMask, i) ){\n        sqlite3VdbeAddOp3(v, OP_ReadCookie, i, iReg, BTREE_SCHEMA_VERSION);\n      }\n    }\n    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
     },
-    // Where many change the schema it may change again while it is read.
+    // With many schema changes it may change again while it is read.
     Edit {
         file: "prepare.c",
         old: "(rc==SQLITE_SCHEMA && (sqlite3ResetOneSchema(db,-1), cnt)==1) );\n",
         new: "(rc==SQLITE_SCHEMA && (sqlite3ResetOneSchema(db,-1), cnt)<=SQLITE_MAX_PREPARE_RETRY/2) );\n",
     },
-    // That there is no such value must still be so when it is committed.
+    // The absence of the value must hold until the commit.
     Edit {
         file: "vdbe.c",
         old: "  alreadyExists = (pC->seekResult==0);\n",
         new: "  alreadyExists = (pC->seekResult==0);\n  if( pOp->opcode==OP_NoConflict && !alreadyExists ){\n    rc = yqGuardSought(pC->uc.pCursor);\n    if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  }\n",
     },
-    // What a foreign key was checked by must still be so, too.
+    // What a foreign key check has read must hold, too.
     Edit {
         file: "vdbe.c",
         old: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ)));\n",
@@ -248,15 +245,14 @@ const EDITS: &[Edit] = &[
         old: "  if( pParse->nErr==0 ){\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n",
         new: "  if( pParse->nErr==0 ){\n    int iYq = sqlite3VdbeCurrentAddr(v);\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n    yqGuardCursors(v, iYq);\n",
     },
-    // How many rows a simple query may bring changes nothing about how it is
-    // done, so a new number is no reason to compile it again: that takes longer
-    // than the query.
+    // The row limit of a simple query does not change its program, so that a new limit needs no
+    // recompilation, which takes longer than the query.
     Edit {
         file: "select.c",
         old: "    if( sqlite3ExprIsInteger(pLimit->pLeft, &n, pParse, 0) ){\n      sqlite3VdbeAddOp2(v, OP_Integer, n, iLimit);\n",
         new: "    int bYqAlone = pParse->nSelect==1 && p->pOrderBy==0 && p->pGroupBy==0\n                && (p->selFlags & (SF_Distinct|SF_Aggregate))==0 && p->pSrc->nSrc==1\n                && !IsVirtual(p->pSrc->a[0].pSTab);\n    if( sqlite3ExprIsInteger(pLimit->pLeft, &n, bYqAlone ? 0 : pParse, 0) ){\n      sqlite3VdbeAddOp2(v, OP_Integer, n, iLimit);\n",
     },
-    // Root pages are numbers of trees: any number may be one.
+    // Root pages are numbers of trees: any number is valid.
     Edit {
         file: "vdbe.c",
         old: "    initData.mxPage = sqlite3BtreeLastPage(db->aDb[iDb].pBt);\n",
@@ -267,7 +263,7 @@ const EDITS: &[Edit] = &[
         old: "  initData.mxPage = sqlite3BtreeLastPage(pDb->pBt);\n",
         new: "  initData.mxPage = yqMaxRoot(pDb->pBt);\n",
     },
-    // Backups are copies of pages, and these have none: tree by tree.
+    // Backups copy pages, which trees do not have: copy tree by tree.
     Edit {
         file: "backup.c",
         old: "  int isAttached;          /* True once backup has been registered with pager */\n",
@@ -288,28 +284,27 @@ const EDITS: &[Edit] = &[
         old: "    /* If bCloseTrans is true, then this function opened a read transaction\n",
         new: "yq_copied:\n    /* If bCloseTrans is true, then this function opened a read transaction\n",
     },
-    // There are no pages to be put together: servers collect what is gone.
+    // There are no pages to compact: servers collect garbage.
     Edit {
         file: "vacuum.c",
         old: "  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
         new: "  if( pOut==0 && db->aDb[iDb].pBt->pYq ) return SQLITE_OK;\n  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
     },
-    // Readers keep nobody from writing, and writers nobody from reading: of the
-    // modes that there are it is this one.
+    // Readers do not block writers, nor writers readers: this mode comes closest.
     Edit {
         file: "vdbe.c",
         old: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
         new: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  if( pBt->pYq ){\n    sqlite3VdbeMemSetStr(pOut, \"wal\", -1, SQLITE_UTF8, SQLITE_STATIC);\n    sqlite3VdbeChangeEncoding(pOut, encoding);\n    if( rc ) goto abort_due_to_error;\n    break;\n  }\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
     },
-    // A database of ours has no file whose size would tell that there is one:
-    // VACUUM INTO must not mix two.
+    // A database on trees has no file whose size would show its existence: VACUUM INTO must not
+    // merge two.
     Edit {
         file: "vacuum.c",
         old: "    if( id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0) ){\n",
         new: "    if( pTemp->pYq ) sz = pDb->pSchema->schema_cookie || pDb->pSchema->tblHash.count>1;\n    if( sz || (id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0)) ){\n",
     },
-    // What went wrong at a server or in a folder is said in its words, also of a
-    // copy, which has said it to its destination when it ends, and of a blob.
+    // Messages of servers and folders are passed on, also for a backup, which stores them in its
+    // destination when it ends, and for a blob.
     Edit {
         file: "backup.c",
         old: "    sqlite3Error(p->pDestDb, rc);\n\n    /* Exit",
@@ -342,7 +337,7 @@ const EDITS: &[Edit] = &[
     },
 ];
 
-/// The file of each line, by the markers.
+/// Returns the file of each line, by the markers.
 fn owners(lines: &[&str]) -> Result<Vec<String>, Box<dyn Error>> {
     let (mut stack, mut owners) = (Vec::<String>::new(), Vec::with_capacity(lines.len()));
     for (number, line) in lines.iter().enumerate() {
@@ -356,7 +351,7 @@ fn owners(lines: &[&str]) -> Result<Vec<String>, Box<dyn Error>> {
             && stars.starts_with('*')
         {
             let begun = stack.pop();
-            // The last one is of the whole.
+            // The last marker belongs to the whole.
             if begun.is_some() && begun.as_deref() != Some(*name) {
                 return Err(format!("line {}: {name} ends, but {begun:?} was begun", number + 1).into());
             }
@@ -365,7 +360,7 @@ fn owners(lines: &[&str]) -> Result<Vec<String>, Box<dyn Error>> {
     Ok(owners)
 }
 
-/// Text without its comments, line breaks kept.
+/// Removes comments and keeps line breaks.
 fn without_comments(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(start) = rest.find("/*") {
@@ -379,17 +374,17 @@ fn without_comments(text: &str) -> String {
     out
 }
 
-/// A function: what it returns, and its parameters with their names.
+/// Function with its return type and its named parameters.
 #[derive(Debug, Clone, PartialEq)]
 struct Function {
     returns: String,
     parameters: Vec<(String, String)>,
 }
 
-/// The name of a parameter, and what is before it.
+/// Returns the name of a parameter, and what precedes it.
 fn parameter(text: &str) -> (String, String) {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // A pointer to a function has it in the middle.
+    // In a function pointer the name is in the middle.
     let at = match text.find("(*") {
         Some(at) => at + 2,
         None => text.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1),
@@ -398,8 +393,7 @@ fn parameter(text: &str) -> (String, String) {
     (name, text)
 }
 
-/// The functions that a file defines whose names begin with `prefix`, without
-/// it.
+/// Returns the functions that a file defines whose names begin with `prefix`, without it.
 fn functions(text: &str, start: &str, prefix: &str) -> BTreeMap<String, Function> {
     let mut found = BTreeMap::new();
     let text = without_comments(text);
@@ -413,7 +407,7 @@ fn functions(text: &str, start: &str, prefix: &str) -> BTreeMap<String, Function
         let whole = &text[begin..];
         let Some(open) = whole.find('(') else { continue };
         let name = whole[start.len() + at + prefix.len()..open].trim().to_owned();
-        // The parameters end where their bracket does.
+        // The parameters end at the matching parenthesis.
         let (mut depth, mut close) = (0, None);
         for (index, c) in whole[open..].char_indices() {
             match c {
@@ -452,7 +446,7 @@ fn functions(text: &str, start: &str, prefix: &str) -> BTreeMap<String, Function
     found
 }
 
-/// Without names and spaces, to compare two of them.
+/// Returns the types only, to compare two functions.
 fn shape(function: &Function) -> Vec<String> {
     let parameters = function.parameters.iter().map(|(name, text)| text.replacen(name.as_str(), "", 1));
     std::iter::once(function.returns.clone())
@@ -465,10 +459,10 @@ fn list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     names.into_iter().map(|name| format!(" sqlite3Btree{}", name.as_ref())).collect()
 }
 
-/// Changes one line or a few that stand together.
+/// Changes one line or several adjacent ones.
 fn edit(text: &str, edit: &Edit) -> Result<String, Box<dyn Error>> {
     let begin = format!("/************** Begin file {} *", edit.file);
-    // A file may go on after another one that is included in its middle.
+    // A file may continue after another one included in its middle.
     let at: Vec<usize> = text.match_indices(edit.old).map(|(at, _)| at).collect();
     match (&at[..], text.find(&begin)) {
         ([at], Some(file)) if *at > file => Ok(text.replacen(edit.old, edit.new, 1)),
@@ -482,8 +476,8 @@ fn edit(text: &str, edit: &Edit) -> Result<String, Box<dyn Error>> {
     }
 }
 
-/// The amalgamation with dispatchers; `border`, which is what they lead to,
-/// stands behind `btree.c`, and `copy`, which uses them, behind them.
+/// Returns the amalgamation with dispatchers, followed by `border`, their targets, and by `copy`,
+/// which uses them.
 pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<String, Box<dyn Error>> {
     let version =
         amalgamation.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1));
@@ -536,7 +530,7 @@ pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<Stri
         writeln!(renames, "#define sqlite3Btree{name} nativeBtree{name}")?;
         writeln!(renames, "SQLITE_PRIVATE {returns} nativeBtree{name}({declared});")?;
         let gives = if returns == "void" { "" } else { "return " };
-        // These have no b-tree yet, or two: they look themselves.
+        // These have no b-tree yet, or two: they dispatch themselves.
         let condition = match name.as_str() {
             "Open" | "TransferRow" | "Insert" => "1".to_owned(),
             _ => {
@@ -558,7 +552,7 @@ pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<Stri
     let mut out = String::with_capacity(text.len() + border.len() + (64 << 10));
     out.push_str(&lines[..first].join("\n"));
     write!(out, "\n{renames}{native_text}\n")?;
-    // The border's own calls are to what is behind the dispatchers.
+    // The border's own calls bypass the dispatchers.
     write!(out, "#line 1 \"border.c\"\n{border}\n")?;
     writeln!(out, "{dispatchers}#line 1 \"copy.c\"\n{copy}\n#line {} \"sqlite3.c\"", last + 2)?;
     out.push_str(&lines[last + 1..].join("\n"));

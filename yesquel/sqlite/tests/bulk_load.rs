@@ -1,13 +1,12 @@
-//! Tables and indexes that a transaction makes and sends ahead of its commit:
-//! SQL sees them as if they had waited.
+//! Bulk-loaded tables and indexes: SQL sees them as if they were buffered until the commit.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, backup::Backup, params};
 use std::time::Duration;
 
-/// A connection to a database of this process that others may share; all that may
-/// be sent ahead is.
+/// Opens a connection to a database shared within the process, with bulk loads flushed as early as
+/// possible.
 fn open(name: &str) -> Connection {
     yesquel_sqlite::is_linked();
     let flags = OpenFlags::default();
@@ -34,7 +33,7 @@ fn a_transaction_sees_what_it_has_made_and_others_see_it_after_the_commit() {
     let (ours, theirs) = (open("sees"), open("sees"));
     ours.execute_batch("BEGIN; CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INT)").unwrap();
     for id in 0..500_i64 {
-        // In no order.
+        // In pseudo-random order.
         let id = id * 37 % 500;
         ours.execute("INSERT INTO t VALUES(?, ?, ?)", params![id, format!("name{id}"), id % 7]).unwrap();
     }
@@ -43,13 +42,13 @@ fn a_transaction_sees_what_it_has_made_and_others_see_it_after_the_commit() {
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
     let double = ours.execute("INSERT INTO t VALUES(4, 'other', 0)", []).unwrap_err();
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
-    // By the index, with the rows that it refers to; backwards; by what is written since.
+    // By the index, with the rows that it refers to; backwards; by what was written since.
     assert_eq!(number(&ours, "SELECT sum(id) FROM t WHERE n = 7"), {
         (250..500).filter(|id| id % 7 == 6).sum::<i64>()
     });
     assert_eq!(number(&ours, "SELECT id FROM t ORDER BY id DESC LIMIT 1"), 499);
     assert_eq!(text(&ours, "SELECT name FROM t WHERE n > 6 ORDER BY n, id LIMIT 1"), "name251");
-    // A number that nobody has given, after those that the application has.
+    // A number from the database after explicit ones.
     ours.execute("INSERT INTO t(name) VALUES('last')", []).unwrap();
     assert_eq!(ours.last_insert_rowid(), 500);
     is_sound(&ours);
@@ -82,7 +81,7 @@ fn what_is_rolled_back_is_gone_and_savepoints_are_kept_to() {
         .execute_batch(&format!("BEGIN; CREATE TABLE u AS {NUMBERS} SELECT i FROM n; ROLLBACK"))
         .unwrap();
     assert!(connection.prepare("SELECT * FROM u").is_err());
-    // A statement that fails takes back what it has made alone.
+    // A failing statement undoes its own creations only.
     connection
         .execute_batch(&format!("CREATE TABLE d(x); INSERT INTO d {NUMBERS} SELECT i % 999 FROM n"))
         .unwrap();
@@ -136,7 +135,7 @@ fn a_backup_is_there_whole_or_not_at_all() {
         let backup = Backup::new(&source, &mut target).unwrap();
         backup.step(40).unwrap();
         assert_eq!(number(&other, "SELECT x FROM before"), 1);
-        // It is given up.
+        // Rolled back.
     }
     assert_eq!(number(&target, "SELECT x FROM before"), 1);
     Backup::new(&source, &mut target).unwrap().run_to_completion(50, Duration::ZERO, None).unwrap();

@@ -1,11 +1,11 @@
-//! Text that the application compares.
+//! Collations of the application.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use rusqlite::{Connection, OpenFlags};
 use std::cmp::Ordering;
 
-/// By length first, and without regard to case.
+/// By length first, case-insensitive.
 fn by_length(left: &str, right: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| left.to_lowercase().cmp(&right.to_lowercase()))
 }

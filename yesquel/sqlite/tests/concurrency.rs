@@ -1,4 +1,4 @@
-//! Connections that write at the same time.
+//! Concurrent writers.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 const THREADS: i64 = 4;
 const TIMES: i64 = 100;
 
-/// A database in a folder, where nobody waits for the disk.
+/// Database in a folder, without syncs.
 struct Shop(TempDir);
 
 impl Shop {
@@ -28,7 +28,7 @@ impl Shop {
         connection
     }
 
-    /// Each thread does something some times, with a connection of its own.
+    /// Runs a closure several times on each of some threads, each with a connection of its own.
     fn each(&self, act: impl Fn(&mut Connection, i64, i64) + Sync) {
         thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -147,7 +147,7 @@ fn an_explicit_transaction_is_told_that_it_lost() {
         other => panic!("{other:?}"),
     };
     assert_eq!(busy(one.execute_batch("COMMIT")), rusqlite::ffi::SQLITE_BUSY_SNAPSHOT);
-    // It is still there, and good for one thing only.
+    // The transaction is open, and can only be rolled back.
     assert!(!one.is_autocommit());
     assert_eq!(busy(one.execute_batch("UPDATE t SET n=3")), rusqlite::ffi::SQLITE_BUSY_SNAPSHOT);
     one.execute_batch("ROLLBACK").unwrap();
@@ -235,7 +235,7 @@ fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
         }
         assert_eq!(seen(&ours), seen(&stock), "{sql}");
     }
-    // Others go on from there.
+    // Others continue from there.
     other.execute_batch("INSERT INTO t(v) VALUES(11)").unwrap();
     assert_eq!(seen(&other), (402, 402));
 }
@@ -286,7 +286,7 @@ fn transactions_that_insert_by_autoincrement_do_not_meet() {
     let shop =
         Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     shop.each(|connection, thread, time| {
-        // Nobody loses, so that nobody has to begin again.
+        // No conflict, so that no retry is needed.
         let transaction = connection.transaction().unwrap();
         for _ in 0..3 {
             transaction.execute("INSERT INTO t(v) VALUES(?)", [thread * TIMES + time]).unwrap();

@@ -1,5 +1,5 @@
-//! Whole databases by the backup interface, from and to trees: in steps, of one
-//! moment, all or nothing.
+//! Copies of whole databases by the backup interface, from and to trees: in steps, of one snapshot,
+//! atomically.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -12,7 +12,7 @@ use yesquel_sqlite as _;
 
 const ROWS: i64 = 5_000;
 
-/// A database with a bit of all.
+/// Fills a database with all kinds of objects.
 fn fill(connection: &Connection) {
     connection
         .execute_batch(&format!(
@@ -29,7 +29,7 @@ fn fill(connection: &Connection) {
         .unwrap();
 }
 
-/// What is in it, as far as it may differ.
+/// Returns checksums of its content.
 fn sums(connection: &Connection) -> Vec<i64> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get(0)).unwrap();
     [
@@ -45,7 +45,7 @@ fn sums(connection: &Connection) -> Vec<i64> {
     .to_vec()
 }
 
-/// A database of each kind.
+/// Opens a database of each kind.
 fn open(folder: &Path, kind: &str) -> Connection {
     let name = match kind {
         "plain" => folder.join("plain.db").display().to_string(),
@@ -87,7 +87,7 @@ fn a_copy_goes_in_steps_and_is_seen_at_its_end() {
         assert_eq!(sums(&source), sums(&destination), "{from} to {to}");
         let check: String = destination.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(check, "ok", "{from} to {to}");
-        // They go on apart.
+        // They are independent.
         destination.execute_batch("INSERT INTO t(name) VALUES('new'); DELETE FROM w WHERE b = 1").unwrap();
         assert_eq!(sums(&source)[1], ROWS);
         assert_eq!(sums(&destination)[1], ROWS + 1);
@@ -108,7 +108,7 @@ fn what_is_given_up_changes_nothing() {
         }
         let count: i64 = destination.query_row("SELECT count(*) FROM before", [], |row| row.get(0)).unwrap();
         assert_eq!(count, 1, "{from} to {to}");
-        // Nothing is left of it on either side.
+        // No transaction or lock is left on either side.
         source.execute_batch("INSERT INTO none VALUES(1); VACUUM").unwrap();
         destination.execute_batch("INSERT INTO before VALUES(2)").unwrap();
     }
@@ -124,7 +124,7 @@ fn trees_are_copied_as_they_were_when_it_began() {
     let mut destination = open(folder.path(), "plain");
     let backup = Backup::new(&source, &mut destination).unwrap();
     assert_eq!(backup.step(1).unwrap(), StepResult::More);
-    // Statements of its own connection that read leave it where it is.
+    // Reads by its own connection do not disturb it.
     assert_eq!(sums(&source), before);
     other.execute_batch("DELETE FROM t WHERE id > 100; INSERT INTO none VALUES(1); DROP TABLE w").unwrap();
     assert_eq!(backup.step(-1).unwrap(), StepResult::Done);
@@ -190,7 +190,7 @@ fn autoincrement_goes_on_in_the_copy() {
     }
 }
 
-/// A plain file tells by its size that it is not empty, trees do not.
+/// A plain file's size shows that it is not empty; trees have no size.
 #[test]
 fn vacuum_into_mixes_no_two_databases() {
     for from in ["plain", "trees"] {

@@ -1,4 +1,4 @@
-//! What a user is told.
+//! Error messages for users.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -33,12 +33,12 @@ fn a_folder_of_another_process_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}", folder.path().display());
     let first = open(&name).unwrap();
-    // By another way to the same folder it is the same store.
+    // Another path to the same folder is the same store.
     let again = open(&format!("file:yesquel:{}/.", folder.path().display())).unwrap();
     first.execute_batch("CREATE TABLE t(a)").unwrap();
     again.execute_batch("INSERT INTO t VALUES(1)").unwrap();
     drop((first, again));
-    // By a store of its own it is not.
+    // A separate store in the same process is not.
     let _taken = yesquel::Store::open(folder.path()).unwrap();
     let told = open(&name).unwrap_err();
     assert!(told.contains(&id().to_string()), "{told}");
@@ -83,7 +83,7 @@ fn statistics_that_are_a_virtual_table_are_a_damaged_schema() {
          CREATE VIRTUAL TABLE sqlite_stat1 USING fts5(a); PRAGMA writable_schema=OFF",
     )
     .unwrap();
-    // What it would empty has no root.
+    // The table that it would clear has no root.
     let error = db.execute_batch("ANALYZE").unwrap_err();
     assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseCorrupt), "{error}");
     assert_eq!(db.query_row("SELECT a FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));

@@ -1,5 +1,5 @@
-//! `fork()`: a connection stays with the process that has opened it. A child is
-//! told so, opens its own, and does no harm to its parent's.
+//! `fork()`: a connection belongs to the process that opened it. In a child it fails, the child
+//! opens its own, and the parent's is not harmed.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![expect(unsafe_code, reason = "fork() is the system's")]
@@ -11,16 +11,16 @@ use std::{
     ptr,
 };
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
-/// Seconds after which a child that hangs is killed.
+/// Time in seconds after which a child that hangs is killed.
 const PATIENCE: u32 = 60;
 
-/// Does something in a child of this process.
+/// Runs a closure in a child process.
 #[must_use]
 fn child(act: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child has this thread only, and does what such a child does in
-    // other programs: it goes on with the library.
+    // SAFETY: the child has this thread only, and continues to use the library, as children of
+    // other programs do.
     match unsafe { libc::fork() } {
         0 => unsafe {
             libc::alarm(PATIENCE);
@@ -39,9 +39,9 @@ fn ends(pid: libc::pid_t) {
     assert_eq!(status, 0, "the child has failed, or hangs");
 }
 
-/// Closes a connection of the parent's, in a child that never comes back.
+/// Closes a connection of the parent's in a child that never returns.
 fn close(connection: &Connection) {
-    // SAFETY: nobody uses it afterwards, nor drops it.
+    // SAFETY: it is neither used nor dropped afterwards.
     unsafe { ptr::read(connection) }.close().unwrap();
 }
 
@@ -55,7 +55,7 @@ fn count(connection: &Connection) -> i64 {
     connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
 }
 
-/// All that a child may do with what it has inherited.
+/// Everything that a child may do with an inherited connection.
 fn inherited(connection: &Connection, in_transaction: bool) {
     let mut prepared = connection.prepare("SELECT v FROM t").unwrap();
     is_told(prepared.exists([]).map(drop));
@@ -64,7 +64,7 @@ fn inherited(connection: &Connection, in_transaction: bool) {
         is_told(connection.execute_batch(sql));
     }
     if in_transaction {
-        // Of which it has a copy: it ends here, and not there.
+        // The child ends its copy of the transaction, not the parent's.
         is_told(connection.execute_batch("COMMIT"));
     } else {
         is_told(connection.execute_batch("BEGIN IMMEDIATE"));
@@ -80,11 +80,11 @@ fn served() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("socket");
     let listen = ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
     let open = || Connection::open(format!("file:yesquel://{}/shop", socket.display())).unwrap();
     let connection = open();
     connection.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)").unwrap();
-    // As servers of applications do: opened, forked, and each has its own.
+    // As application servers do: opened, forked, and each child opens its own.
     let workers: Vec<_> = (0..8)
         .map(|number| {
             child(|| {
@@ -95,9 +95,9 @@ fn served() {
                 for _ in 0..20 {
                     own.execute("INSERT INTO t(v) VALUES(?)", [number]).unwrap();
                 }
-                // One that ends as programs do, with all open.
+                // One that exits with everything open.
                 if number == 7 {
-                    // SAFETY: it comes back nowhere.
+                    // SAFETY: it does not return.
                     unsafe { libc::exit(0) };
                 }
             })
@@ -142,8 +142,8 @@ fn embedded() {
         let told = Connection::open(&name).unwrap_err().to_string();
         assert!(told.contains("process"), "{told}");
     }));
-    // When the parent has closed it a child may have it: no other one keeps it,
-    // though it was forked with it.
+    // After the parent has closed it a child can open it: no sibling keeps it, though it was forked
+    // with it open.
     let ((mut told, tell), (mut held, hold)) = (signal(), signal());
     let second = child(|| {
         assert_eq!(told.read(&mut [0]).unwrap(), 1);
@@ -151,7 +151,7 @@ fn embedded() {
     });
     let idle = child(|| {
         held.read_exact(&mut [0]).unwrap();
-        // What it has inherited does no harm in the end.
+        // Closing the inherited one is harmless.
         close(&connection);
     });
     connection.execute("INSERT INTO t(v) VALUES(2)", []).unwrap();
@@ -183,8 +183,8 @@ fn in_memory() {
     }
 }
 
-/// One after the other, for a child has only the thread that forks: what others
-/// hold then, tests among them, it would wait for.
+/// All in one test, for a child has only the thread that forks, and would wait forever for locks of
+/// other threads.
 #[test]
 fn a_connection_stays_with_its_process() {
     assert!(yesquel_sqlite::is_linked());

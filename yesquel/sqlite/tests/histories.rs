@@ -1,8 +1,8 @@
-//! What connections see of lists to which all of them append by SQL, held
-//! against snapshot isolation in real time: what one server promises.
+//! Histories of connections that append to lists by SQL, checked against snapshot isolation in real
+//! time, which one server guarantees.
 //!
-//! A list is a text in a row; others are found by an index, and rows that come
-//! and go around them have leaves split and taken away.
+//! A list is a text in a row, also found by an index. Rows inserted and deleted around the lists
+//! cause splits and removals of leaves.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -15,29 +15,29 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 use yesquel_histories::{
     AnomalyKind, ConsistencyModel, ListOperation, RecordedOutcome, RecordedTransaction, check,
 };
 use yesquel_seeds::{Random, check_seeds};
 
-/// How many lists there are; each has other rows before it.
+/// Number of lists, each preceded by other rows.
 const LISTS: i64 = 6;
 const THREADS: u64 = 6;
 const TRANSACTIONS: u64 = 150;
-/// How far apart the rows of lists are.
+/// Distance between the rows of lists.
 const APART: i64 = 1_000;
 
-/// Where the database is.
+/// Location of the database.
 struct Place {
-    /// Goes before its folder does.
+    /// Dropped before its folder.
     _server: Option<Server>,
     names: Vec<String>,
     _folder: TempDir,
 }
 
-fn settings() -> Settings {
-    Settings { node_cells_max: 16, ..Settings::default() }
+fn settings() -> EngineSettings {
+    EngineSettings { node_cells_max: 16, ..EngineSettings::default() }
 }
 
 impl Place {
@@ -55,7 +55,7 @@ impl Place {
         let options = LogOptions { checkpoint_bytes: 1 << 20, ..LogOptions::default() };
         let data = folder.path().join("data");
         let server = Server::start(Some(&data), settings(), options, listen).unwrap();
-        // Those of one timeout share what they know of the server, as a process does.
+        // Connections with one timeout share a store, as in a process.
         let name = |number| format!("file:yesquel://{}/lists?timeout={}", socket.display(), 60_000 + number);
         Place { _server: Some(server), names: (0..3).map(name).collect(), _folder: folder }
     }
@@ -89,7 +89,7 @@ fn list(row: &Row<'_>) -> Result<Vec<u64>, Error> {
     Ok(elements(row.get_ref(0)?.as_str()?))
 }
 
-/// What one client draws.
+/// Client with its random draws.
 struct Client {
     random: Random,
     element: i64,
@@ -105,9 +105,9 @@ impl Client {
         self.element
     }
 
-    /// One statement or two, in a transaction or each for itself.
+    /// Runs one or two statements, in a transaction or separately.
     fn act(&mut self, connection: &Connection, seen: &mut Vec<ListOperation>) -> Result<(), Error> {
-        // Embedded, a thread would else do whole transactions by itself.
+        // Otherwise an embedded thread would run whole transactions without interruption.
         std::thread::yield_now();
         let number = self.list();
         let row = row_of(number);
@@ -117,7 +117,7 @@ impl Client {
                     connection.prepare_cached("SELECT list FROM t WHERE id=?")?.query_row([row], list)?;
                 seen.push(read(number, found));
             }
-            // By the index, and the row that it leads to.
+            // By the index, and the row that it refers to.
             1 => {
                 let found = connection
                     .prepare_cached("SELECT list FROM t WHERE name=?")?
@@ -135,14 +135,14 @@ impl Client {
                 assert_eq!(connection.prepare_cached(sql)?.execute((text, row))?, 1);
                 seen.push(append(number, element));
             }
-            // It reads what it writes, which nobody is told.
+            // It reads internally, which the history does not record.
             2..5 => {
                 let element = self.element();
                 let sql = "UPDATE t SET list=list || ? || ',' WHERE name=?";
                 assert_eq!(connection.prepare_cached(sql)?.execute((element, number))?, 1);
                 seen.push(append(number, element));
             }
-            // Taken away and put there again, so that the index is written too.
+            // Deleted and inserted again, so that the index is written, too.
             5 => {
                 let element = self.element();
                 let sql = "INSERT OR REPLACE INTO t SELECT id, name, list || ? || ',' FROM t WHERE id=?";
@@ -178,12 +178,12 @@ impl Client {
         let steps = 1 + self.random.next(4);
         let done = (0..steps).try_for_each(|_| self.act(&transaction, seen));
         let done = done.and_then(|()| transaction.commit());
-        // Who has begun it so is not to lose.
+        // An immediate transaction never conflicts.
         assert!(!matches!(behavior, TransactionBehavior::Immediate) || done.is_ok(), "{done:?}");
         done
     }
 
-    /// Puts rows between the lists and takes them away.
+    /// Inserts rows between the lists and deletes them.
     fn fill(&mut self, connection: &Connection) {
         let row = row_of(self.list());
         let sql = if self.random.next(2) == 0 {
@@ -200,7 +200,7 @@ fn is_busy(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
-/// What all have seen.
+/// Runs the clients. Returns their history.
 fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
     let clock = AtomicU64::new(0);
     let now = || clock.fetch_add(1, SeqCst);
@@ -227,7 +227,7 @@ fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
             });
         }
     });
-    // All lists, as they are in the end.
+    // All lists, at the end.
     let (connection, begun) = (place.open(0), now());
     let mut statement = connection.prepare("SELECT list FROM t WHERE name NOT NULL ORDER BY name").unwrap();
     let lists = statement.query_map([], list).unwrap();
@@ -252,8 +252,8 @@ fn hold(place: &Place, seed: u64) {
     let history = history(place, seed);
     let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert!(report.is_clean(), "{report}");
-    // Threads did meet: some lost, and what snapshots allow and an order does not
-    // is there.
+    // The threads were concurrent: some conflicted, and there are anomalies that snapshot isolation
+    // allows and serializability does not.
     assert!(history.iter().any(|transaction| transaction.outcome == RecordedOutcome::Aborted));
     let report = check(&history, ConsistencyModel::Serializable).unwrap();
     assert!(report.found(AnomalyKind::G2Item), "{report}");

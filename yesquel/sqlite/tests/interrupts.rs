@@ -1,6 +1,5 @@
-//! `sqlite3_interrupt`, where a statement waits for a
-//! server that does not answer, or for others: it ends at once, and the connection
-//! goes on.
+//! `sqlite3_interrupt` while a statement waits for a silent server or for other connections: it
+//! ends at once, and the connection stays usable.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -19,9 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
-/// Much less than a server may take, or a lease lasts.
+/// Far below the timeouts of servers and leases.
 const SOON: Duration = Duration::from_secs(5);
 
 struct Place {
@@ -37,17 +36,17 @@ impl Place {
         let socket = folder.path().join("server");
         let listen =
             ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
         let relay = Relay::new(folder.path().join("relay"), &socket);
         let place = Place { _server: server, relay, folder };
         place.open("server").execute_batch(SCHEMA).unwrap();
         place
     }
 
-    /// By way of the server's own socket, or of the relay.
+    /// Opens a connection to the server's own socket, or to the relay.
     fn open(&self, by: &str) -> Connection {
         let socket = self.folder.path().join(by);
-        // What the server may take is much more than a test does.
+        // The timeout is far above the duration of a test.
         Connection::open(format!("file:yesquel://{}/shop?timeout=60000", socket.display())).unwrap()
     }
 }
@@ -65,8 +64,7 @@ fn count(connection: &Connection) -> i64 {
     connection.query_row("SELECT count(*) FROM t WHERE v < 1000", [], |row| row.get(0)).unwrap()
 }
 
-/// Statements that ask the server something; some in transactions, in which the
-/// second word is what waits.
+/// Statements with requests; a few in transactions, in which the second one waits.
 const STATEMENTS: [(&str, &str); 14] = [
     ("", "SELECT v FROM t WHERE id=2"),
     ("", "SELECT sum(v) FROM t"),
@@ -77,7 +75,7 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("", "INSERT INTO log(v) VALUES(2000)"),
     ("", "CREATE TABLE other(a)"),
     ("", "BEGIN IMMEDIATE"),
-    // More than the socket takes at once.
+    // More than the socket's buffer.
     ("", "INSERT INTO t(v) VALUES(zeroblob(8000000))"),
     ("BEGIN", "SELECT v FROM t WHERE id=3"),
     ("BEGIN; UPDATE t SET v=5 WHERE id=1", "UPDATE t SET v=6 WHERE id=3"),
@@ -119,7 +117,7 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
             }
             connection.execute_batch(before).unwrap();
             let connection = interrupted(&place, connection, sql);
-            // As in SQLite: a statement that writes takes its transaction with it.
+            // As in SQLite, an interrupted write rolls its transaction back.
             let stays = before == "BEGIN";
             assert_eq!(connection.is_autocommit(), !stays, "{before}; {sql}");
             if stays {
@@ -131,8 +129,8 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
     }
 }
 
-/// Of threads that share a connection to the server one receives for all: it is
-/// another one that is interrupted, and then itself.
+/// One thread receives for all that share a connection to the server: first another one is
+/// interrupted, and then that one.
 #[test]
 fn one_of_many_who_wait_is_interrupted() {
     let place = Place::new();
@@ -154,7 +152,7 @@ fn one_of_many_who_wait_is_interrupted() {
         .collect();
     place.relay.wait_for_request();
     for at in [3, 0, 1] {
-        // What is interrupted before it begins is not: until it is told.
+        // An interrupt before the statement begins has no effect: repeat.
         let (who, told) = loop {
             handles[at].interrupt();
             if let Ok(ended) = ends.recv_timeout(Duration::from_millis(1)) {
@@ -170,8 +168,8 @@ fn one_of_many_who_wait_is_interrupted() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// It counts instructions, of which none are run while one waits: whoever allows a
-/// statement so many has not said how long it may take.
+/// The progress handler counts instructions, and none run during a wait: it does not limit the time
+/// of one.
 #[test]
 fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
     let place = Place::new();
@@ -181,7 +179,7 @@ fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
     place.relay.shut();
     let waits = thread::spawn(move || count(&connection));
     place.relay.wait_for_request();
-    // It is asked every 50 ms whether it is to go on: more than once by then.
+    // The wait checks for cancellation every 50 ms, hence more than once by now.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(300) {
         thread::yield_now();
@@ -214,7 +212,7 @@ fn one_who_waits_for_others_is_interrupted() {
                 }
             });
             let mut told = waiting.execute_batch(sql);
-            // An interrupt before it waits for the others is none of these.
+            // An interrupt before the wait is not counted.
             told = told.map_err(|error| (done.store(true, Relaxed), error).1);
             done.store(true, Relaxed);
             told.expect_err(sql)
@@ -229,7 +227,7 @@ fn one_who_waits_for_others_is_interrupted() {
     }
 }
 
-/// One that takes connections and says nothing.
+/// A server that accepts connections and sends nothing.
 #[test]
 fn an_attach_that_waits_for_a_greeting_is_interrupted() {
     assert!(yesquel_sqlite::is_linked());

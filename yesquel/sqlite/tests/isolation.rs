@@ -1,25 +1,24 @@
-//! What transactions see of each other: the cases of Hermitage
-//! (<https://github.com/ept/hermitage>), by SQL. Snapshot isolation lets write
-//! skew through, and nothing else of these.
+//! Isolation of transactions: the cases of Hermitage (<https://github.com/ept/hermitage>) in SQL.
+//! Snapshot isolation allows write skew, and none of the other anomalies.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, types::Value};
 use tempfile::TempDir;
 
-/// What a step is to come to.
+/// Expected result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Comes {
-    /// It is done.
+    /// Success.
     Done,
-    /// These rows, `|` between columns and a space between rows.
+    /// These rows, with `|` between columns and a space between rows.
     Rows(&'static str),
-    /// The transaction has lost, and is to be begun again.
-    LostCall,
+    /// A conflict, after which the transaction must be retried.
+    Conflict,
 }
-use Comes::{Done, LostCall, Rows};
+use Comes::{Conflict, Done, Rows};
 
-/// Steps of connections, by number, one after the other.
+/// Steps of numbered connections, in order.
 type Steps = &'static [(usize, &'static str, Comes)];
 
 fn text(value: &Value) -> String {
@@ -51,7 +50,7 @@ fn check(name: &str, steps: Steps) {
     let open = || {
         let connection = Connection::open_with_flags(&address, OpenFlags::default()).unwrap();
         assert!(connection.path().unwrap().starts_with("yesquel:"));
-        // Nobody waits for anybody.
+        // Without waiting for locks.
         connection.busy_timeout(std::time::Duration::ZERO).unwrap();
         connection
     };
@@ -67,7 +66,7 @@ fn check(name: &str, steps: Steps) {
         match (comes, told) {
             (Done, Ok(_)) => {}
             (Rows(rows), Ok(told)) => assert_eq!(told, *rows, "{what}"),
-            (LostCall, Err(error)) => {
+            (Conflict, Err(error)) => {
                 assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{what}");
             }
             _ => panic!("{what}: {comes:?}"),
@@ -90,7 +89,7 @@ fn dirty_writes_do_not_mix() {
             (0, "COMMIT", Done),
             (2, ALL, Rows("1|11 2|21")),
             (1, "UPDATE test SET value = 22 WHERE id = 2", Done),
-            (1, "COMMIT", LostCall),
+            (1, "COMMIT", Conflict),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|11 2|21")),
         ],
@@ -164,7 +163,7 @@ fn what_was_seen_does_not_vanish() {
             (2, "SELECT * FROM test WHERE id = 1", Rows("1|11")),
             (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
             (2, "SELECT * FROM test WHERE id = 2", Rows("2|19")),
-            (1, "COMMIT", LostCall),
+            (1, "COMMIT", Conflict),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|11 2|19")),
             (2, "COMMIT", Done),
@@ -194,7 +193,7 @@ fn a_condition_is_of_one_moment() {
             (0, "UPDATE test SET value = value + 10", Done),
             (1, "DELETE FROM test WHERE value = 20", Done),
             (0, "COMMIT", Done),
-            (1, "COMMIT", LostCall),
+            (1, "COMMIT", Conflict),
             (1, "ROLLBACK", Done),
             (2, ALL, Rows("1|20 2|30")),
         ],
@@ -213,7 +212,7 @@ fn no_update_is_lost() {
             (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (1, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (0, "COMMIT", Done),
-            (1, "COMMIT", LostCall),
+            (1, "COMMIT", Conflict),
             (1, "ROLLBACK", Done),
         ],
     );
@@ -244,7 +243,7 @@ fn reads_are_of_one_moment() {
             (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
             (1, "COMMIT", Done),
             (0, "DELETE FROM test WHERE value = 20", Done),
-            (0, "COMMIT", LostCall),
+            (0, "COMMIT", Conflict),
             (0, "ROLLBACK", Done),
             (2, ALL, Rows("1|12 2|18")),
         ],
@@ -271,7 +270,7 @@ fn write_skew_is_let_through_unless_one_asks_to_be_alone() {
         "G2-item, immediate",
         &[
             (0, "BEGIN IMMEDIATE", Done),
-            (1, "BEGIN IMMEDIATE", LostCall),
+            (1, "BEGIN IMMEDIATE", Conflict),
             (0, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|10 2|20")),
             (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
             (0, "COMMIT", Done),
@@ -296,7 +295,7 @@ fn savepoints_take_back_what_came_after_them() {
             (0, "DELETE FROM test WHERE id = 2", Done),
             (0, "ROLLBACK TO a", Done),
             (0, ALL, Rows("1|11 2|20")),
-            // What it would have met is taken back.
+            // The row that it would have seen is rolled back.
             (0, "COMMIT", Done),
             (2, ALL, Rows("1|11 2|21")),
         ],

@@ -1,4 +1,4 @@
-//! Databases in memory: of one connection, or of all that name the same.
+//! Databases in memory, private or shared by name.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -15,7 +15,7 @@ fn tables(connection: &Connection) -> i64 {
 
 #[test]
 fn who_names_the_same_shares_it_until_the_last_has_gone() {
-    // As an address and as SQLite's own parameters say it.
+    // As an address, and by SQLite's own parameters.
     let (plain, uri) = ("yesquel:?cache=shared&database=a", "file:yesquel:?database=a&cache=shared");
     let first = open(plain);
     let second = open(uri);

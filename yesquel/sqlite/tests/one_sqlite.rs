@@ -1,8 +1,7 @@
-//! There is one SQLite in a process, and it is ours: `libsqlite3-sys`, whose
-//! sources we take and by whose declarations rusqlite calls, compiles another.
+//! A process contains one SQLite, and it is Yesquel's: `libsqlite3-sys`, whose sources it uses and
+//! whose declarations rusqlite uses, compiles another one.
 //!
-//! This binary is the hard case: it calls SQLite by rusqlite alone, and of
-//! `yesquel-sqlite` nothing.
+//! This binary is the hard case: it calls SQLite by rusqlite only, and nothing of `yesquel-sqlite`.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

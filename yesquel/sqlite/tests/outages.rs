@@ -1,6 +1,5 @@
-//! Servers that go away, come back, are other ones, or have lost the database:
-//! whoever asks is told so in words and in time, never that there are no rows,
-//! and goes on with the connection that he has.
+//! Servers that stop, restart, are replaced, or have lost the database: statements fail with a
+//! clear message within the timeout, never with an empty result, and the connection stays usable.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -11,15 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use yesquel::{Address, Denial, ListenOptions, LogOptions, Server, Settings, Store};
+use yesquel::{Address, Denial, EngineSettings, ListenOptions, LogOptions, Server, Store};
 use yesquel_wire::greeting::Welcome;
 
 /// In milliseconds.
 const TIMEOUT: u64 = 300;
 
-/// A server that can be stopped and started.
+/// Server that can be stopped and started.
 struct Place {
-    /// Goes before its folder does.
+    /// Dropped before its folder.
     server: Option<Server>,
     folder: TempDir,
 }
@@ -37,7 +36,7 @@ impl Place {
         let socket = Address::Unix(self.folder.path().join("socket"));
         let listen = ListenOptions { addresses: vec![socket], ..ListenOptions::default() };
         let data = self.folder.path().join("data");
-        let server = Server::start(Some(&data), Settings::default(), LogOptions::default(), listen);
+        let server = Server::start(Some(&data), EngineSettings::default(), LogOptions::default(), listen);
         self.server = Some(server.unwrap());
     }
 
@@ -62,7 +61,7 @@ fn open(name: &str) -> Result<Connection, String> {
     Connection::open_with_flags(name, OpenFlags::default()).map_err(|error| error.to_string())
 }
 
-/// The rows of a statement, as text.
+/// Returns the rows of a statement as text.
 fn rows(connection: &Connection, sql: &str) -> Result<Vec<String>, Error> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
@@ -80,7 +79,7 @@ fn code(error: &Error) -> ErrorCode {
     }
 }
 
-/// Statements, and whether they change anything.
+/// Statements, and the number of rows that they change.
 const STATEMENTS: [(&str, usize); 13] = [
     ("SELECT v FROM t WHERE id=2", 1),
     ("SELECT v FROM t WHERE id=99", 0),
@@ -100,7 +99,7 @@ const STATEMENTS: [(&str, usize); 13] = [
 #[test]
 fn a_server_that_is_away_is_no_empty_table() {
     let mut place = Place::new();
-    // One that knows the schema and has statements prepared, one that does not.
+    // With a cached schema and prepared statements, and without.
     for knows in [true, false] {
         let connection = place.open();
         let all = || STATEMENTS.iter().map(|(sql, _)| rows(&connection, sql));
@@ -116,7 +115,7 @@ fn a_server_that_is_away_is_no_empty_table() {
                 "{sql}: {error:?}"
             );
             assert!(error.to_string().contains("connection"), "{sql}: {error}");
-            // Whose, and once.
+            // The message names the server once.
             let socket = place.folder.path().join("socket");
             assert_eq!(error.to_string().matches(socket.to_str().unwrap()).count(), 1, "{sql}: {error}");
             assert!(connection.is_autocommit());
@@ -132,8 +131,7 @@ fn a_server_that_is_away_is_no_empty_table() {
     }
 }
 
-/// The connection has ended while nobody asked anything: whoever asks then is not
-/// told, for what he asks can be asked again.
+/// The connection ended while idle: the next statement is repeated without an error.
 #[test]
 fn the_first_statement_after_a_restart_is_done() {
     let mut place = Place::new();
@@ -147,14 +145,14 @@ fn the_first_statement_after_a_restart_is_done() {
             assert_eq!(rows(&connection, sql).unwrap().len(), count, "{sql}");
             rows(&connection, "DELETE FROM t WHERE name='four'").unwrap();
         }
-        // One that has just proved its schema commits at once.
+        // A connection that has just verified its schema commits at once.
         rows(&connection, "INSERT INTO t(v) VALUES(40)").unwrap();
         place.stop();
         place.start();
         rows(&connection, "INSERT INTO t(v) VALUES(50)").unwrap();
         assert_eq!(rows(&connection, "SELECT v FROM t WHERE name IS NULL").unwrap().len(), 2);
         rows(&connection, "DELETE FROM t WHERE name IS NULL").unwrap();
-        // A transaction that has not begun in truth, and the words that begin one.
+        // A transaction without a request yet, and the statements that begin one.
         connection.execute_batch("BEGIN").unwrap();
         place.stop();
         place.start();
@@ -180,8 +178,8 @@ fn a_transaction_over_a_restart_is_told_of_it() {
             let error = rows(&connection, sql).expect_err(sql);
             assert_eq!(code(&error), ErrorCode::SystemIoFailure, "{sql}: {error:?}");
             assert!(error.to_string().contains("connection"), "{sql}: {error}");
-            // As with a disk that fails: SQLite has rolled it back, and says so to
-            // whoever does it again.
+            // As after a disk failure, SQLite has rolled back, and reports that to a second
+            // ROLLBACK.
             assert!(connection.is_autocommit(), "{sql}");
             let told = rows(&connection, "ROLLBACK").unwrap_err().to_string();
             assert!(told.contains("no transaction is active"), "{told}");
@@ -215,7 +213,7 @@ fn what_is_said_to_be_there_or_not_is_looked_at() {
 fn a_database_that_was_dropped_is_no_empty_one() {
     let place = Place::new();
     let connection = place.open();
-    // Nobody is to wait for it to come back.
+    // Limit the wait for its return.
     connection.busy_timeout(Duration::from_secs(1)).unwrap();
     STATEMENTS.iter().for_each(|(sql, _)| drop(rows(&connection, sql).unwrap()));
     let store = Store::of_host(place.server.as_ref().unwrap().host().clone());
@@ -228,7 +226,7 @@ fn a_database_that_was_dropped_is_no_empty_one() {
         assert!(connection.is_autocommit());
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    // One of the same name is another one.
+    // A database of the same name is another one.
     let other = place.open();
     other.execute_batch(SCHEMA).unwrap();
     assert_eq!(rows(&other, "SELECT v FROM t WHERE id=2").unwrap(), ["Integer(20)"]);
@@ -245,7 +243,7 @@ fn a_server_of_another_release_says_which() {
         let mut stream = listener.accept().unwrap().0;
         assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
         stream.write_all(&Welcome::Refused(Denial::Version { lowest: 7, highest: 9 }).encode()).unwrap();
-        // Until the client has gone.
+        // Until the client has disconnected.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let told = open(&format!("file:yesquel://127.0.0.1:{port}/shop")).unwrap_err();
@@ -266,23 +264,22 @@ fn what_is_over_a_limit_is_told() {
     assert!(told.contains("there is no such option"), "{told}");
     let error = connection.execute("INSERT INTO t(name) VALUES(?)", ["k".repeat(2 << 20)]).unwrap_err();
     assert_eq!(code(&error), ErrorCode::TooBig, "{error:?}");
-    // The row is not there without its entry.
+    // The row exists only with its index entry.
     assert_eq!(rows(&connection, "SELECT count(*) FROM t").unwrap(), ["Integer(3)"]);
     assert_eq!(rows(&connection, "SELECT id FROM t WHERE length(name) > 100").unwrap().len(), 0);
 }
 
-/// The words that the connection's last error has.
+/// Returns the message of the connection's last error.
 #[allow(unsafe_code, reason = "rusqlite has no call for it")]
 fn words(connection: &Connection) -> String {
-    // SAFETY: The connection is there, and SQLite's words are a string that is
-    // copied before anything else is asked of it.
+    // SAFETY: The connection is open, and the message is copied before the next call.
     unsafe {
         let words = std::ffi::CStr::from_ptr(rusqlite::ffi::sqlite3_errmsg(connection.handle()));
         words.to_string_lossy().into_owned()
     }
 }
 
-/// What has no statement has words, too.
+/// Calls without a statement have messages, too.
 #[test]
 fn a_copy_and_a_blob_say_what_went_wrong() {
     let mut place = Place::new();
@@ -311,7 +308,7 @@ fn a_copy_and_a_blob_say_what_went_wrong() {
     assert_eq!(rows(&connection, "SELECT length(v) FROM t WHERE id=7").unwrap(), ["Integer(1000000)"]);
 }
 
-/// What it was that may or may not have arrived is not for the application.
+/// The application need not know about requests sent before the commit.
 #[test]
 fn what_was_sent_ahead_of_a_commit_was_not_committed() {
     let mut place = Place::new();

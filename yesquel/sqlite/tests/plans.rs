@@ -1,4 +1,4 @@
-//! What is compiled again, and what is not.
+//! Statements that are compiled again, and statements that are not.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

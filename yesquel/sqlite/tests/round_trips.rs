@@ -1,4 +1,4 @@
-//! What statements cost in round trips to a server.
+//! Costs of statements in round trips to a server.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![allow(unsafe_code, reason = "connections are told by their pointers")]
@@ -6,7 +6,7 @@
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 use yesquel_sqlite::DatabaseTrees;
 
 struct Served {
@@ -25,7 +25,7 @@ impl Served {
         let socket = folder.path().join("socket");
         let address: Address = format!("unix:{}", socket.display()).parse().unwrap();
         let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
-        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
         let name = format!("file:yesquel://{}/shop", socket.display());
         let counted = Connection::open_with_flags(&name, OpenFlags::default()).unwrap();
         let served = Served { counted, name, _server: server, _folder: folder };
@@ -50,8 +50,8 @@ impl Served {
         served
     }
 
-    /// Goes through all tables until the server has split what was filled at
-    /// once, which it does when it comes to it, and the process knows where all is.
+    /// Scans all tables until the server's splits are done and the process has cached all inner
+    /// nodes.
     fn settle(&self) {
         let scans = [
             "t",
@@ -88,13 +88,13 @@ impl Served {
         connection
     }
 
-    /// Those of all connections: they share the one to the server.
+    /// Round trips of all connections, which share the one to the server.
     fn round_trips(&self) -> u64 {
         // SAFETY: it is open.
         unsafe { DatabaseTrees::of(self.counted.handle(), "main") }.unwrap().costs().round_trips
     }
 
-    /// Round trips that something takes.
+    /// Returns the number of round trips of an action.
     fn cost(&self, act: impl FnOnce()) -> u64 {
         let before = self.round_trips();
         act();
@@ -102,7 +102,7 @@ impl Served {
     }
 }
 
-/// Runs a statement that is prepared anew; how many rows it has told of.
+/// Prepares and runs a statement. Returns the number of rows.
 fn run(connection: &Connection, sql: &str) -> usize {
     let mut statement = connection.prepare(sql).unwrap();
     let mut rows = statement.query([]).unwrap();
@@ -140,13 +140,13 @@ fn statements_take_the_round_trips_that_the_design_allows() {
         let cost = served.cost(|| assert_eq!(run(&connection, sql), rows, "{sql}"));
         assert!(cost <= expected, "{sql}: {cost}");
     }
-    // The first insert looks for the last row; numbers come in ranges that grow.
+    // The first insert reads the last row; numbers come in growing ranges.
     run(&connection, "INSERT INTO plain(v) VALUES('first')");
     for number in 0..20 {
         let cost = served.cost(|| assert_eq!(run(&connection, "INSERT INTO plain(v) VALUES('new')"), 0));
         assert!(cost <= 2, "insert {number}: {cost}");
     }
-    // So does AUTOINCREMENT once it is known by which counter.
+    // The same for AUTOINCREMENT once its counter is known.
     run(&connection, "CREATE TABLE auto(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     run(&connection, "INSERT INTO auto(v) VALUES('first')");
     let insert = "INSERT INTO auto(v) VALUES('new')";
@@ -155,8 +155,7 @@ fn statements_take_the_round_trips_that_the_design_allows() {
         assert!(cost <= 2, "insert {number}: {cost}");
         assert_eq!(connection.last_insert_rowid(), number);
     }
-    // One that has a number of its own looks whether it is there, and tells the
-    // counter; it costs none that is missing later.
+    // An explicit number is looked up and reported to the counter; no later insert pays for it.
     let cost = served.cost(|| assert_eq!(run(&connection, "INSERT INTO auto VALUES(7777, 'own')"), 0));
     assert!(cost <= 4, "{cost}");
     run(&connection, insert);
@@ -165,7 +164,7 @@ fn statements_take_the_round_trips_that_the_design_allows() {
     let cost = served.cost(|| assert_eq!(run(&connection, insert), 0));
     assert!(cost <= 2, "{cost}");
     assert_eq!(connection.last_insert_rowid(), 7779);
-    // Short ranges lie in a leaf, or in two.
+    // Short ranges are in one or two leaves.
     for sql in [
         "SELECT v FROM plain WHERE id >= 1000 LIMIT 5",
         "SELECT v FROM plain WHERE id BETWEEN 1000 AND 1004",
@@ -183,7 +182,7 @@ fn statements_take_the_round_trips_that_the_design_allows() {
         total += served.cost(|| assert_eq!(run(&connection, &sql), 5, "{sql}"));
     }
     assert!(total <= 220, "200 short ranges: {total}");
-    // Each statement of a transaction its own, and one commit for all.
+    // One for each statement of a transaction, and one for the commit.
     let cost = served.cost(|| {
         connection.execute_batch("BEGIN").unwrap();
         for id in 100..150 {
@@ -214,7 +213,7 @@ fn a_schema_that_another_one_changed_costs_one_more() {
         assert!(cost <= 2, "{cost}");
         assert_eq!(served.cost(|| assert_eq!(run(&connection, sql), 1)), 1);
     }
-    // What was sent in vain was not committed by the old schema.
+    // The first attempt did not commit by the old schema.
     other.execute_batch("ALTER TABLE plain RENAME COLUMN v TO w").unwrap();
     let told = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
     assert!(told.to_string().contains("no column named v"), "{told}");
@@ -274,7 +273,7 @@ fn what_is_kept_of_what_is_read_is_for_the_application_to_say() {
     let join = || {
         run(&connection, &join);
     };
-    // 24 MB: more than is kept of itself.
+    // 24 MB: more than the default cache.
     let few = served.cost(join);
     connection.execute_batch("PRAGMA cache_size = -40000").unwrap();
     let many = served.cost(join);

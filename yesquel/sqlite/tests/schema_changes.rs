@@ -1,17 +1,15 @@
-//! Connections that change the schema while others read and write by it, with
-//! statements that stay prepared over the changes.
+//! Schema changes concurrent with reads and writes by prepared statements.
 //!
-//! Whatever they meet, an application is told of races, of constraints, and of
-//! tables and columns that are not there. What is there is whole: sums hold,
-//! indexes agree with their tables, no duplicate is in a unique one, and no tree
-//! is left that the schema does not name.
+//! Applications get only errors about conflicts, constraints, and missing tables and columns. The
+//! data is consistent: sums hold, indexes agree with their tables, unique indexes have no
+//! duplicates, and there is no tree that the schema does not name.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
 use std::{thread, time::Duration};
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings, Store};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, Store};
 use yesquel_seeds::{Random, check_seeds};
 
 const THREADS: u64 = 5;
@@ -28,7 +26,7 @@ const SCHEMA: &str = "
 
 /// Two databases at one store.
 struct Place {
-    /// Goes before its folder does.
+    /// Dropped before its folder.
     server: Option<Server>,
     main: String,
     other: String,
@@ -49,7 +47,7 @@ impl Place {
         let socket = folder.path().join("socket");
         let listen =
             ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-        let settings = Settings { node_cells_max: 16, ..Settings::default() };
+        let settings = EngineSettings { node_cells_max: 16, ..EngineSettings::default() };
         let server = Server::start(None, settings, LogOptions::default(), listen).unwrap();
         let name = |name: &str| format!("file:yesquel://{}/{name}", socket.display());
         Place { server: Some(server), main: name("main"), other: name("other"), folder }
@@ -72,7 +70,7 @@ impl Place {
     }
 }
 
-/// What an application has to expect where others change the schema.
+/// Returns whether an application must expect an error while others change the schema.
 fn is_fair(error: &Error) -> bool {
     let code = match error {
         Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => error.code,
@@ -108,11 +106,11 @@ fn text(connection: &Connection, sql: &str) -> Result<String, Error> {
 struct Client<'a> {
     connection: &'a Connection,
     random: Random,
-    /// Its number among all.
+    /// Index of the thread.
     thread: u64,
-    /// What the column of the money was called last.
+    /// Last known name of the money column.
     money: &'static str,
-    /// How often something was done.
+    /// Numbers of successful actions.
     done: [u64; 2],
 }
 
@@ -152,7 +150,7 @@ impl Client<'_> {
             1 => "DROP INDEX by_v".to_owned(),
             2 => "CREATE UNIQUE INDEX by_k ON item(k)".to_owned(),
             3 => {
-                // Most times there are some.
+                // Mostly some exist.
                 self.run(
                     "DELETE FROM item WHERE EXISTS(SELECT 1 FROM item b WHERE b.k=item.k AND b.id<item.id)",
                 )?;
@@ -174,7 +172,7 @@ impl Client<'_> {
         self.run(&sql).map(drop)
     }
 
-    /// The name of the column, if it was renamed meanwhile.
+    /// Retries with the new name if the column was renamed meanwhile.
     fn with_money<T>(&mut self, act: impl Fn(&Self) -> Result<T, Error>) -> Result<T, Error> {
         match act(self) {
             Err(error) if error.to_string().contains("no such column") => {
@@ -190,7 +188,7 @@ impl Client<'_> {
         let connection = self.connection;
         match self.draw(12) {
             0..3 => {
-                // In one statement, for it may stand alone.
+                // In one statement, for it may run outside of a transaction.
                 let (from, to, sum) = (some, (some + 1 + draw) % ACCOUNTS, 1 + draw);
                 let changes = self.with_money(|client| {
                     let money = client.money;
@@ -207,7 +205,7 @@ impl Client<'_> {
                 })?;
                 assert_eq!(total, ACCOUNTS * MONEY);
             }
-            // Row by row, while others go on.
+            // Row by row, while others proceed.
             4 => {
                 let (count, total) = self.with_money(|client| {
                     let sql = format!("SELECT {} FROM account", client.money);
@@ -252,7 +250,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// What holds at each moment; in a transaction.
+    /// Checks invariants of every snapshot, in a transaction.
     fn look(&self) -> Result<(), Error> {
         let connection = self.connection;
         let is_unique = number(connection, "SELECT count(*) FROM sqlite_schema WHERE name='by_k'")?;
@@ -302,7 +300,7 @@ fn hold(place: Place, seed: u64) {
             .map(|client| client.join().unwrap())
             .fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]])
     });
-    // Both kinds came through.
+    // Both kinds of actions succeeded.
     assert!(done[0] > THREADS * STEPS / 4 && done[1] > THREADS * STEPS / 20, "{done:?}");
     let random = Random::new(seed);
     let mut client = Client { connection: &connection, random, thread: THREADS, money: "money", done };

@@ -1,11 +1,11 @@
-//! Servers that want encryption and a credential, by what addresses say.
+//! Servers with encryption and a credential, as addresses specify them.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use rusqlite::Connection;
 use std::fs;
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 struct Place {
     _server: Server,
@@ -30,19 +30,19 @@ impl Place {
             credential: Some(b"open & sesame"[..].into()),
             ..ListenOptions::default()
         };
-        let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
         let Address::Tcp { port, .. } = server.addresses()[0] else { panic!("it listens at a file") };
         Place { _server: server, port, folder }
     }
 
-    /// An address; `DIR` in the options is the folder.
+    /// Returns an address; `DIR` in the options is the folder.
     fn address(&self, options: &str) -> String {
         let options = options.replace("DIR", self.folder.path().to_str().unwrap());
         format!("yesquel://127.0.0.1:{}/shop?{options}", self.port)
     }
 }
 
-/// As a name of its own, and as a URI of SQLite's, which reads options itself.
+/// As a plain address, and as a `file:` URI, whose options SQLite parses.
 const FORMS: [&str; 2] = ["", "file:"];
 
 #[test]
@@ -65,13 +65,13 @@ fn who_knows_the_credential_and_trusts_the_server_is_served() {
         let count: isize = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
         assert_eq!(count as usize, 2 * (at + 1));
     }
-    // A file that holds the address: files in it are beside it.
+    // A file with the address: paths in it are relative to it.
     let name = place.folder.path().join("shop.db");
     fs::write(&name, place.address("tls-ca=ca.pem&credential-file=./secret")).unwrap();
     let connection = Connection::open(name).unwrap();
     let count: isize = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
     assert_eq!(count, 6);
-    // A connection that is there lets nobody else in.
+    // An open connection does not admit others.
     assert!(Connection::open(place.address("tls-ca=DIR/ca.pem&credential=geheim")).is_err());
 }
 
@@ -95,7 +95,7 @@ fn others_are_told_what_is_wrong() {
         for form in FORMS {
             let told = Connection::open(format!("{form}{}", place.address(options))).unwrap_err().to_string();
             assert!(told.contains(what), "{form} {options}: {told}");
-            // Who has opened it names the name himself.
+            // The caller knows the name itself.
             let said = told.rsplit_once(": ").map_or(&*told, |(said, _)| said);
             assert!(!said.contains("geheim"), "{told}");
         }

@@ -1,4 +1,4 @@
-//! Where seeks arrive, beside SQLite's own b-trees.
+//! Results of seeks, compared with SQLite's own b-trees.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,8 +1,8 @@
-//! Trees against a plain reference: several clients with caches of their own,
-//! transactions side by side, splits all the time.
+//! Trees against a reference: several clients with caches of their own, concurrent transactions,
+//! and frequent splits.
 //!
-//! The reference is the list of what was committed. A seed makes the steps;
-//! `SEEDS=from..to` chooses seeds. A failing list is shortened.
+//! The reference is the list of committed transactions. A seed draws the steps; `SEEDS=from..to`
+//! chooses seeds. A failing list is shortened.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -12,7 +12,7 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Now, Settings, SplitPlan, Techniques};
+use yesquel_engine::{Engine, EngineSettings, Now, SplitPlan, Techniques};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
@@ -23,8 +23,7 @@ const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 40;
 const CLIENTS: usize = 3;
 
-/// A clock that goes on whenever it is looked at, so that a run takes some
-/// seconds.
+/// Clock that advances at every reading, so that a run takes seconds.
 struct Steps(u64);
 
 impl Time for Steps {
@@ -43,13 +42,13 @@ enum Step {
         txn: usize,
         key: u64,
     },
-    /// So many steps of a cursor from a key, or from an end.
+    /// Moves a cursor from a key, or from an end.
     Walk {
         txn: usize,
         key: Option<u64>,
         steps: u64,
         down: bool,
-        /// Entries that it says it wants, which may be fewer than it takes.
+        /// Number of entries announced, which may be less than the number read.
         limit: Option<u64>,
     },
     Put {
@@ -89,11 +88,11 @@ enum Step {
         txn: usize,
     },
     Split,
-    /// At a key, as for its load, whichever leaf has it.
+    /// Splits the leaf of a key there, as for load.
     SplitAt {
         key: u64,
     },
-    /// The leaf of a key is taken away, if nothing is left in it.
+    /// Removes the leaf of a key if it is empty.
     Remove {
         key: u64,
     },
@@ -167,9 +166,9 @@ fn apply(state: &mut State, effect: &Effect) {
 
 struct Open<'a> {
     txn: TreeTransaction<'a, EmbeddedServer>,
-    /// In the order in which they were asked for.
+    /// In order.
     effects: Vec<Effect>,
-    /// Keys that must have been absent when it was the first to be written.
+    /// Keys that had to be absent when they were first written.
     absent: Vec<Vec<u8>>,
     savepoint: Option<(Savepoint, usize, usize)>,
 }
@@ -191,7 +190,7 @@ struct Run<'a> {
 }
 
 fn key(number: u64) -> Vec<u8> {
-    // Of several lengths, some of them beginnings of others.
+    // Of several lengths, some a prefix of others.
     let mut key = vec![b'a' + (number % 5) as u8; 1 + (number % 3) as usize];
     key.push((number * 37 % 251) as u8);
     key
@@ -208,8 +207,7 @@ impl Run<'_> {
         which.checked_rem(self.open.len())
     }
 
-    /// What a transaction sees: the commits at or below its snapshot, and its
-    /// own effects.
+    /// Returns what a transaction sees: commits up to its snapshot, and its own effects.
     fn seen(&self, open: &Open<'_>) -> State {
         let mut state = self.state_at(open.txn.snapshot());
         open.effects.iter().for_each(|effect| apply(&mut state, effect));
@@ -224,7 +222,7 @@ impl Run<'_> {
     }
 
     fn step(&mut self, step: &Step) {
-        // Snapshots that nobody holds are let go of.
+        // Snapshots without a holder expire.
         self.server.tick();
         match step {
             Step::Begin { client } => {
@@ -289,7 +287,7 @@ impl Run<'_> {
             Step::Commit { txn } => self.commit(*txn),
             Step::Split => {
                 for node in self.server.with_engine(Engine::take_full) {
-                    // Else whoever fills them.
+                    // Otherwise the client that fills them does.
                     if self.techniques.delegated_splits {
                         let SplitPlan { parts, mostly_obsolete } =
                             self.server.with_engine(|engine| engine.split_plan(node));
@@ -314,10 +312,10 @@ impl Run<'_> {
         }
     }
 
-    /// The leaf of a key.
+    /// Returns the leaf of a key.
     fn leaf(&self, key: &[u8]) -> NodeId {
         let leaves = self.server.with_engine(|engine| engine.leaves_of(self.tree.root().tree));
-        // One that was split has its fence, and one that has gone is not told.
+        // A split leaf has its new fence, and a removed one is not reported.
         leaves.into_iter().find(|(_, fence)| fence.contains(key)).unwrap().0
     }
 
@@ -378,7 +376,7 @@ impl Run<'_> {
             (Some(value), false) => open.txn.put(tree, &key, value),
             (None, _) => open.txn.delete(tree, &key),
         };
-        // What the transaction itself has done to the key before.
+        // Own writes of the transaction to the key.
         let own = open.effects.iter().rev().find_map(|effect| match effect {
             Effect::Write(written, value) if *written == key => Some(*value),
             Effect::Clear(range) if range.contains(&key) => Some(None),
@@ -400,8 +398,7 @@ impl Run<'_> {
         let Open { txn, effects, absent, .. } = self.open.remove(which);
         let snapshot = txn.snapshot();
         let outcome = block_on(txn.commit());
-        // What was overwritten by the transaction itself was never sent, but for
-        // the keys that must have been absent.
+        // Own writes that were overwritten are not sent, except that keys had to be absent.
         let mut sent: Vec<Effect> = absent.iter().map(|key| Effect::Write(key.clone(), None)).collect();
         for effect in &effects {
             sent.retain(|earlier| match (earlier, effect) {
@@ -428,7 +425,7 @@ impl Run<'_> {
             Err(TreeError::Exists) => assert!(exists, "{effects:?}: no key is there"),
             Err(error) if error.is_conflict() => {
                 let Techniques { delegated_splits, commutative_operations, .. } = self.techniques;
-                // Splits and neighbours may stand in the way where they are not kept out of it.
+                // Splits and neighbors may cause conflicts without these techniques.
                 let may = !delegated_splits || !commutative_operations;
                 assert!(conflict || may, "{effects:?}: {error}");
             }
@@ -437,7 +434,7 @@ impl Run<'_> {
     }
 }
 
-/// What the tree went through in all runs.
+/// Totals of all runs.
 static SPLITS: AtomicU64 = AtomicU64::new(0);
 static LOAD_SPLITS: AtomicU64 = AtomicU64::new(0);
 static REMOVALS: AtomicU64 = AtomicU64::new(0);
@@ -449,8 +446,13 @@ fn run(steps: &[Step]) {
 }
 
 fn run_with(steps: &[Step], techniques: Techniques) {
-    let settings =
-        Settings { grace_ms: 1_000, node_cells_max: 4, node_load_max: 8, techniques, ..Settings::default() };
+    let settings = EngineSettings {
+        grace_ms: 1_000,
+        node_cells_max: 4,
+        node_load_max: 8,
+        techniques,
+        ..EngineSettings::default()
+    };
     let server = EmbeddedServer::in_memory(settings, Steps(0));
     let trees: Vec<Trees<EmbeddedServer>> =
         (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
@@ -477,7 +479,7 @@ fn run_with(steps: &[Step], techniques: Techniques) {
     for step in steps {
         run.step(step);
     }
-    // All that is there, by a client that knows nothing.
+    // Everything, read with an empty cache.
     run.open.clear();
     run.step(&Step::Split);
     let stranger = [Trees::new(Client::new(run.server.clone(), 99))];
@@ -498,7 +500,7 @@ fn every_seed_agrees_with_the_reference() {
     check_steps(4_000, steps, run);
     let counts = [&SPLITS, &LOAD_SPLITS, &REMOVALS, &IN_SEVERAL, &DRAGGED].map(|count| count.load(Relaxed));
     println!("{counts:?} splits, splits by load, removals, splits in several, of nodes that drag copies");
-    // Of few seeds nothing can be asked.
+    // A few seeds need not reach every event.
     assert!(std::env::var("SEEDS").is_ok() || counts.iter().all(|count| *count > 100), "{counts:?}");
 }
 

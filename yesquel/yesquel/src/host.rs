@@ -11,7 +11,7 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Settings, SplitPlan, Techniques};
+use yesquel_engine::{EngineSettings, SplitPlan, Techniques};
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
 use yesquel_server::{DataFolder, FolderError, LogOptions, ReplySink, Time};
@@ -52,7 +52,7 @@ pub struct Host {
 impl Host {
     /// Creates a server in memory. `others` takes the replies to requests from sockets.
     pub fn in_memory(
-        settings: Settings,
+        settings: EngineSettings,
         time: impl Time + 'static,
         others: impl ReplySink,
     ) -> Result<Host, Error> {
@@ -62,7 +62,7 @@ impl Host {
     /// Opens a server on a data folder; creates the folder if it does not exist.
     pub fn open(
         folder: DataFolder,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink,
@@ -71,7 +71,7 @@ impl Host {
         Host::around(opened?, settings)
     }
 
-    fn around(embedded: EmbeddedServer, settings: Settings) -> Result<Host, Error> {
+    fn around(embedded: EmbeddedServer, settings: EngineSettings) -> Result<Host, Error> {
         fork::watch();
         let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();

@@ -35,7 +35,7 @@ pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
 pub use yesquel_client::SentCounts;
 pub use yesquel_embedded::EmbeddedServer;
-pub use yesquel_engine::{Caller, Now, Settings, Techniques};
+pub use yesquel_engine::{Caller, EngineSettings, Now, Techniques};
 pub use yesquel_fork as fork;
 pub use yesquel_log::LogError;
 pub use yesquel_model::{

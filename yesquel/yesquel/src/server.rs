@@ -1,6 +1,6 @@
 //! Storage server that listens on sockets.
 
-use crate::{Error, Host, Settings};
+use crate::{EngineSettings, Error, Host};
 use rustix::{
     fs::{Mode, RawMode},
     io::FdFlags,
@@ -179,7 +179,7 @@ impl Server {
     /// Starts a server on a data folder, or in memory without one.
     pub fn start(
         folder: Option<&Path>,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         listen: ListenOptions,
     ) -> Result<Server, Error> {
@@ -189,7 +189,7 @@ impl Server {
     /// Like [`start`](Self::start), with a clock for everything that is counted in milliseconds.
     pub fn start_with_clock(
         folder: Option<&Path>,
-        settings: Settings,
+        settings: EngineSettings,
         options: LogOptions,
         listen: ListenOptions,
         time: impl Time + 'static,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
 use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
-use yesquel_engine::Settings;
+use yesquel_engine::EngineSettings;
 use yesquel_model::{NodeId, ServerId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
@@ -49,7 +49,7 @@ impl Store {
     /// Creates a store in memory.
     pub fn in_memory() -> Result<Store, Error> {
         Ok(Store::of_host(Arc::new(Host::in_memory(
-            Settings::default(),
+            EngineSettings::default(),
             WallTime::default(),
             NoSocketReplies,
         )?)))
@@ -66,7 +66,7 @@ impl Store {
         let folder = DataFolder::take(folder.as_ref())?;
         Ok(Store::of_host(Arc::new(Host::open(
             folder,
-            Settings::default(),
+            EngineSettings::default(),
             options,
             WallTime::default(),
             NoSocketReplies,

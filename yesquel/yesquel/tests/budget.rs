@@ -1,4 +1,4 @@
-//! A server whose memory budget is spent, as its clients meet it.
+//! A server whose memory budget is exhausted, as its clients see it.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -9,20 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Durability, Error, ListenOptions, LogOptions, ManualTime, Map, Server, Settings,
+    Address, Database, Durability, EngineSettings, Error, ListenOptions, LogOptions, ManualTime, Map, Server,
     SocketOptions, Store, status::Status,
 };
 
 const BUDGET: usize = 4 << 20;
 
-/// Who waits for so long waits for ever, however busy the machine is.
+/// Time limit after which a wait counts as endless, on any machine.
 const EVER: Duration = Duration::from_secs(60);
 
-/// Time goes on until nothing is kept any more for those who read a moment ago,
-/// nor for a checkpoint.
+/// Advances the time until nothing is kept for recent reads or for a checkpoint.
 fn pass(clock: &ManualTime, server: &Server) {
-    // Nothing is collected that a checkpoint has, and a split may bring one
-    // meanwhile.
+    // A checkpoint in progress keeps garbage, and a split may cause one meanwhile.
     for _ in 0..2 {
         until(server, "no checkpoint ends", |status| status.memory.copies == 0);
         for _ in 0..30 {
@@ -33,7 +31,7 @@ fn pass(clock: &ManualTime, server: &Server) {
     until(server, "no checkpoint ends", |status| status.memory.copies == 0);
 }
 
-/// Waits for what the server's threads do.
+/// Waits for the server's threads.
 #[track_caller]
 fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
     let begun = Instant::now();
@@ -44,7 +42,7 @@ fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
 }
 
 fn start(folder: &Path, clock: &ManualTime) -> Server {
-    let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
+    let settings = EngineSettings { memory_bytes_max: BUDGET, ..EngineSettings::default() };
     let options = LogOptions { durability: Durability::None, checkpoint_bytes: 16 << 10 };
     let addresses = vec![Address::Unix(folder.join("socket"))];
     let listen = ListenOptions { addresses, ..ListenOptions::default() };
@@ -56,14 +54,14 @@ fn connect(server: &Server) -> Store {
     Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap()
 }
 
-/// What the server says of its memory never goes beyond the budget.
+/// Checks that the reported memory stays within the budget.
 #[track_caller]
 fn holds(server: &Server) {
     let memory = server.status().memory;
     assert!(memory.bytes <= BUDGET as u64, "{memory:?}");
 }
 
-/// Writes as somebody does who begins again where he is told to.
+/// Writes with retries as the errors advise.
 #[track_caller]
 fn persists<T>(server: &Server, clock: &ManualTime, mut write: impl FnMut() -> Result<T, Error>) -> usize {
     let (begun, mut refused) = (Instant::now(), 0);
@@ -102,9 +100,8 @@ fn a_full_server_refuses_growth_and_recovers() {
     let store = connect(&server);
     let database = store.create_database("shop").unwrap();
     let map = database.map("stock").unwrap();
-    // A checkpoint that is under way takes room, and so does what splits leave
-    // behind for a second: it is full where it is still so when these are gone.
-    // The threads that do both may not have come to it when there is other work.
+    // A checkpoint in progress takes memory, and so does what splits leave behind for a second: the
+    // budget is exhausted if it still is after both. Their threads may be delayed by other work.
     let (begun, mut taken, mut said, mut still) = (Instant::now(), 0, String::new(), 0);
     while still < 5 || taken <= 2_500 && begun.elapsed() < EVER {
         pass(&clock, &server);
@@ -119,13 +116,13 @@ fn a_full_server_refuses_growth_and_recovers() {
     }
     let status = store.status().unwrap();
     assert!(status.memory.refused > 0 && status.memory.bytes > BUDGET as u64 / 4 * 3, "{:?}", status.memory);
-    // Reads go on.
+    // Reads still work.
     assert_eq!(database.get(map, &5u32.to_be_bytes()).unwrap().unwrap().len(), 1_000);
     let mut transaction = database.begin();
     assert_eq!(transaction.range::<&[u8]>(map, ..).filter(|entry| entry.is_ok()).count(), taken as usize);
     drop(transaction);
-    // Deletes go through, and so does what is written over with as much; and
-    // checkpoints of what is full are written, when the log has half of the last one.
+    // Deletes and overwrites of equal length still work; and checkpoints are written when the log
+    // has half the size of the last one.
     let before = last_checkpoint(place.path());
     for number in 0..taken / 2 {
         persists(&server, &clock, || {
@@ -167,8 +164,8 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let mut forgotten = theirs.begin();
     assert_eq!(forgotten.get(map, &7u32.to_be_bytes()).unwrap().unwrap()[0], 0);
     until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
-    // Each round writes a quarter of the budget, and all of it is kept for the
-    // snapshot, while it is.
+    // Each round writes a quarter of the budget, and all versions are kept for the snapshot while
+    // it is held.
     let mut refused = 0;
     for round in 1..=8 {
         for number in 0..1_000 {
@@ -181,6 +178,6 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
         Err(error @ Error::SnapshotTooOld(_)) => assert!(error.is_retryable()),
         other => panic!("{:?}", other.map(|value| value.map(|value| value[0]))),
     }
-    // Begun again, it sees what there is.
+    // A new transaction sees the present state.
     assert_eq!(theirs.begin().get(map, &900u32.to_be_bytes()).unwrap().unwrap()[0], 8);
 }

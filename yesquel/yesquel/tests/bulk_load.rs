@@ -1,19 +1,20 @@
-//! Maps that a transaction makes and fills ahead of its commit: what is there
-//! when it has committed, was rolled back, or its process is no more.
+//! Bulk-loaded maps: after a commit, after a rollback, and after the death of the process.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::sync::Arc;
-use yesquel::{Caller, Database, Error, Host, ManualTime, Map, ReplySink, Settings, Store, Transaction};
+use yesquel::{
+    Caller, Database, EngineSettings, Error, Host, ManualTime, Map, ReplySink, Store, Transaction,
+};
 
-/// There are no sockets.
+/// Sink of a server without sockets.
 struct Nobody;
 
 impl ReplySink for Nobody {
     fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
-/// Clients of one server, on a clock that stands still unless it is told.
+/// Clients of one server, with a manual clock.
 struct Place {
     host: Arc<Host>,
     clock: ManualTime,
@@ -22,18 +23,18 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let clock = ManualTime::default();
-        let host = Host::in_memory(Settings::default(), clock.clone(), Nobody).unwrap();
+        let host = Host::in_memory(EngineSettings::default(), clock.clone(), Nobody).unwrap();
         Place { host: Arc::new(host), clock }
     }
 
-    /// A client, whose transactions send whatever they may.
+    /// Returns a client that flushes as early as possible.
     fn client(&self) -> Store {
         let store = Store::of_host(Arc::clone(&self.host));
         store.set_bulk_load_bytes(1);
         store
     }
 
-    /// So much later.
+    /// Advances the clock.
     fn pass(&self, ms: u64) {
         for _ in 0..ms / 50 {
             self.clock.pass(50);
@@ -41,7 +42,7 @@ impl Place {
         }
     }
 
-    /// The trees that the server has.
+    /// Returns the trees at the server.
     fn trees(&self) -> Vec<u64> {
         let status = self.client().status().unwrap();
         status.trees.iter().map(|tree| tree.tree).filter(|tree| *tree > 0).collect()
@@ -71,7 +72,7 @@ fn it_has_its_name_when_it_was_committed_and_nobody_sees_it_before() {
     let other = theirs.database("shop").unwrap();
     assert_eq!(other.existing_map("goods").unwrap(), None);
     assert_eq!(other.maps().unwrap().len(), 0);
-    // An insert of what was sent is found out at once, and what was sent is seen.
+    // An insert of a flushed key fails at once, and flushed keys are visible.
     let sent = transaction.insert(map, &7_u32.to_be_bytes(), b"");
     assert!(matches!(sent, Err(Error::Exists)), "{sent:?}");
     transaction.delete(map, &7_u32.to_be_bytes()).unwrap();
@@ -92,7 +93,7 @@ fn nothing_is_left_of_what_was_rolled_back_or_lost() {
     transaction.rollback();
     place.pass(5_000);
     assert!(place.trees().is_empty());
-    // Another one takes the name meanwhile.
+    // Another transaction takes the name meanwhile.
     let (transaction, _) = filled(&database, "goods");
     let theirs = database.map("goods").unwrap();
     let lost = transaction.commit();
@@ -109,11 +110,11 @@ fn what_a_process_has_left_is_taken_away_by_the_next_and_never_from_one_that_liv
     let other = theirs.database("shop").unwrap();
     let (alive, kept) = filled(&other, "kept");
     let (dead, left) = filled(&database, "left");
-    // As a process that is killed: nothing is said.
+    // Like a killed process: without any message.
     drop(dead);
     place.pass(1_000);
     assert_eq!(place.trees(), [kept.tree(), left.tree()]);
-    // Its snapshot is not the oldest that is held, so it may be read.
+    // Its snapshot is not the oldest one held, so that it may be readable.
     let (transaction, _) = filled(&database, "next");
     transaction.rollback();
     assert!(place.trees().contains(&left.tree()));

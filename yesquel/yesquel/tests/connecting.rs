@@ -1,4 +1,4 @@
-//! Connections that do not come about: when that is told, and what.
+//! Failing connection attempts: when and how they are reported.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 use yesquel::{
-    Address, ConnectError, ConnectStep, Error, ListenOptions, LogOptions, Server, Settings, SocketOptions,
-    Store, tls::ClientConfig,
+    Address, ConnectError, ConnectStep, EngineSettings, Error, ListenOptions, LogOptions, Server,
+    SocketOptions, Store, tls::ClientConfig,
 };
 
-/// Somebody else who takes one connection.
+/// Fake server that accepts one connection.
 fn stand_in<T: Send + 'static>(
     act: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> (Address, JoinHandle<T>) {
@@ -38,7 +38,7 @@ fn connect(address: &Address, tls: Option<Arc<ClientConfig>>) -> ConnectError {
 #[test]
 fn a_server_that_says_little_at_a_time_gets_no_more_time() {
     const STEP: Duration = Duration::from_millis(50);
-    // What may begin a greeting, and what may begin an answer in TLS.
+    // Possible beginnings of a greeting, and of an answer in TLS.
     let greeting = [&b"YESQUEL1"[..], &4096u32.to_le_bytes(), &[0; 200]].concat();
     let record = [&[0x16, 3, 3, 0x40, 0][..], &[2, 0, 0x3f, 0], &[0; 200]].concat();
     for (said, tls, waited_for) in
@@ -49,7 +49,7 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
             stream.set_nodelay(true).unwrap();
             let mut told = 0;
             for byte in said {
-                // Until the other side has gone, with what it had said unread or not.
+                // Until the other side has disconnected, with its message unread or not.
                 let is_over = stream.write_all(&[byte]).is_err()
                     || matches!(stream.read(&mut [0; 4096]), Ok(0))
                     || matches!(stream.take_error(), Ok(Some(_)));
@@ -65,7 +65,7 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
         let Error::Connect(ConnectError::Late { step, limit, .. }) = &error else { panic!("{error:?}") };
         assert_eq!((*step, *limit), (waited_for, STEP * 8));
         assert!(error.to_string().contains("took longer than 0.4 s"), "{error}");
-        // It has heard that nobody waits any more, long before it was done.
+        // It noticed long before the end that the client had given up.
         let told = server.join().unwrap();
         assert!(told < 200, "{told}");
     }
@@ -77,7 +77,7 @@ fn what_is_likely_the_matter_is_told() {
     let is_of_the_web = |mut stream: TcpStream| {
         assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        // Until the client has gone.
+        // Until the client has disconnected.
         let _ = stream.read_to_end(&mut Vec::new());
     };
 
@@ -106,7 +106,8 @@ fn what_is_likely_the_matter_is_told() {
 
     let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
     let listen = |tls| ListenOptions { addresses: vec![local.clone()], tls, ..ListenOptions::default() };
-    let start = |listen| Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let start =
+        |listen| Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
     let server = start(listen(None));
     let error = connect(&server.addresses()[0], encrypted());
     assert!(matches!(error, ConnectError::NotTls { .. }), "{error:?}");

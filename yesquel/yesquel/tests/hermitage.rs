@@ -1,22 +1,20 @@
-//! Martin Kleppmann's Hermitage (<https://github.com/ept/hermitage>) over
-//! ordered maps: what snapshot isolation with first-committer-wins prevents,
-//! what it allows, and that guards prevent that too.
+//! Martin Kleppmann's Hermitage (<https://github.com/ept/hermitage>) over ordered maps: what
+//! snapshot isolation with first-committer-wins prevents, what it allows, and that guards prevent
+//! that too.
 //!
-//! Hermitage's table `test (id, value)` is a map with the rows 1 → 10 and
-//! 2 → 20, and tests are called by Hermitage's names. A statement that updates
-//! or deletes rows reads them first, here as in SQL; a transaction's snapshot
-//! is that of its first read.
+//! Hermitage's table `test (id, value)` is a map with the rows 1 → 10 and 2 → 20, and tests have
+//! Hermitage's names. A statement that updates or deletes rows reads them first, as in SQL; a
+//! transaction's snapshot is that of its first read.
 //!
-//! Where Hermitage's SQL *blocks* at a write, because one who is not over yet
-//! has written the row, nothing happens here: writes are deferred, and nobody
-//! hears of them before the commit. What blocks there, and fails when it goes
-//! on, is a conflict here, at the commit.
+//! Where Hermitage's SQL *blocks* at a write, because an open transaction has written the row,
+//! nothing happens here: writes are deferred to the commit. What blocks there, and fails when it
+//! continues, is a conflict here, at the commit.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::{array, sync::Arc, thread};
 use yesquel::{
-    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store,
+    Address, Database, EngineSettings, Error, ListenOptions, LogOptions, Map, Server, SocketOptions, Store,
     Transaction,
 };
 
@@ -48,8 +46,7 @@ impl World {
         self.clients.each_ref().map(Database::begin)
     }
 
-    /// Rows that are not Hermitage's, until the table's own two are in two
-    /// leaves.
+    /// Inserts filler rows until the table's own two are in two leaves.
     fn scatter(&self) {
         let (first, map) = (&self.clients[0], self.map);
         let filler = |number: u8| [&row(1)[..], &[number]].concat();
@@ -58,12 +55,12 @@ impl World {
             .unwrap();
         let is_between = |low: &str| low.starts_with("00000001") && low.len() > 8;
         while !first.store().nodes(map).unwrap().nodes.iter().any(|node| node.leaf && is_between(&node.low)) {
-            // The server splits by itself, soon.
+            // The server splits in the background.
             thread::yield_now();
         }
     }
 
-    /// What is there for one who comes now.
+    /// Returns the present rows.
     fn rows(&self) -> Vec<(u32, i64)> {
         select(&mut self.clients[2].begin(), self.map, |_| true)
     }
@@ -77,7 +74,7 @@ fn number(value: &[u8]) -> i64 {
     i64::from_be_bytes(value.try_into().unwrap())
 }
 
-/// Writes without reading, as no `UPDATE` of SQL does.
+/// Writes without reading, unlike any `UPDATE` of SQL.
 fn put(transaction: &mut Transaction<'_>, map: Map, id: u32, value: i64) {
     transaction.put(map, &row(id), &value.to_be_bytes()).unwrap();
 }
@@ -99,7 +96,7 @@ fn select(transaction: &mut Transaction<'_>, map: Map, is_wanted: impl Fn(i64) -
         .collect()
 }
 
-/// `DELETE FROM test WHERE …`; the rows that it deletes.
+/// `DELETE FROM test WHERE …`; returns the deleted rows.
 fn delete(transaction: &mut Transaction<'_>, map: Map, is_wanted: impl Fn(i64) -> bool) -> Vec<u32> {
     let rows = select(transaction, map, is_wanted);
     rows.iter().for_each(|(id, _)| transaction.delete(map, &row(*id)).unwrap());
@@ -112,9 +109,8 @@ fn assert_conflict(transaction: Transaction<'_>) {
     assert!(matches!(error, Error::Conflict(_)) && error.is_retryable(), "{error:?}");
 }
 
-/// Runs a case with clients in the server's process, with connections by a
-/// Unix socket, with one connection that all share, and with the rows in two
-/// leaves.
+/// Runs a case with clients in the server's process, with connections by a Unix socket, with one
+/// connection that all share, and with the rows in two leaves.
 fn each(case: impl Fn(&World)) {
     let store = Store::in_memory().unwrap();
     let host = store.host().unwrap();
@@ -128,21 +124,20 @@ fn each(case: impl Fn(&World)) {
         (Server::start(Some(&folder), settings, LogOptions::default(), listen).unwrap(), place)
     };
     let connect = |server: &Server| Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap();
-    let (server, _place) = start(Settings::default());
+    let (server, _place) = start(EngineSettings::default());
     case(&World::new(array::from_fn(|_| connect(&server))));
 
-    let (server, _place) = start(Settings::default());
+    let (server, _place) = start(EngineSettings::default());
     let store = connect(&server);
     case(&World::new(array::from_fn(|_| store.clone())));
 
-    let (server, _place) = start(Settings { node_cells_max: 2, ..Settings::default() });
+    let (server, _place) = start(EngineSettings { node_cells_max: 2, ..EngineSettings::default() });
     let world = World::new(array::from_fn(|_| connect(&server)));
     world.scatter();
     case(&world);
 }
 
-/// Write cycles. Hermitage's second `UPDATE` of row 1 blocks until the first
-/// transaction is over.
+/// Write cycles. Hermitage's second `UPDATE` of row 1 blocks until the first transaction has ended.
 #[test]
 fn g0_prevented() {
     each(|world| {
@@ -158,8 +153,8 @@ fn g0_prevented() {
     });
 }
 
-/// The same without reading: who has seen nothing has nothing that could have
-/// changed, and is simply later. All of it is.
+/// The same without reads: a transaction without reads cannot conflict, and is simply later as a
+/// whole.
 #[test]
 fn g0_prevented_where_nothing_is_read() {
     each(|world| {
@@ -198,7 +193,7 @@ fn g1b_prevented() {
         assert_eq!(select(&mut second, map, |_| true), [(1, 10), (2, 20)]);
         update(&mut first, map, 1, 11);
         first.commit().unwrap();
-        // Read committed would see 11, but nobody ever 101.
+        // Read committed would see 11, but never 101.
         assert_eq!(select(&mut second, map, |_| true), [(1, 10), (2, 20)]);
         second.commit().unwrap();
         assert_eq!(world.rows(), [(1, 11), (2, 20)]);
@@ -220,8 +215,7 @@ fn g1c_prevented() {
     });
 }
 
-/// Observed transaction vanishes. Hermitage's second transaction blocks at its
-/// first `UPDATE`.
+/// Observed transaction vanishes. Hermitage's second transaction blocks at its first `UPDATE`.
 #[test]
 fn otv_prevented() {
     each(|world| {
@@ -239,8 +233,8 @@ fn otv_prevented() {
     });
 }
 
-/// The same with a second transaction that has read nothing, so that it
-/// commits: what the third has seen does not vanish for it.
+/// The same with a second transaction that has read nothing, so that it commits: what the third has
+/// seen does not vanish for it.
 #[test]
 fn otv_prevented_where_nothing_is_read() {
     each(|world| {
@@ -273,8 +267,8 @@ fn pmp_prevented() {
     });
 }
 
-/// Predicate-many-preceders, write predicates. Hermitage's `DELETE` blocks at
-/// the row that the `UPDATE` has written.
+/// Predicate-many-preceders, write predicates. Hermitage's `DELETE` blocks at the row that the
+/// `UPDATE` has written.
 #[test]
 fn pmp_of_writes_prevented() {
     each(|world| {
@@ -290,9 +284,8 @@ fn pmp_of_writes_prevented() {
     });
 }
 
-/// The same with the operation that deletes a range without looking into it.
-/// After a read it conflicts with whatever was written there since; without
-/// one it is simply later.
+/// The same with the operation that deletes a range without reading it. After a read it conflicts
+/// with later writes in the range; without one it is simply later.
 #[test]
 fn pmp_of_ranges_prevented() {
     for reads in [true, false] {
@@ -325,7 +318,7 @@ fn p4_prevented() {
         put(&mut first, map, 1, 11);
         put(&mut second, map, 1, 11);
         first.commit().unwrap();
-        // Although it would write the same: it does not know that.
+        // Although it would write the same value, which it cannot know.
         assert_conflict(second);
     });
 }
@@ -361,8 +354,7 @@ fn g_single_dependencies_prevented() {
     });
 }
 
-/// Read skew by a predicate of a write: the row that is to be deleted is not
-/// what it was.
+/// Read skew by a predicate of a write: the row to be deleted has changed.
 #[test]
 fn g_single_write_1_prevented() {
     each(|world| {
@@ -378,8 +370,8 @@ fn g_single_write_1_prevented() {
     });
 }
 
-/// The same, and the one who has read first gives up. Hermitage's second
-/// `UPDATE` blocks until then.
+/// The same, and the transaction that has read first rolls back. Hermitage's second `UPDATE` blocks
+/// until then.
 #[test]
 fn g_single_write_2_prevented() {
     each(|world| {
@@ -395,7 +387,7 @@ fn g_single_write_2_prevented() {
     });
 }
 
-/// Who guards what it has read, of two transactions.
+/// Which of two transactions guards its reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Guarded {
     Nobody,
@@ -415,8 +407,8 @@ impl Guarded {
         matches!(self, Guarded::Second | Guarded::Both)
     }
 
-    /// The one commits, and then the other, which may not if anybody guards:
-    /// guards meet the writes of others both ways.
+    /// Commits the one and then the other, which must conflict if either guards: guards conflict
+    /// with writes of others both ways.
     #[track_caller]
     fn commit(self, transactions: [Transaction<'_>; 2]) {
         let [one, other] = transactions;
@@ -429,7 +421,7 @@ impl Guarded {
     }
 }
 
-/// Write skew: allowed, unless what was read is guarded.
+/// Write skew: allowed, unless the reads are guarded.
 #[test]
 fn g2_item_prevented_by_guards() {
     for (guarded, is_swapped) in GUARDED.into_iter().flat_map(|guarded| [(guarded, false), (guarded, true)]) {
@@ -440,7 +432,7 @@ fn g2_item_prevented_by_guards() {
             }
             put(&mut first, map, 1, 11);
             put(&mut second, map, 2, 21);
-            // Only what the other one writes: its own is safe.
+            // Only what the other one writes: own writes are safe.
             if guarded.first() {
                 first.guard(map, row(2)..=row(2));
             }
@@ -458,8 +450,7 @@ fn g2_item_prevented_by_guards() {
     }
 }
 
-/// Anti-dependency cycles, by rows that were not there: allowed, unless where
-/// they would have been is guarded.
+/// Anti-dependency cycles, by absent rows: allowed, unless their range is guarded.
 #[test]
 fn g2_prevented_by_guards() {
     for guarded in GUARDED {
@@ -483,8 +474,8 @@ fn g2_prevented_by_guards() {
     }
 }
 
-/// Anti-dependency cycles of two edges (Fekete et al., 2004): one who only
-/// reads sees what no order of the two writers gives.
+/// Anti-dependency cycles of two edges (Fekete et al., 2004): a read-only transaction sees a state
+/// that no order of the two writers gives.
 #[test]
 fn g2_two_edges_prevented_by_guards() {
     for is_guarded in [false, true] {

@@ -1,6 +1,5 @@
-//! What threads see of lists to which all of them append, while leaves are
-//! split and taken away, held against snapshot isolation in real time: what
-//! one server promises.
+//! Histories of threads that append to lists while leaves are split and removed, checked against
+//! snapshot isolation in real time, which one server guarantees.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -9,13 +8,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 use yesquel::{
-    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store,
+    Address, Database, EngineSettings, Error, ListenOptions, LogOptions, Map, Server, SocketOptions, Store,
     Transaction,
 };
 use yesquel_histories::{AnomalyKind, ConsistencyModel, ListOperation, RecordedOutcome, check};
 use yesquel_seeds::Random;
 
-/// Lists, each with leaves of other keys around it.
+/// Number of lists, each with leaves of other keys around it.
 const LISTS: u64 = 6;
 const THREADS: u64 = 6;
 const TRANSACTIONS: u64 = 400;
@@ -29,7 +28,7 @@ fn elements(value: Option<Box<[u8]>>) -> Vec<u64> {
     value.chunks_exact(8).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// What one transaction does, written down as it goes.
+/// Runs one transaction and records its operations.
 fn act(
     transaction: &mut Transaction<'_>,
     map: Map,
@@ -38,7 +37,7 @@ fn act(
     seen: &mut Vec<ListOperation>,
 ) -> Result<(), Error> {
     for _ in 0..1 + random.next(4) {
-        // Embedded, a thread would else do whole transactions by itself.
+        // Otherwise an embedded thread would run whole transactions without interruption.
         std::thread::yield_now();
         let list = random.next(LISTS);
         match random.next(5) {
@@ -55,7 +54,7 @@ fn act(
                 *element += 1;
             }
             _ => {
-                // Some of them in one go, and the others as they are passed.
+                // Some of them in one scan, the others one by one.
                 let (from, to) = (key(list), key(LISTS));
                 let mut found = std::collections::BTreeMap::new();
                 for entry in transaction.range(map, &from[..]..&to[..]).take(300) {
@@ -75,7 +74,7 @@ fn act(
     Ok(())
 }
 
-/// Puts keys between the lists and takes them away, so that leaves come and go.
+/// Inserts keys between the lists and deletes them, so that leaves are split and removed.
 fn fill(database: &Database, map: Map, random: &mut Random) {
     let list = random.next(LISTS) as u32;
     let outcome = if random.next(2) == 0 {
@@ -122,7 +121,7 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Recorded
             });
         }
     });
-    // All lists, as they are in the end.
+    // All lists, at the end.
     let (map, begun) = (databases[0].map("lists").unwrap(), now());
     let mut transaction = databases[0].begin();
     let last = (0..LISTS).map(|list| {
@@ -140,13 +139,14 @@ fn hold(databases: &[Database], seed: u64) {
     let history = history(databases, seed);
     let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert!(report.is_clean(), "{report}");
-    // Threads did meet: what snapshots allow and an order does not is there.
+    // The threads were concurrent: there are anomalies that snapshot isolation allows and
+    // serializability does not.
     let report = check(&history, ConsistencyModel::Serializable).unwrap();
     assert!(report.found(AnomalyKind::G2Item), "{report}");
 }
 
-fn settings() -> Settings {
-    Settings { node_cells_max: 16, ..Settings::default() }
+fn settings() -> EngineSettings {
+    EngineSettings { node_cells_max: 16, ..EngineSettings::default() }
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Long values: in pieces, in nodes of their own, which go when nobody can see
-//! them any more.
+//! Large values: pieces in nodes of their own, which are collected when no snapshot sees them.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -8,14 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Error, ListenOptions, LogOptions, Map, Server, Settings, SocketOptions, Store, limits,
+    Address, Database, EngineSettings, Error, ListenOptions, LogOptions, Map, Server, SocketOptions, Store,
+    limits,
 };
 
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed) >> 7) as u8).collect()
 }
 
-/// Memory that the server's nodes take.
+/// Returns the memory of the server's nodes.
 fn memory(database: &Database) -> u64 {
     database.store().status().unwrap().memory.bytes
 }
@@ -48,7 +48,7 @@ fn they_come_back_by_key_and_by_scan_and_to_who_wrote_them() {
     transaction.put(map, b"z", &bytes(100_000, 9)).unwrap();
     let all: Vec<usize> = transaction.range::<&[u8]>(map, ..).map(|entry| entry.unwrap().1.len()).collect();
     assert_eq!(all, [lengths(), vec![100_000]].concat());
-    // After a scan its leaf is known, and a long value is still to be fetched.
+    // After a scan its leaf is cached, and a large value must still be fetched.
     assert_eq!(transaction.get(map, &[4]).unwrap().unwrap().len(), 5_000_000);
     transaction.rollback();
     assert_eq!(database.get(map, b"z").unwrap(), None);
@@ -59,8 +59,7 @@ fn they_come_back_by_key_and_by_scan_and_to_who_wrote_them() {
     assert!(matches!(database.put(map, b"z", &too_long), Err(Error::TooLong { .. })));
 }
 
-/// Waits until memory is as little as it should become; how long that takes is
-/// the server's affair.
+/// Waits until the memory has shrunk as far as it should.
 fn wait_for(database: &Database, enough: impl Fn(u64) -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !enough(memory(database)) {
@@ -82,8 +81,7 @@ fn what_nobody_sees_any_more_takes_no_memory() {
     for seed in 2..6 {
         database.put(map, b"a", &bytes(2_000_000, seed)).unwrap();
     }
-    // Whoever began before sees what there was then, and what came since is
-    // kept with it.
+    // An older transaction sees the old state, and later versions are kept, too.
     assert!(memory(&database) > one + 4 * 2_000_000);
     assert!(*reader.get(map, b"a").unwrap().unwrap() == bytes(2_000_000, 1));
     drop(reader);
@@ -91,7 +89,7 @@ fn what_nobody_sees_any_more_takes_no_memory() {
     assert!(*database.get(map, b"a").unwrap().unwrap() == bytes(2_000_000, 5));
     database.run(|transaction| transaction.delete(map, b"a")).unwrap();
     wait_for(&database, |memory| memory < empty + 10_000);
-    // The same with all that is in a map.
+    // The same with everything in a map.
     write(&database, map);
     database.drop_map("map").unwrap();
     wait_for(&database, |memory| memory < empty + 10_000);
@@ -111,8 +109,8 @@ fn splits_leave_them_where_they_are() {
         assert!(*key == number.to_be_bytes() && *value == bytes(40_000, u64::from(number)));
     }
     drop(transaction);
-    // Leaves were split, and what they left behind is gone by now or soon; the
-    // values that it named are not.
+    // Leaves were split, and their garbage is collected by now or soon; the values that it named
+    // are not.
     for number in 0..300u32 {
         database.put(map, &number.to_be_bytes(), &bytes(40_000, u64::from(number) + 1)).unwrap();
     }
@@ -126,7 +124,7 @@ fn splits_leave_them_where_they_are() {
 fn serve(folder: &Path, checkpoint_bytes: u64, socket: &Address) -> Server {
     let listen = ListenOptions { addresses: vec![socket.clone()], ..ListenOptions::default() };
     let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
-    Server::start(Some(folder), Settings::default(), options, listen).unwrap()
+    Server::start(Some(folder), EngineSettings::default(), options, listen).unwrap()
 }
 
 #[test]
@@ -151,7 +149,7 @@ fn they_are_there_after_a_restart_with_and_without_checkpoints() {
 fn a_transaction_of_very_many_writes_is_staged() {
     let database = Store::in_memory().unwrap().create_database("many").unwrap();
     let map = database.map("map").unwrap();
-    // Forty megabytes in values that are not long.
+    // Forty megabytes in values that are not large.
     let value = bytes(20_000, 3);
     database
         .run(|transaction| {

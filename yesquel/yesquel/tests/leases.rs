@@ -1,5 +1,4 @@
-//! Leases and numbers for rows, as applications use them: in memory, in a
-//! folder and by address.
+//! Leases and row numbers as applications use them: in memory, in a folder and by address.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -32,7 +31,7 @@ fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
     let error = commit(&database, map, b"c").unwrap_err();
     assert!(matches!(error, Error::Leased(_)) && error.is_retryable(), "{error}");
     assert!(error.to_string().contains("another client holds a write lease there for at most "), "{error}");
-    // What covers it, guards it, or takes it away with all the rest.
+    // Operations that cover it, guard it, or delete it with a range.
     for act in [
         |transaction: &mut yesquel::Transaction<'_>, map| transaction.delete_range::<&[u8]>(map, ..),
         |transaction: &mut yesquel::Transaction<'_>, map| transaction.guard(map, &b"a"[..]..=&b"b"[..]),
@@ -42,14 +41,14 @@ fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
         assert!(matches!(transaction.commit(), Err(Error::Leased(_))));
     }
     assert!(matches!(database.drop_map("map"), Err(Error::Leased(_))));
-    // Beside it all is as ever, and so is reading.
+    // Outside of it writes work, and so do reads everywhere.
     for key in [&b"a"[..], b"d"] {
         commit(&database, map, key).unwrap();
     }
     assert_eq!(database.get(map, b"c").unwrap().as_deref(), Some(&b"value"[..]));
     let mut transaction = database.begin();
     assert_eq!(transaction.range(map, &b"a"[..]..).count(), 3);
-    // Nor does another one get any of it.
+    // Nor does another holder get any part of it.
     let second = database.lease(map, &b"c"[..].., MINUTE, Duration::ZERO);
     assert!(matches!(second, Err(Error::Leased(_))));
     let beside = database.lease(map, &b"d"[..].., MINUTE, Duration::ZERO).unwrap();
@@ -61,7 +60,7 @@ fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
     lease.renew(MINUTE).unwrap();
     lease.release().unwrap();
     commit(&database, map, b"c").unwrap();
-    // One that is dropped is let go, too.
+    // A dropped lease is released, too.
     drop(database.lease::<&[u8]>(map, .., MINUTE, Duration::ZERO).unwrap());
     commit(&database, map, b"c").unwrap();
     assert_eq!(database.store().status().unwrap().transactions.leases, 0);
@@ -72,7 +71,7 @@ fn one_whose_time_is_over_is_in_nobodys_way_and_no_fault() {
     let (database, map) = database();
     let lease = database.lease::<&[u8]>(map, .., Duration::ZERO, Duration::ZERO).unwrap();
     commit(&database, map, b"key").unwrap();
-    // Its transactions are like any others then.
+    // Its transactions are ordinary ones then.
     let mut transaction = lease.begin();
     assert!(transaction.get(map, b"key").unwrap().is_some());
     commit(&database, map, b"key").unwrap();
@@ -85,7 +84,7 @@ fn one_whose_time_is_over_is_in_nobodys_way_and_no_fault() {
     assert!(matches!(commit(&database, map, b"key"), Err(Error::Leased(_))));
 }
 
-/// Leaves split below a lease: that changes nothing that anybody reads.
+/// Leaves are split inside a lease, which changes no reads.
 #[test]
 fn trees_grow_and_long_values_are_written_under_a_lease() {
     let (database, map) = database();
@@ -100,7 +99,7 @@ fn trees_grow_and_long_values_are_written_under_a_lease() {
     }
     let mut transaction = database.begin();
     assert_eq!(transaction.range::<&[u8]>(map, ..).count(), 1_010);
-    // Others wait until it is let go.
+    // Others wait until it is released.
     thread::scope(|scope| {
         let put = scope.spawn(|| database.put(map, b"late", b"value"));
         lease.release().unwrap();
@@ -145,10 +144,10 @@ fn numbers_of_rows_are_nobody_elses_and_go_on_after_a_restart() {
         (database, map)
     };
     let (database, map) = open();
-    // A lone client sees them one after the other.
+    // A lone client gets consecutive numbers.
     assert_eq!(database.row_ids(map, 1, 0).unwrap(), 1..2);
     assert_eq!(database.row_ids(map, 1, 0).unwrap(), 2..3);
-    // Those that it chose itself are skipped.
+    // Explicit numbers are skipped.
     assert_eq!(database.row_ids(map, 2, 100).unwrap(), 101..103);
     let mut all: Vec<u64> = thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -161,7 +160,7 @@ fn numbers_of_rows_are_nobody_elses_and_go_on_after_a_restart() {
     });
     all.sort_unstable();
     assert_eq!(all, (103..703).collect::<Vec<_>>());
-    // Another map counts by itself.
+    // Another map counts separately.
     let other = database.map("other").unwrap();
     assert_eq!(database.row_ids(other, 1, 0).unwrap(), 1..2);
     drop(database);

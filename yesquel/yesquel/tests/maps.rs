@@ -31,14 +31,14 @@ fn databases_are_made_found_listed_and_dropped() {
     assert!(matches!(shop.get(stock, b"apples"), Err(Error::NoMap(_))));
     assert!(matches!(shop.put(stock, b"pears", b"1"), Err(Error::NoMap(_))));
     assert!(matches!(shop.map("other"), Err(Error::NoDatabase(_))));
-    // One of the same name is another one.
+    // A database of the same name is another one.
     let again = store.create_database("shop").unwrap();
     assert_eq!(again.maps().unwrap(), []);
     for name in ["", "a\nb", "a/b", "/", &"x".repeat(256)] {
         assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
     }
     assert!(matches!(store.database_or_create("a/b"), Err(Error::Name { .. })));
-    // One that an older version has made could be asked for, were it there.
+    // One that an older version has created could still be named, if it existed.
     assert!(matches!(store.drop_database("a/b"), Err(Error::NoDatabase(_))));
     again.map("a/b").unwrap();
 }
@@ -52,7 +52,7 @@ fn maps_are_made_once_and_dropped() {
     assert_eq!(database.existing_map("prices").unwrap(), None);
     let prices = database.map("prices").unwrap();
     assert_eq!(database.maps().unwrap(), [("prices".to_owned(), prices), ("stock".to_owned(), stock)]);
-    // A reader that began before sees it to its end.
+    // An older reader still sees it.
     database.put(stock, b"apples", b"7").unwrap();
     let mut before = database.begin();
     assert_eq!(before.get(stock, b"pears").unwrap(), None);
@@ -70,7 +70,7 @@ fn maps_are_made_once_and_dropped() {
 fn a_map_that_others_make_anew_is_found() {
     let ours = database();
     let theirs = ours.store().database("test").unwrap();
-    // Each way to hear that it is gone.
+    // Every operation that reports that it is gone.
     let ways: [fn(&Database, yesquel::Map) -> Error; 6] = [
         |database, map| database.get(map, b"key").unwrap_err(),
         |database, map| database.put(map, b"key", b"old").unwrap_err(),
@@ -129,7 +129,7 @@ fn threads_that_make_a_map_get_the_same_one() {
     let maps: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|_| {
-                // Each with what it remembers itself.
+                // Each with a cache of its own.
                 let database = database.store().database("test").unwrap();
                 scope.spawn(move || database.map("one").unwrap())
             })
@@ -239,7 +239,7 @@ fn savepoints_are_good_where_they_were_taken() {
     assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
     theirs.commit().unwrap();
     assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2);
-    // A later one that was taken back, at a depth that is reached again.
+    // A later one that was rolled back, at a depth that is reached again.
     ours.put(map, b"d", b"1").unwrap();
     let later = ours.savepoint();
     ours.rollback_to(savepoint).unwrap();
@@ -249,7 +249,7 @@ fn savepoints_are_good_where_they_were_taken() {
     assert!(matches!(ours.rollback_to(later), Err(Error::Savepoint(_))));
     let again = ours.savepoint();
     ours.put(map, b"g", b"1").unwrap();
-    // One to which it was rolled back stays, and may be come back to again.
+    // The target of a rollback stays valid.
     for _ in 0..2 {
         ours.rollback_to(again).unwrap();
     }
@@ -270,7 +270,7 @@ fn all_that_was_written_is_taken_back_and_what_was_read_stays() {
     ours.delete_range::<&[u8]>(map, ..);
     ours.guard(map, &b"c"[..]..=&b"c"[..]);
     ours.rollback_all();
-    // It is of the transaction that was.
+    // It belongs to the previous transaction.
     assert!(matches!(ours.rollback_to(savepoint), Err(Error::Savepoint(_))));
     database.put(map, b"a", b"theirs").unwrap();
     database.put(map, b"c", b"theirs").unwrap();
@@ -285,7 +285,7 @@ fn all_that_was_written_is_taken_back_and_what_was_read_stays() {
 fn maps_are_good_where_they_were_got() {
     let (ours, theirs) = (database(), database());
     let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
-    // It is the same number: nothing else would tell them apart.
+    // The numbers are equal: only the store tells them apart.
     assert_eq!(map.tree(), other.tree());
     assert_ne!(map, other);
     let is_refused = |error: Error| assert!(matches!(error, Error::OtherStore), "{error:?}");
@@ -302,7 +302,7 @@ fn maps_are_good_where_they_were_got() {
     is_refused(transaction.delete(other, b"key").unwrap_err());
     is_refused(transaction.range::<&[u8]>(other, ..).next().unwrap().unwrap_err());
     is_refused(transaction.cursor(other).last(&mut transaction).unwrap_err());
-    // A cursor of theirs is no better.
+    // A cursor of the other store is refused, too.
     is_refused(theirs.begin().cursor(other).first(&mut transaction).unwrap_err());
     transaction.put(map, b"key", b"").unwrap();
     transaction.delete_range::<&[u8]>(other, ..);
@@ -311,14 +311,14 @@ fn maps_are_good_where_they_were_got() {
     transaction.guard::<&[u8]>(other, ..);
     is_refused(transaction.commit().unwrap_err());
     assert_eq!(ours.begin().range::<&[u8]>(map, ..).count(), 0);
-    // Of the same server in this process it is the same map, in any database.
+    // At the same server in this process it is the same map, in any database.
     let host = ours.store().host().unwrap();
     let same = Store::of_host(std::sync::Arc::clone(host)).create_database("other").unwrap();
     same.put(map, b"key", b"value").unwrap();
     assert_eq!(ours.get(map, b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// An application's error, which does not say what Yesquel's was.
+/// Error of the application, which does not contain Yesquel's.
 #[derive(Debug, PartialEq)]
 enum Own {
     Enough,
@@ -344,7 +344,7 @@ fn an_own_error_rolls_back_and_conflicts_begin_again() {
     });
     assert_eq!((stopped, runs), (Err(Own::Enough), 1));
     assert_eq!(database.get(map, b"n").unwrap().as_deref(), Some(&b"0"[..]));
-    // Another one is first, twice: the commit says so.
+    // Another transaction is first, twice: the commit reports it.
     let mut runs = 0;
     let done: Result<u8, Own> = database.try_run(|transaction| {
         runs += 1;
@@ -356,7 +356,7 @@ fn an_own_error_rolls_back_and_conflicts_begin_again() {
         Ok(value.map_or(0, |value| value[0]))
     });
     assert_eq!((done, runs), (Ok(b'9'), 3));
-    // The error of another transaction's is not this one's, but for `run`.
+    // Errors of another transaction do not count, except for `run`.
     let mut late = database.begin();
     late.get(map, b"n").unwrap();
     late.put(map, b"n", b"3").unwrap();
@@ -411,7 +411,7 @@ fn maps_come_and_go_with_a_transaction() {
     let mut transaction = shop.begin();
     transaction.put(stock, b"apples", b"7").unwrap();
     let made = transaction.create_map(&shop, name).unwrap();
-    // It is there for whoever makes it, and nobody else.
+    // Only the transaction that creates it sees it.
     assert_eq!(transaction.get(made, b"a").unwrap(), None);
     transaction.put(made, b"a", b"1").unwrap();
     assert_eq!(transaction.get(made, b"a").unwrap().as_deref(), Some(&b"1"[..]));

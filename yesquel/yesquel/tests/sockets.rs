@@ -1,5 +1,4 @@
-//! Servers that are reached by sockets: what is the same as embedded, and what
-//! can go wrong on the way.
+//! Servers on sockets: the same behaviour as embedded, and failures of the network.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -12,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Error, ListenOptions, LogOptions, SOCKET_MODE, Server, Settings, SocketOptions, Store,
+    Address, EngineSettings, Error, ListenOptions, LogOptions, SOCKET_MODE, Server, SocketOptions, Store,
 };
 
 fn local() -> Address {
@@ -24,7 +23,7 @@ fn listen(addresses: Vec<Address>) -> ListenOptions {
 }
 
 fn start(listen: ListenOptions) -> Server {
-    Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap()
+    Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap()
 }
 
 fn connect(server: &Server) -> Store {
@@ -68,7 +67,7 @@ fn threads_share_a_connection_on_tcp_and_unix() {
     assert!(!place.path().join("socket").exists());
 }
 
-/// Few threads ask and write until something is so.
+/// A few threads read and write until a condition holds.
 fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
     let database = store.database_or_create("work").unwrap();
     let map = database.map("few").unwrap();
@@ -94,11 +93,11 @@ fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
 fn few_threads_get_connections_to_themselves() {
     let server = start(listen(vec![local()]));
     let store = connect(&server);
-    // One for each but the first, and as many as there may be.
+    // One for each thread but the first, up to the limit.
     let counts = server.sockets();
     work_until(&store, || counts.accepted.load(Relaxed) == 1 + 4);
     work(&store);
-    // What comes by them is served, and they end with the store.
+    // Lanes serve requests, and end with the store.
     let before = counts.accepted.load(Relaxed);
     work(&store);
     assert_eq!(counts.accepted.load(Relaxed), before);
@@ -146,7 +145,7 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
     let store = connect(&server);
     let database = store.database_or_create("long").unwrap();
     let map = database.map("map").unwrap();
-    // Eight megabytes in a transaction, and read in one go per leaf.
+    // Eight megabytes in a transaction, read in one request per leaf.
     database
         .run(|transaction| {
             (0..256u32).try_for_each(|number| transaction.put(map, &number.to_be_bytes(), &[7; 32 << 10]))
@@ -157,7 +156,7 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
     assert_eq!(bytes, 8 << 20);
 }
 
-/// More of them than a connection may have in pieces.
+/// More of them than a connection may hold in pieces.
 #[test]
 fn threads_may_all_send_long_messages_at_once() {
     const THREADS: u32 = 70;
@@ -182,7 +181,7 @@ fn threads_may_all_send_long_messages_at_once() {
     assert_eq!(server.status().trees.iter().map(|tree| tree.cells).max(), Some(u64::from(THREADS) * 64));
 }
 
-/// A Unix socket is for its owner, unless more is asked for.
+/// A Unix socket is for its owner, unless another mode is requested.
 #[test]
 fn a_socket_has_the_mode_that_was_asked_for() {
     let place = tempfile::tempdir().unwrap();
@@ -198,11 +197,11 @@ fn a_socket_has_the_mode_that_was_asked_for() {
 #[test]
 fn a_leaf_that_no_message_takes_is_read_in_parts() {
     // No leaf is ever split.
-    let settings = Settings {
+    let settings = EngineSettings {
         node_bytes_max: usize::MAX,
         node_cells_max: usize::MAX,
         node_load_max: 0,
-        ..Settings::default()
+        ..EngineSettings::default()
     };
     let server = Server::start(None, settings, LogOptions::default(), listen(vec![local()])).unwrap();
     let store = connect(&server);
@@ -246,14 +245,14 @@ fn a_leaf_that_no_message_takes_is_read_in_parts() {
     }
 }
 
-/// What comes back on a connection that says something.
+/// Returns the answer to arbitrary bytes on a connection.
 fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let Address::Tcp { host, port } = &server.addresses()[0] else { unreachable!() };
     let mut stream = TcpStream::connect((host.as_str(), *port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // It is closed, with what was unread.
+    // It is closed, with unread bytes.
     let _ = stream.read_to_end(&mut answer);
     answer
 }
@@ -265,7 +264,7 @@ fn garbage_is_refused_and_harms_nobody() {
     assert_eq!(say(&server, b"GET / HTTP/1.1\r\n\r\n"), b"");
     assert_eq!(say(&server, &[0xff; 100_000]), b"");
     assert_eq!(say(&server, b"YESQUEL1\xff\xff\xff\xff"), b"");
-    // A greeting, and then frames that are none.
+    // A greeting, and then invalid frames.
     let hello = yesquel_wire::greeting::Hello {
         versions: yesquel_wire::greeting::VERSIONS,
         client: 5,
@@ -274,7 +273,7 @@ fn garbage_is_refused_and_harms_nobody() {
     .encode();
     let answer = say(&server, &[&hello[..], &[0xee; 100]].concat());
     assert!(answer.starts_with(b"YESQUEL1"));
-    // A version that it does not speak is told which ones it does.
+    // An unsupported version gets the supported range.
     let hello = yesquel_wire::greeting::Hello { versions: (7, 9), client: 5, credential: b"" }.encode();
     let answer = say(&server, &hello);
     let (welcome, _) = yesquel_wire::greeting::Welcome::decode(&answer).unwrap().unwrap();
@@ -301,7 +300,7 @@ fn what_is_no_server_is_told() {
         "{error}"
     );
     other.join().unwrap();
-    // Now nobody is there.
+    // Now nothing listens there.
     let error = Store::connect(&address, SocketOptions::default()).unwrap_err().to_string();
     assert!(error.contains("refused"), "{error}");
 }
@@ -328,7 +327,8 @@ fn others_are_not_let_in_unencrypted() {
         let credential = credential.map(|byte| vec![byte].into_boxed_slice());
         let everywhere = Address::Tcp { host: "0.0.0.0".to_owned(), port: 0 };
         let listen = ListenOptions { credential, ..listen(vec![everywhere]) };
-        let error = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap_err();
+        let error =
+            Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap_err();
         assert!(matches!(&error, Error::Location { what, .. } if what.contains(missing)), "{error}");
     }
 }
@@ -368,10 +368,10 @@ fn encrypted_connections_do_the_same() {
         ..Default::default()
     };
     work(&Store::connect(&server.addresses()[0], with(Some(&certificate))).unwrap());
-    // Nobody that browsers trust has signed it.
+    // Signed by no authority that browsers trust.
     let error = Store::connect(&server.addresses()[0], with(None)).unwrap_err().to_string();
     assert!(error.contains("UnknownIssuer"), "{error}");
-    // One side without.
+    // One side without encryption.
     let plain = SocketOptions { connect_timeout: Duration::from_secs(2), ..Default::default() };
     let error = Store::connect(&server.addresses()[0], plain).unwrap_err().to_string();
     assert!(error.contains("Yesquel server"), "{error}");
@@ -388,9 +388,9 @@ fn threads_that_wait_for_a_server_in_vain_do_so_together() {
     let options = SocketOptions { connect_timeout: Duration::from_millis(300), ..Default::default() };
     let store = Store::connect(&socket, options).unwrap();
     drop(server);
-    // Who finds out that the connection is broken does not try for another.
+    // The call that finds the connection broken does not try another one.
     assert!(store.databases().is_err());
-    // Takes connections and says nothing, so that each try lasts as long as it may.
+    // Accepts connections and sends nothing, so that each attempt takes as long as allowed.
     let silent = std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
     let all = std::sync::Barrier::new(THREADS);
     std::thread::scope(|scope| {
@@ -415,7 +415,7 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
     let begin = || {
         let folder = place.path().join("data");
         let listen = listen(vec![socket.clone()]);
-        Server::start(Some(&folder), Settings::default(), LogOptions::default(), listen).unwrap()
+        Server::start(Some(&folder), EngineSettings::default(), LogOptions::default(), listen).unwrap()
     };
     let server = begin();
     let store = Store::connect(&socket, SocketOptions::default()).unwrap();
@@ -426,19 +426,19 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
     open.get(map, b"before").unwrap();
     drop(server);
     let _server = begin();
-    // A request that was on its way, or whose connection is found broken, may
-    // fail once; nothing of it is done twice.
+    // A request in flight, or one that finds the connection broken, may fail once; nothing is done
+    // twice.
     let found = (0..10).find_map(|_| database.get(map, b"before").ok());
     assert_eq!(found.unwrap().as_deref(), Some(&b"1"[..]));
     database.put(map, b"after", b"2").unwrap();
-    // What a transaction saw before is not seen again.
+    // A transaction's old snapshot is not readable any more.
     assert!(matches!(open.get(map, b"after"), Err(Error::SnapshotTooOld(_))));
 }
 
-/// As many as a tree with ten million keys has would be no message.
+/// The nodes of a tree with ten million keys would exceed a message.
 #[test]
 fn nodes_are_told_in_pages() {
-    let settings = Settings { node_cells_max: 8, report_bytes_max: 2_000, ..Settings::default() };
+    let settings = EngineSettings { node_cells_max: 8, report_bytes_max: 2_000, ..EngineSettings::default() };
     let server = Server::start(None, settings, LogOptions::default(), listen(vec![local()])).unwrap();
     let store = connect(&server);
     let database = store.database_or_create("pages").unwrap();
@@ -446,8 +446,7 @@ fn nodes_are_told_in_pages() {
     for number in 0..1_000u32 {
         database.put(map, &number.to_be_bytes(), b"value").unwrap();
     }
-    // Splits may go on, so that pages are not of the same tree; in the end
-    // they are.
+    // Splits may continue, so that pages are of different times; in the end they agree.
     for tries in 0.. {
         assert!(tries < 3_000, "some are missing");
         let nodes = store.nodes(map).unwrap();
@@ -462,7 +461,7 @@ fn nodes_are_told_in_pages() {
         }
         std::thread::yield_now();
     }
-    // Each answer is bounded: the server's own, as it would be sent.
+    // Each answer of the server is bounded.
     let tree = yesquel_model::TreeId::new(map.tree()).unwrap();
     let page = server.host().transport().core().with_engine(|engine| engine.nodes_of(tree, None));
     assert!(page.more && page.nodes.len() < 16, "{}", page.nodes.len());

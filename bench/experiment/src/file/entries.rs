@@ -1,15 +1,15 @@
 //! What an experiment file of a sweep or search asks for.
 
-use super::{GroupEntry, Point};
+use super::{group::GroupEntry, heading::Heading, lines::PropertyLine, points::LoadPoint};
 use crate::promise::Promise;
 use serval_model::properties::Origin;
 use serval_runner::pacing::Arrivals;
 use std::{path::PathBuf, time::Duration};
 
-/// What is done with the records between runs.
+/// The state of the records before each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePolicy {
-    /// What was inserted stays; inserts go on after the last key.
+    /// Inserted records stay; inserts continue after the last key.
     Continue,
     /// They are removed and loaded again.
     Reload,
@@ -44,11 +44,6 @@ impl PointOrder {
 /// Names of arrivals in files and on the command line.
 pub const ARRIVALS: [(&str, Arrivals); 3] =
     [("poisson", Arrivals::Poisson), ("uniform", Arrivals::Uniform), ("client", Arrivals::Client)];
-
-/// The name of a value in a list of names.
-pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
-    names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
-}
 
 /// How every run is made.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,17 +101,14 @@ impl RunSettings {
     }
 }
 
-/// What is asked of each curve.
+/// The question about each curve.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question {
     /// Times at these offered loads.
-    Sweep(Vec<Point>),
+    Sweep(Vec<LoadPoint>),
     /// The highest rate that keeps a promise.
     Max(Promise),
 }
-
-/// A property with who set it.
-pub type PropertyLine = (String, String, Origin);
 
 /// A store of an experiment.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,7 +117,7 @@ pub struct StoreEntry {
     pub name: String,
     /// The store's name or YCSB class.
     pub binding: String,
-    /// Processes whose costs are wanted.
+    /// Processes whose costs are measured.
     pub watch: Vec<String>,
     /// A command that is run once the records are loaded.
     pub save: Option<String>,
@@ -155,19 +147,13 @@ pub struct WorkloadEntry {
 /// An experiment file, read but not yet checked against stores and workloads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentFile {
-    /// What it is called.
-    pub title: String,
-    /// What it is for.
-    pub about: String,
-    /// The published figure that it stands for.
-    pub figure: String,
-    /// What the publication saw.
-    pub saw: String,
+    /// Title and description.
+    pub heading: Heading,
     /// What workloads' places stand for.
     pub axis: Option<String>,
     /// How every run is made.
     pub run: RunSettings,
-    /// What is asked.
+    /// The question.
     pub question: Question,
     /// The client processes that make every run together, if several do.
     pub group: Option<GroupEntry>,

@@ -1,9 +1,11 @@
 //! `[group]`: several client processes that do the work of one
 //! (`docs/coordination.md`).
 
-use super::{PropertyLine, name_of, reader::Table};
-use crate::group::properties as p;
-use serval_coordination::group::OnLost;
+use super::{
+    lines::{PropertyLine, name_of},
+    reader::TomlTable,
+};
+use serval_coordination::{group::OnLost, properties as p};
 use serval_model::{
     properties::{Origin, Property, units::format_duration},
     share::SHARES_MAX,
@@ -13,7 +15,7 @@ use std::time::Duration;
 /// Names of what a lost client means for the others.
 pub const LOST: [(&str, OnLost); 2] = [("end", OnLost::End), ("continue", OnLost::Continue)];
 
-/// `[group]` of an experiment file. What is not there has the default of its property.
+/// `[group]` of an experiment file. An absent key has the default of its property.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GroupEntry {
     /// Client processes; 1 is this process alone.
@@ -37,7 +39,7 @@ pub struct GroupEntry {
 }
 
 /// Reads the table.
-pub(super) fn group(table: Table<'_, '_>) -> GroupEntry {
+pub(super) fn group(table: TomlTable<'_, '_>) -> GroupEntry {
     let entry = GroupEntry {
         clients: table.count("clients", 1..SHARES_MAX + 1),
         zookeeper: table.text("zookeeper"),
@@ -54,7 +56,7 @@ pub(super) fn group(table: Table<'_, '_>) -> GroupEntry {
 }
 
 impl GroupEntry {
-    /// What is set, key by key: the key's name, its property, and the value.
+    /// The keys that are set: the key, its property, and the value.
     fn set(&self) -> Vec<(&'static str, &'static Property, String)> {
         let span = |span: Duration| format_duration(span.as_nanos().min(u128::from(u64::MAX)) as u64);
         let all = [

@@ -2,25 +2,31 @@
 
 mod entries;
 mod group;
+mod heading;
+mod lines;
+mod numbered_phases;
+mod phase_entries;
 mod phases;
 mod points;
 mod reader;
+mod scale;
 mod series;
 mod write;
 
 pub use entries::{
-    ARRIVALS, ExperimentFile, PointOrder, PropertyLine, Question, RunSettings, StatePolicy, StoreEntry,
-    WorkloadEntry, name_of,
+    ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
 };
 pub use group::{GroupEntry, LOST};
-pub use phases::{
-    At, COMMAND_TIMEOUT, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY,
-    WAIT_TIMEOUT, asks_for_phases, of_properties,
+pub use heading::Heading;
+pub use lines::{PropertyLine, name_of};
+pub(crate) use lines::{add_workload_file, set_lines};
+pub use numbered_phases::{asks_for_phases, of_properties};
+pub use phase_entries::{
+    At, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY, WAIT_TIMEOUT,
 };
-pub use points::{POINTS, POINTS_MAX, Point, parse_points};
-pub(crate) use write::SECRET;
+pub use points::{LoadPoint, POINTS, POINTS_MAX, parse_points};
 
-use reader::{Source, Table};
+use reader::{TomlSource, TomlTable};
 use serval_model::properties::{Fault, Faults, Origin};
 use std::{fs::File, io::Read, path::Path};
 use toml::de::DeTable;
@@ -86,7 +92,7 @@ pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
 ///
 /// All faults, with their lines.
 pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
-    let source = Source::new(text, path);
+    let source = TomlSource::new(text, path);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What follows from a broken table would only confuse.
@@ -95,7 +101,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
         }
         return Err(Faults(source.into_faults()));
     }
-    let root = Table::new(&source, document.get_ref(), 0..0, "the file");
+    let root = TomlTable::new(&source, document.get_ref(), 0..0, "the file");
     let file = version(&source, &root).and_then(|()| {
         if root.value("phases").is_some() {
             return phases::file(&source, &root).map(|file| AnyFile::Phases(Box::new(file)));
@@ -111,7 +117,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
 }
 
 /// Checks the version; `None` where nothing that follows can be judged.
-fn version(source: &Source<'_>, root: &Table<'_, '_>) -> Option<()> {
+fn version(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<()> {
     match root.count("version", 0..u64::MAX) {
         Some(FORMAT_VERSION) => {}
         Some(other) => {
@@ -191,7 +197,10 @@ at = 50.5
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         assert_eq!(file.run.clients, Some(16));
         assert_eq!((file.run.time, file.run.repeats), (Duration::from_secs(5), 2));
-        assert_eq!(file.question, Question::Sweep(vec![Point::Share(0.5), Point::Rate(2000.0), Point::Max]));
+        assert_eq!(
+            file.question,
+            Question::Sweep(vec![LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max])
+        );
         let text = |lines: &[PropertyLine]| {
             lines.iter().map(|(name, value, _)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };

@@ -1,13 +1,13 @@
 //! The offered loads of a curve.
 
-use super::reader::{Source, Value, number};
+use super::reader::{TomlSource, TomlValue, number};
 use std::fmt;
 use toml::de::DeValue;
 
-/// Points of a curve at most: more are not told apart in a figure.
+/// Most points of a curve: a figure cannot show more.
 pub const POINTS_MAX: usize = 100;
 
-/// Points if nobody says how many.
+/// Default number of points.
 pub const POINTS: usize = 8;
 
 /// Where the last point of an even sweep lies: beyond the saturation, so that
@@ -23,7 +23,7 @@ const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 /// One offered load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Point {
+pub enum LoadPoint {
     /// A share of the curve's saturation; 1 is all of it.
     Share(f64),
     /// Operations/s.
@@ -32,12 +32,12 @@ pub enum Point {
     Max,
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for LoadPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Point::Share(share) => write!(f, "{}%", round(share * 100.0)),
-            Point::Rate(rate) => write!(f, "{rate}/s"),
-            Point::Max => f.write_str("max"),
+            LoadPoint::Share(share) => write!(f, "{}%", round(share * 100.0)),
+            LoadPoint::Rate(rate) => write!(f, "{rate}/s"),
+            LoadPoint::Max => f.write_str("max"),
         }
     }
 }
@@ -47,12 +47,12 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-impl Point {
+impl LoadPoint {
     /// Reads `60%`, `20000` or `max`.
-    pub fn parse(text: &str) -> Result<Point, String> {
+    pub fn parse(text: &str) -> Result<LoadPoint, String> {
         let text = text.trim();
         if text == "max" {
-            return Ok(Point::Max);
+            return Ok(LoadPoint::Max);
         }
         let wrong = || format!("'{text}' is no point: write \"60%\", a number of operations/s, or \"max\"");
         let above_zero = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
@@ -62,53 +62,53 @@ impl Point {
                 if share > SHARE_MAX {
                     return Err(format!("'{text}' is more than {}%", SHARE_MAX * 100.0));
                 }
-                Ok(Point::Share(share))
+                Ok(LoadPoint::Share(share))
             }
-            None => Point::rate(above_zero(text).ok_or_else(wrong)?),
+            None => LoadPoint::rate(above_zero(text).ok_or_else(wrong)?),
         }
     }
 
-    fn rate(rate: f64) -> Result<Point, String> {
+    fn rate(rate: f64) -> Result<LoadPoint, String> {
         if RATES.contains(&rate) {
-            return Ok(Point::Rate(rate));
+            return Ok(LoadPoint::Rate(rate));
         }
         Err(format!("{rate:e} operations/s is not from {} to 1,000,000,000", RATES.start()))
     }
 
     /// Even steps up to the saturation, and one beyond it.
-    pub fn even(count: usize) -> Vec<Point> {
+    pub fn even(count: usize) -> Vec<LoadPoint> {
         let steps = count.saturating_sub(1);
-        let up = (1..=steps).map(|i| Point::Share(i as f64 / steps as f64));
-        up.chain((count > 0).then_some(Point::Share(BEYOND))).collect()
+        let up = (1..=steps).map(|i| LoadPoint::Share(i as f64 / steps as f64));
+        up.chain((count > 0).then_some(LoadPoint::Share(BEYOND))).collect()
     }
 
     /// Whether the saturation must be known for it.
     pub fn needs_saturation(self) -> bool {
-        matches!(self, Point::Share(_))
+        matches!(self, LoadPoint::Share(_))
     }
 }
 
 /// A list of points separated by commas, or their number: what a command line
 /// says.
-pub fn parse_points(text: &str) -> Result<Vec<Point>, String> {
+pub fn parse_points(text: &str) -> Result<Vec<LoadPoint>, String> {
     if let Ok(count) = text.trim().parse::<usize>()
         && !text.contains(',')
         && count <= POINTS_MAX
     {
         return counted(count);
     }
-    let points = text.split(',').map(Point::parse).collect::<Result<Vec<_>, _>>()?;
+    let points = text.split(',').map(LoadPoint::parse).collect::<Result<Vec<_>, _>>()?;
     bounded(points)
 }
 
-fn counted(count: usize) -> Result<Vec<Point>, String> {
+fn counted(count: usize) -> Result<Vec<LoadPoint>, String> {
     if !(2..=POINTS_MAX).contains(&count) {
         return Err(format!("from 2 to {POINTS_MAX} points, or a list of them"));
     }
-    Ok(Point::even(count))
+    Ok(LoadPoint::even(count))
 }
 
-fn bounded(points: Vec<Point>) -> Result<Vec<Point>, String> {
+fn bounded(points: Vec<LoadPoint>) -> Result<Vec<LoadPoint>, String> {
     if points.is_empty() || points.len() > POINTS_MAX {
         return Err(format!("from 1 to {POINTS_MAX} points"));
     }
@@ -119,7 +119,7 @@ fn bounded(points: Vec<Point>) -> Result<Vec<Point>, String> {
 }
 
 /// The points that a file's value stands for.
-pub(super) fn read(source: &Source<'_>, value: Value<'_>) -> Vec<Point> {
+pub(super) fn read(source: &TomlSource<'_>, value: TomlValue<'_>) -> Vec<LoadPoint> {
     let fault = |problem: String| {
         source.fault(&value.span(), format!("points: {problem}"));
         Vec::new()
@@ -135,8 +135,8 @@ pub(super) fn read(source: &Source<'_>, value: Value<'_>) -> Vec<Point> {
         }
     };
     let points = items.iter().map(|item| match (item.get_ref().as_str(), number(item.get_ref())) {
-        (Some(text), _) => Point::parse(text),
-        (None, Some(rate)) if rate > 0.0 && rate.is_finite() => Point::rate(rate),
+        (Some(text), _) => LoadPoint::parse(text),
+        (None, Some(rate)) if rate > 0.0 && rate.is_finite() => LoadPoint::rate(rate),
         _ => Err("a point is \"60%\", a number of operations/s above 0, or \"max\"".to_owned()),
     });
     points.collect::<Result<Vec<_>, _>>().and_then(bounded).unwrap_or_else(fault)
@@ -148,19 +148,19 @@ mod tests {
 
     #[test]
     fn even_points_reach_the_saturation_and_pass_it() {
-        let words: Vec<String> = Point::even(8).iter().map(Point::to_string).collect();
+        let words: Vec<String> = LoadPoint::even(8).iter().map(LoadPoint::to_string).collect();
         assert_eq!(words, ["14.3%", "28.6%", "42.9%", "57.1%", "71.4%", "85.7%", "100%", "110%"]);
-        assert_eq!(Point::even(2), [Point::Share(1.0), Point::Share(1.1)]);
+        assert_eq!(LoadPoint::even(2), [LoadPoint::Share(1.0), LoadPoint::Share(1.1)]);
     }
 
     #[test]
     fn points_are_read_and_refused() {
         assert_eq!(
             parse_points("50%, 2000,max").unwrap(),
-            [Point::Share(0.5), Point::Rate(2000.0), Point::Max]
+            [LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max]
         );
         assert_eq!(parse_points("3").unwrap().len(), 3);
-        assert_eq!(parse_points("2000").unwrap(), [Point::Rate(2000.0)]);
+        assert_eq!(parse_points("2000").unwrap(), [LoadPoint::Rate(2000.0)]);
         for text in
             ["", "0", "-5", "x", "0%", "nan", "1e999", "5000%", "1", "1e-300", "1e18", "9,9.0", "max,50%,max"]
         {

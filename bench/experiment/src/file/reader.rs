@@ -14,16 +14,16 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A file's text, its name, and what is wrong with it so far.
-pub(super) struct Source<'a> {
+/// A file's text, its name, and its faults so far.
+pub(super) struct TomlSource<'a> {
     pub(super) text: &'a str,
     pub(super) path: &'a Path,
     faults: RefCell<Vec<Fault>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> TomlSource<'a> {
     pub(super) fn new(text: &'a str, path: &'a Path) -> Self {
-        Source { text, path, faults: RefCell::default() }
+        TomlSource { text, path, faults: RefCell::default() }
     }
 
     pub(super) fn origin(&self, span: &Range<usize>) -> Origin {
@@ -48,11 +48,11 @@ impl<'a> Source<'a> {
 }
 
 /// A value and where it stands.
-pub(super) type Value<'d> = &'d Spanned<DeValue<'d>>;
+pub(super) type TomlValue<'d> = &'d Spanned<DeValue<'d>>;
 
 /// A table of the file.
-pub(super) struct Table<'s, 'd> {
-    source: &'s Source<'s>,
+pub(super) struct TomlTable<'s, 'd> {
+    source: &'s TomlSource<'s>,
     table: &'d DeTable<'d>,
     span: Range<usize>,
     /// As messages call it: `[run]`.
@@ -60,21 +60,21 @@ pub(super) struct Table<'s, 'd> {
     asked: RefCell<BTreeSet<&'static str>>,
 }
 
-impl<'s, 'd> Table<'s, 'd> {
+impl<'s, 'd> TomlTable<'s, 'd> {
     pub(super) fn new(
-        source: &'s Source<'s>,
+        source: &'s TomlSource<'s>,
         table: &'d DeTable<'d>,
         span: Range<usize>,
         name: &'static str,
     ) -> Self {
-        Table { source, table, span, name, asked: RefCell::default() }
+        TomlTable { source, table, span, name, asked: RefCell::default() }
     }
 
-    pub(super) fn source(&self) -> &'s Source<'s> {
+    pub(super) fn source(&self) -> &'s TomlSource<'s> {
         self.source
     }
 
-    pub(super) fn value(&self, key: &'static str) -> Option<Value<'d>> {
+    pub(super) fn value(&self, key: &'static str) -> Option<TomlValue<'d>> {
         self.asked.borrow_mut().insert(key);
         self.table.get(key)
     }
@@ -174,10 +174,10 @@ impl<'s, 'd> Table<'s, 'd> {
     }
 
     /// A table in this one.
-    pub(super) fn table(&self, key: &'static str, name: &'static str) -> Option<Table<'s, 'd>> {
+    pub(super) fn table(&self, key: &'static str, name: &'static str) -> Option<TomlTable<'s, 'd>> {
         let value = self.value(key)?;
         match value.get_ref() {
-            DeValue::Table(table) => Some(Table::new(self.source, table, value.span(), name)),
+            DeValue::Table(table) => Some(TomlTable::new(self.source, table, value.span(), name)),
             _ => {
                 self.fault(key, format!("must be a table: {name}"));
                 None
@@ -186,14 +186,14 @@ impl<'s, 'd> Table<'s, 'd> {
     }
 
     /// A list of tables: `[[stores]]`.
-    pub(super) fn tables(&self, key: &'static str, name: &'static str) -> Vec<Table<'s, 'd>> {
+    pub(super) fn tables(&self, key: &'static str, name: &'static str) -> Vec<TomlTable<'s, 'd>> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let DeValue::Array(items) = value.get_ref() else {
             self.fault(key, format!("must be a list of tables, each begun by {name}"));
             return Vec::new();
         };
         let tables = items.iter().map(|item| match item.get_ref() {
-            DeValue::Table(table) => Some(Table::new(self.source, table, item.span(), name)),
+            DeValue::Table(table) => Some(TomlTable::new(self.source, table, item.span(), name)),
             _ => None,
         });
         tables.collect::<Option<Vec<_>>>().unwrap_or_else(|| {
@@ -231,7 +231,7 @@ impl<'s, 'd> Table<'s, 'd> {
         }
     }
 
-    /// Notes the keys that nobody has asked for.
+    /// Notes the keys that were never read.
     pub(super) fn finish(self) {
         let asked = self.asked.into_inner();
         for key in self.table.keys().filter(|key| !asked.contains(&**key.get_ref())) {

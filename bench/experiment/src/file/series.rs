@@ -1,9 +1,14 @@
 //! Files of sweeps and searches.
 
 use super::{
-    ARRIVALS, CURVES_MAX, ExperimentFile, POINTS, Point, PointOrder, Question, REPEATS_MAX, RunSettings,
-    StatePolicy, StoreEntry, WorkloadEntry, group, points,
-    reader::{Source, Table},
+    CURVES_MAX, REPEATS_MAX,
+    entries::{
+        ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
+    },
+    group,
+    heading::Heading,
+    points::{self, LoadPoint, POINTS},
+    reader::{TomlSource, TomlTable},
 };
 use crate::promise::Promise;
 use serval_model::properties::Origin;
@@ -12,9 +17,8 @@ use std::path::Path;
 /// Longest name of a store or workload: it becomes part of folders' names.
 const NAME_MAX: usize = 60;
 
-pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
-    let title = root.text("title").filter(|title| !title.trim().is_empty());
-    let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<ExperimentFile> {
+    let heading = Heading::read(source, root);
     let axis = root.text("axis");
     let properties = match root.table("properties", "[properties]") {
         Some(table) => table.properties(),
@@ -40,23 +44,11 @@ pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<Experime
     }
     unique(source, "stores", stores.iter().map(|store| (&store.name, &store.origin)));
     unique(source, "workloads", workloads.iter().map(|workload| (&workload.name, &workload.origin)));
-    Some(ExperimentFile {
-        title: title.unwrap_or(stem),
-        about: root.text("about").unwrap_or_default(),
-        figure: root.text("figure").unwrap_or_default(),
-        saw: root.text("saw").unwrap_or_default(),
-        axis,
-        run,
-        question,
-        group,
-        properties,
-        stores,
-        workloads,
-    })
+    Some(ExperimentFile { heading, axis, run, question, group, properties, stores, workloads })
 }
 
 pub(super) fn unique<'a>(
-    source: &Source<'_>,
+    source: &TomlSource<'_>,
     what: &str,
     names: impl Iterator<Item = (&'a String, &'a Option<Origin>)>,
 ) {
@@ -73,7 +65,7 @@ pub(super) fn unique<'a>(
     }
 }
 
-fn settings(table: Table<'_, '_>) -> RunSettings {
+fn settings(table: TomlTable<'_, '_>) -> RunSettings {
     let default = RunSettings::default();
     let auto = table.value("clients").is_some_and(|value| value.get_ref().as_str() == Some("auto"));
     let clients = if auto { None } else { table.count("clients", 1..1_000_001) };
@@ -97,13 +89,13 @@ fn settings(table: Table<'_, '_>) -> RunSettings {
     settings
 }
 
-fn question(source: &Source<'_>, root: &Table<'_, '_>) -> Question {
+fn question(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Question {
     let sweep = root.table("sweep", "[sweep]");
     let max = root.table("max", "[max]");
     if sweep.is_some() && max.is_some() {
         root.fault("max", "[sweep] and [max] cannot both be asked: make two files");
     }
-    let mut question = Question::Sweep(Point::even(POINTS));
+    let mut question = Question::Sweep(LoadPoint::even(POINTS));
     if let Some(table) = sweep {
         if let Some(value) = table.value("points") {
             question = Question::Sweep(points::read(source, value));
@@ -124,18 +116,18 @@ fn question(source: &Source<'_>, root: &Table<'_, '_>) -> Question {
     question
 }
 
-pub(super) fn origin(table: &Table<'_, '_>, source: &Source<'_>) -> Origin {
+pub(super) fn origin(table: &TomlTable<'_, '_>, source: &TomlSource<'_>) -> Origin {
     source.origin(&table.span(""))
 }
 
-pub(super) fn checked_name(table: &Table<'_, '_>, name: String) -> String {
+pub(super) fn checked_name(table: &TomlTable<'_, '_>, name: String) -> String {
     if name.trim().is_empty() || name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
         table.fault("name", format!("must have 1 to {NAME_MAX} characters"));
     }
     name
 }
 
-pub(super) fn store(table: Table<'_, '_>) -> Option<StoreEntry> {
+pub(super) fn store(table: TomlTable<'_, '_>) -> Option<StoreEntry> {
     let place = origin(&table, table.source());
     let binding = table.text("binding");
     let name = table.text("name").or_else(|| binding.clone());
@@ -158,7 +150,7 @@ pub(super) fn store(table: Table<'_, '_>) -> Option<StoreEntry> {
     (!entry.name.is_empty()).then_some(entry)
 }
 
-fn workload(table: Table<'_, '_>, folder: &Path, several: bool, on_axis: bool) -> Option<WorkloadEntry> {
+fn workload(table: TomlTable<'_, '_>, folder: &Path, several: bool, on_axis: bool) -> Option<WorkloadEntry> {
     let place = origin(&table, table.source());
     let file = table.path("file").map(|path| folder.join(path));
     let stem =

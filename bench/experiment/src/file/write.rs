@@ -1,15 +1,17 @@
 //! An experiment file's text again, with everything in it that was elsewhere.
 
 use super::{
-    ARRIVALS, At, ExperimentFile, FORMAT_VERSION, GroupEntry, PhaseSpec, PhaseWork, PhasesFile, PointOrder,
-    PropertyLine, Question, StatePolicy, StoreEntry, name_of,
+    FORMAT_VERSION,
+    entries::{ARRIVALS, ExperimentFile, PointOrder, Question, StatePolicy, StoreEntry},
+    group::GroupEntry,
+    heading::Heading,
+    lines::{PropertyLine, name_of},
+    phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
+    points::LoadPoint,
 };
-use crate::document::shown;
 use serval_model::properties::units::format_duration;
+use serval_plan::secrets::shown;
 use std::fmt::Write as _;
-
-/// What stands in place of a secret.
-pub(crate) const SECRET: &str = "***";
 
 /// Text as TOML has it.
 pub(super) fn quoted(text: &str) -> String {
@@ -44,6 +46,13 @@ fn line(out: &mut String, key: &str, text: &str) {
     if !text.is_empty() {
         let _ = writeln!(out, "{key} = {}", quoted(text));
     }
+}
+
+fn heading(out: &mut String, heading: &Heading) {
+    line(out, "title", &heading.title);
+    line(out, "figure", &heading.figure);
+    line(out, "about", &heading.about);
+    line(out, "saw", &heading.saw);
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
@@ -83,12 +92,9 @@ fn span(time: std::time::Duration) -> String {
 }
 
 /// A file of phases as text.
-pub(super) fn phases(file: &PhasesFile, version: u64) -> String {
-    let mut out = format!("version = {version}\n");
-    line(&mut out, "title", &file.title);
-    line(&mut out, "figure", &file.figure);
-    line(&mut out, "about", &file.about);
-    line(&mut out, "saw", &file.saw);
+fn phases(file: &PhasesFile) -> String {
+    let mut out = format!("version = {FORMAT_VERSION}\n");
+    heading(&mut out, &file.heading);
     if let Some(seed) = file.seed {
         let _ = writeln!(out, "seed = {seed}");
     }
@@ -154,10 +160,7 @@ impl ExperimentFile {
     /// here.
     pub fn to_toml(&self) -> String {
         let mut out = format!("version = {FORMAT_VERSION}\n");
-        line(&mut out, "title", &self.title);
-        line(&mut out, "figure", &self.figure);
-        line(&mut out, "about", &self.about);
-        line(&mut out, "saw", &self.saw);
+        heading(&mut out, &self.heading);
         line(&mut out, "axis", self.axis.as_deref().unwrap_or_default());
         let run = &self.run;
         out.push_str("\n[run]\n");
@@ -184,9 +187,9 @@ impl ExperimentFile {
             Question::Sweep(points) => {
                 let points = points.iter().map(|point| match point {
                     // A share is written with all its digits.
-                    super::Point::Share(share) => format!("{}%", share * 100.0),
-                    super::Point::Rate(rate) => rate.to_string(),
-                    super::Point::Max => "max".to_owned(),
+                    LoadPoint::Share(share) => format!("{}%", share * 100.0),
+                    LoadPoint::Rate(rate) => rate.to_string(),
+                    LoadPoint::Max => "max".to_owned(),
                 });
                 let _ = writeln!(out, "\n[sweep]\npoints = {}", list(points));
             }
@@ -212,5 +215,13 @@ impl ExperimentFile {
             properties(&mut out, "[workloads.properties]", &workload.properties);
         }
         out
+    }
+}
+
+impl PhasesFile {
+    /// The file as text, with everything in it that was elsewhere. Values of secrets are left
+    /// out.
+    pub fn to_toml(&self) -> String {
+        phases(self)
     }
 }

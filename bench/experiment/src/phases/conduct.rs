@@ -1,34 +1,40 @@
 //! Carrying phases out, one after the other.
 
-use super::{
-    Phases,
-    program::{Ended, Outcome, Program, run as run_program},
-};
+use super::Phases;
 use crate::{
-    document::{experiment_document, timestamp},
+    document::experiment_document,
+    error::{ConductError, Stopped},
     file::{At, PhaseSpec, PhaseWork},
-    group::{CommandWire, GroupError, Team},
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::Plan,
+    journal::{ExperimentJournal, JournalError, RecordsState},
+    run_folder,
+    sweep::Stores,
+    watcher::{ExperimentStep, Watcher},
+};
+use serval_group::{
+    CommandWire, GroupError, GroupSession, Team,
+    program::{self, CommandEnd, CommandOutcome, ShellCommand},
+};
+use serval_model::properties::Origin;
+use serval_plan::{
+    Plan, PlanError, fresh_seed,
+    perform::{Performed, RunFiles, perform},
     properties as p,
     session::{RunLost, Session},
-    sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
-    watching::{Step, Watcher},
+    timestamp,
 };
-use serval_model::{StoreError, properties::Origin};
 use serval_report::notes::lines;
 use serval_result::{
     experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
     note::Note,
 };
-use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
+use serval_runner::{Control, EndedBy, Lost, Observer};
 use serval_workload::core::Phase;
 use std::{
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
-/// How often a pause looks whether somebody wants it to end.
+/// How often a pause polls for a stop request.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Names of a program's environment variables.
@@ -40,9 +46,9 @@ const NAME: &str = "SERVAL_PHASE_NAME";
 /// The folder of an embedded store's files, below that of stores.
 const STORE_FOLDER: &str = "store";
 
-/// Who looks on while phases are carried out.
+/// Observers of an experiment of phases.
 pub struct LookingOn<'a> {
-    /// Is told of all that goes on.
+    /// Gets the events of the experiment.
     pub watcher: &'a mut dyn Watcher,
     /// Is called with each load and run that has ended.
     pub each: &'a mut dyn FnMut(&Plan, &Performed),
@@ -52,7 +58,7 @@ impl Phases {
     /// The document before the first phase.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
-        let seed = file.seed.unwrap_or_else(crate::plan::fresh_seed);
+        let seed = file.seed.unwrap_or_else(fresh_seed);
         file.seed = Some(seed);
         let curve = Curve {
             name: file.store.name.clone(),
@@ -64,15 +70,11 @@ impl Phases {
             highest: None,
         };
         ExperimentDocument {
-            title: file.title.clone(),
-            about: file.about.clone(),
-            figure: file.figure.clone(),
-            saw: file.saw.clone(),
             plan: file.to_toml(),
             seed,
             curves: vec![curve],
             runs_planned: file.phases.len() as u64,
-            ..experiment_document(ExperimentKind::Phases, command_line, &self.warnings)
+            ..experiment_document(ExperimentKind::Phases, &file.heading, command_line, &self.warnings)
         }
     }
 
@@ -85,14 +87,14 @@ impl Phases {
     /// rest can be done later.
     pub fn conduct(
         &self,
-        mut journal: Journal,
+        mut journal: ExperimentJournal,
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
         looking_on: LookingOn<'_>,
         keep_stores: bool,
-    ) -> Result<(Journal, Stopped), ConductError> {
-        self.refuse().map_err(ExperimentError::Faults)?;
+    ) -> Result<(ExperimentJournal, Stopped), ConductError> {
+        self.refuse().map_err(PlanError::Faults)?;
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
@@ -100,9 +102,9 @@ impl Phases {
             return Err(JournalError::State { path, problem }.into());
         }
         journal.forget_incomplete()?;
-        let mut conductor = Conductor {
+        let mut conductor = PhaseConductor {
             phases: self,
-            // The axis goes on by the clock on the wall where another process began it.
+            // If another process began the experiment, the axis continues by the wall clock.
             before: journal.document.phases.first().map_or(Duration::ZERO, |first| since(&first.started)),
             begun: Instant::now(),
             journal,
@@ -115,12 +117,15 @@ impl Phases {
         };
         conductor.watcher.experiment(&conductor.journal.document);
         for nth in done..self.file.phases.len() {
-            if !conductor.phase(nth)? {
-                conductor.journal.write()?;
-                return Ok((conductor.journal, Stopped::Interrupted));
+            match conductor.phase(nth) {
+                Err(ConductError::Interrupted) => {
+                    conductor.journal.write()?;
+                    return Ok((conductor.journal, Stopped::Interrupted));
+                }
+                outcome => outcome?,
             }
         }
-        let Conductor { mut journal, session, watcher, .. } = conductor;
+        let PhaseConductor { mut journal, session, watcher, .. } = conductor;
         // The store closes its files before these go.
         drop(session);
         journal.document.complete = true;
@@ -140,48 +145,53 @@ fn since(timestamp: &str) -> Duration {
 }
 
 /// A store that is open, and what it was opened with.
-type Opened = (Vec<(String, String)>, Box<dyn Session>);
+type StoreInUse = (Vec<(String, String)>, Box<dyn Session>);
 
-struct Conductor<'a> {
+struct PhaseConductor<'a> {
     phases: &'a Phases,
-    journal: Journal,
+    journal: ExperimentJournal,
     stores: &'a dyn Stores,
     team: Option<&'a Team>,
     control: &'a Control,
     watcher: &'a mut dyn Watcher,
     each: &'a mut dyn FnMut(&Plan, &Performed),
-    session: Option<Opened>,
+    session: Option<StoreInUse>,
     begun: Instant,
     /// What lies on the axis before `begun`.
     before: Duration,
 }
 
-/// How a phase came out.
-enum Came {
-    Done(Box<PhaseEntry>),
-    /// What it measured until it could not go on.
-    CutOff(Box<PhaseEntry>, RunLost),
-    Interrupted,
+/// What came of a phase.
+struct PhaseOutcome {
+    entry: PhaseEntry,
+    /// Why it could not go on to its end, if it could not.
+    lost: Option<RunLost>,
+}
+
+impl From<PhaseEntry> for PhaseOutcome {
+    fn from(entry: PhaseEntry) -> Self {
+        PhaseOutcome { entry, lost: None }
+    }
 }
 
 fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
-    ExperimentError::Store(StoreError::new(store, format!("phase '{}': {problem}", phase.name))).into()
+    ConductError::store(store, format!("phase '{}': {problem}", phase.name))
 }
 
 fn of_group(error: GroupError) -> ConductError {
-    ExperimentError::Group(error.to_string()).into()
+    PlanError::Group(error.to_string()).into()
 }
 
-impl Conductor<'_> {
+impl PhaseConductor<'_> {
     /// Seconds on the axis.
     fn now(&self) -> f64 {
         (self.before + self.begun.elapsed()).as_secs_f64()
     }
 
-    /// One phase. False if somebody asked for the end.
-    fn phase(&mut self, nth: usize) -> Result<bool, ConductError> {
+    /// Carries out one phase.
+    fn phase(&mut self, nth: usize) -> Result<(), ConductError> {
         if self.control.interrupted() {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let phase = &self.phases.file.phases[nth];
         let entry = PhaseEntry {
@@ -197,14 +207,14 @@ impl Conductor<'_> {
             let (_, words) = &self.phases.describe()[nth];
             self.watcher.note(&format!("phase {} of {count}, {}: {words}", nth + 1, phase.name));
         }
-        let came = match &phase.work {
+        let PhaseOutcome { mut entry, lost } = match &phase.work {
             PhaseWork::Load | PhaseWork::Run => self.measured(nth, entry)?,
-            PhaseWork::Pause(time) => match self.rest(*time)? {
-                true => Came::Done(Box::new(entry)),
-                false => Came::Interrupted,
-            },
+            PhaseWork::Pause(time) => {
+                self.rest(*time)?;
+                entry.into()
+            }
             PhaseWork::Presplit { command, timeout, .. } => {
-                let points = self.phases.points(nth).map_err(ExperimentError::Faults)?;
+                let points = self.phases.points(nth).map_err(PlanError::Faults)?;
                 let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
                 let input = input.copied().collect();
                 let command = command.clone().unwrap_or_default();
@@ -220,33 +230,34 @@ impl Conductor<'_> {
                 self.wait(nth, command, *every, *timeout, entry)?
             }
             // Refused before anything began.
-            PhaseWork::Later(_) => Came::Interrupted,
-        };
-        let (mut entry, lost) = match came {
-            Came::Interrupted => return Ok(false),
-            Came::Done(entry) => (entry, None),
-            Came::CutOff(entry, lost) => (entry, Some(lost)),
+            PhaseWork::Later(_) => return Err(ConductError::Interrupted),
         };
         entry.end_s = self.now();
-        self.journal.document.phases.push(*entry);
+        self.journal.document.phases.push(entry);
         self.journal.write()?;
         self.watcher.experiment(&self.journal.document);
         match lost {
-            None => Ok(true),
+            None => Ok(()),
             Some(lost) => Err(failed(phase, self.phases.store.name, lost.to_string())),
         }
     }
 
-    /// Lets time go by. False if somebody asked for the end before.
-    fn rest(&self, span: Duration) -> Result<bool, ConductError> {
+    /// Waits for a time, or until the experiment is interrupted.
+    fn rest(&self, span: Duration) -> Result<(), ConductError> {
         if let Some(team) = self.team {
-            return team.rest(span, self.control).map_err(of_group);
+            return match team.rest(span, self.control).map_err(of_group)? {
+                true => Ok(()),
+                false => Err(ConductError::Interrupted),
+            };
         }
         let until = Instant::now() + span;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if self.control.interrupted() || left.is_zero() {
-                return Ok(!self.control.interrupted());
+            if self.control.interrupted() {
+                return Err(ConductError::Interrupted);
+            }
+            if left.is_zero() {
+                return Ok(());
             }
             thread::sleep(left.min(LOOK));
         }
@@ -270,11 +281,11 @@ impl Conductor<'_> {
         command: &str,
         timeout: Duration,
         input: Vec<u8>,
-    ) -> Result<Outcome, ConductError> {
+    ) -> Result<CommandOutcome, ConductError> {
         let environment = self.environment(nth);
-        let program = Program { command, environment: &environment, input, timeout };
+        let program = ShellCommand { command, environment: &environment, input, timeout };
         let phase = &self.phases.file.phases[nth];
-        run_program(program, &|| self.control.interrupted()).map_err(|error| {
+        program::run(program, &|| self.control.interrupted()).map_err(|error| {
             failed(phase, self.phases.store.name, format!("'{command}' cannot be started: {error}"))
         })
     }
@@ -286,20 +297,16 @@ impl Conductor<'_> {
         timeout: Duration,
         input: Vec<u8>,
         entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let outcome = self.run(nth, command, timeout, input)?;
-        if outcome.ended == Ended::Interrupted {
-            return Ok(Came::Interrupted);
+        if outcome.ended == CommandEnd::Interrupted {
+            return Err(ConductError::Interrupted);
         }
         if let Some(how) = outcome.failure(timeout) {
             let phase = &self.phases.file.phases[nth];
             return Err(failed(phase, self.phases.store.name, format!("'{command}' {how}")));
         }
-        Ok(Came::Done(Box::new(PhaseEntry {
-            command: Some(command.to_owned()),
-            output: outcome.output,
-            ..entry
-        })))
+        Ok(PhaseEntry { command: Some(command.to_owned()), output: outcome.output, ..entry }.into())
     }
 
     fn at_clients(
@@ -308,7 +315,7 @@ impl Conductor<'_> {
         command: &str,
         timeout: Duration,
         mut entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let phase = &self.phases.file.phases[nth];
         let store = self.phases.store.name;
         let Some(team) = self.team else {
@@ -320,7 +327,7 @@ impl Conductor<'_> {
         let outcomes =
             team.command(command, timeout, &environment, &parts, self.control).map_err(of_group)?;
         if self.control.interrupted() {
-            return Ok(Came::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
         for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
@@ -339,7 +346,7 @@ impl Conductor<'_> {
             }
             output.extend(lines.into_iter().map(|line| format!("{}: {line}", client + 1)));
         }
-        Ok(Came::Done(Box::new(PhaseEntry { command: Some(command.to_owned()), output, ..entry })))
+        Ok(PhaseEntry { command: Some(command.to_owned()), output, ..entry }.into())
     }
 
     fn wait(
@@ -349,7 +356,7 @@ impl Conductor<'_> {
         every: Duration,
         timeout: Duration,
         entry: PhaseEntry,
-    ) -> Result<Came, ConductError> {
+    ) -> Result<PhaseOutcome, ConductError> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
@@ -357,17 +364,13 @@ impl Conductor<'_> {
             // An attempt that hangs must not be waited for without end.
             let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
             let outcome = self.run(nth, command, left, Vec::new())?;
-            if outcome.ended == Ended::Interrupted {
-                return Ok(Came::Interrupted);
+            if outcome.ended == CommandEnd::Interrupted {
+                return Err(ConductError::Interrupted);
             }
             let Some(how) = outcome.failure(left) else {
                 let command = Some(command.to_owned());
-                return Ok(Came::Done(Box::new(PhaseEntry {
-                    command,
-                    attempts: Some(attempts),
-                    output: outcome.output,
-                    ..entry
-                })));
+                let (attempts, output) = (Some(attempts), outcome.output);
+                return Ok(PhaseEntry { command, attempts, output, ..entry }.into());
             };
             if begun.elapsed() + every >= timeout {
                 let phase = &self.phases.file.phases[nth];
@@ -376,9 +379,7 @@ impl Conductor<'_> {
                 );
                 return Err(failed(phase, self.phases.store.name, problem));
             }
-            if !self.rest(every)? {
-                return Ok(Came::Interrupted);
-            }
+            self.rest(every)?;
         }
     }
 
@@ -398,19 +399,19 @@ impl Conductor<'_> {
             // It was cut off: some of its records may be there.
             properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
         }
-        let mut plan = self.phases.plan_of(nth, properties).map_err(ExperimentError::Faults)?;
+        let mut plan = self.phases.plan_of(nth, properties).map_err(PlanError::Faults)?;
         plan.label = self.phases.file.phases[nth].name.clone();
         Ok(plan)
     }
 
-    fn step(&self, nth: usize, plan: &Plan) -> Step {
+    fn step(&self, nth: usize, plan: &Plan) -> ExperimentStep {
         let is_load = plan.phase == Phase::Load;
         let options = &plan.options;
         let rest = self.phases.file.phases.iter().skip(nth + 1).map(|phase| match &phase.work {
             PhaseWork::Pause(time) => *time,
             _ => Duration::ZERO,
         });
-        Step {
+        ExperimentStep {
             curve: 0,
             kind: if is_load { RunKind::Load } else { RunKind::Point },
             what: self.phases.file.phases[nth].name.clone(),
@@ -426,7 +427,7 @@ impl Conductor<'_> {
         }
     }
 
-    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<Came, ConductError> {
+    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<PhaseOutcome, ConductError> {
         let plan = self.plan(nth)?;
         self.watcher.step(&self.step(nth, &plan));
         let identity = self.phases.identity(&plan.properties);
@@ -434,27 +435,27 @@ impl Conductor<'_> {
             // One of the same files must be closed first.
             self.session = None;
             let session = self.stores.open(self.phases.store, &plan.properties);
-            self.session = Some((identity, session.map_err(ExperimentError::Faults)?));
+            self.session = Some((identity, session.map_err(PlanError::Faults)?));
         }
-        let Some((_, local)) = &self.session else { return Ok(Came::Interrupted) };
+        let Some((_, local)) = &self.session else { return Err(ConductError::Interrupted) };
         let local: &dyn Session = &**local;
         let session: Box<dyn Session + '_> = match self.team {
-            Some(team) => team.session_of(local, &plan, self.phases.parts(nth)),
+            Some(team) => Box::new(GroupSession::with_parts(team, local, &plan, self.phases.parts(nth))),
             None => Box::new(local),
         };
         let key = nth.to_string();
         let running = RecordsState { running: true, ..RecordsState::default() };
         self.journal.set_records(&key, running)?;
         let (folder_name, folder) = self.journal.run_folder(&entry.name)?;
-        let files = Files { folder: &folder, prefix: "", raw: false };
+        let files = RunFiles { folder: &folder, prefix: "", raw: false };
         let command_line = self.journal.document.command_line.clone();
         let (begun, before) = (self.begun, self.before);
-        let mut noting = Noting { watcher: self.watcher, began: None, begun, before };
+        let mut noting = StartObserver { watcher: self.watcher, began: None, begun, before };
         let performed = perform(&plan, &*session, self.control, &mut noting, Some(files), command_line);
         entry.series_start_s = noting.began;
         drop(session);
         let performed = match performed {
-            Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
+            Err(_) if self.control.interrupted() => return Err(ConductError::Interrupted),
             performed => performed?,
         };
         if performed.record.ended_by != EndedBy::Interrupted && performed.lost.is_none() {
@@ -463,16 +464,16 @@ impl Conductor<'_> {
         let missing = performed.missing(&plan);
         let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(error) = unwritten {
-            return Err(ExperimentError::from(error).into());
+            return Err(PlanError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(Came::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
         let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
         entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
-        made::keep(folder, &plan, &document)?;
+        run_folder::finish(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
         }
@@ -490,15 +491,12 @@ impl Conductor<'_> {
         entry.notes.extend(document.notes.iter().cloned());
         entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
-        match lost {
-            None => Ok(Came::Done(Box::new(entry))),
-            Some(lost) => Ok(Came::CutOff(Box::new(entry), lost)),
-        }
+        Ok(PhaseOutcome { entry, lost })
     }
 }
 
 /// Notes when a run begins, and passes everything on.
-struct Noting<'a> {
+struct StartObserver<'a> {
     watcher: &'a mut dyn Watcher,
     /// Where it begins on the axis, s.
     began: Option<f64>,
@@ -506,9 +504,9 @@ struct Noting<'a> {
     before: Duration,
 }
 
-impl Observer for Noting<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.watcher.connected(clients, of);
+impl Observer for StartObserver<'_> {
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        Some(self.watcher)
     }
 
     fn started(&mut self, at: SystemTime) {
@@ -519,20 +517,33 @@ impl Observer for Noting<'_> {
         self.began = Some((axis + later).max(0.0));
         self.watcher.started(at);
     }
+}
 
-    fn measuring(&mut self) {
-        self.watcher.measuring();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Observer for Heard {
+        fn warn(&mut self, warning: &str) {
+            self.0.push(warning.to_owned());
+        }
+        fn connected(&mut self, clients: usize, of: usize) {
+            self.0.push(format!("{clients} of {of}"));
+        }
     }
 
-    fn measured(&mut self) {
-        self.watcher.measured();
-    }
+    impl Watcher for Heard {}
 
-    fn progress(&mut self, progress: &Progress) {
-        self.watcher.progress(progress);
-    }
-
-    fn interval(&mut self, interval: &Interval) {
-        self.watcher.interval(interval);
+    #[test]
+    fn a_phase_passes_the_events_of_its_run_on() {
+        let mut heard = Heard::default();
+        let (begun, before) = (Instant::now(), Duration::ZERO);
+        let mut start = StartObserver { watcher: &mut heard, began: None, begun, before };
+        start.connected(1, 2);
+        start.warn("no records");
+        assert_eq!(heard.0, ["1 of 2", "no records"]);
     }
 }

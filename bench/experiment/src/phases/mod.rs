@@ -3,24 +3,20 @@
 //! `docs/phases.md`.
 
 mod conduct;
-mod program;
 
 pub use conduct::LookingOn;
-pub(crate) use program::{Program, run as run_program};
 
 use crate::{
-    file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, fault_at},
-    group::{Part, Team, properties as group},
-    kept::Kept,
-    plan::{Plan, Request},
-    properties as p,
+    file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, add_workload_file, fault_at, set_lines},
     sweep::curves::IN_PROCESS,
 };
-use serval_coordination::coordinator::Leading;
+use serval_coordination::properties::{self as group, is_of_group};
+use serval_group::{ClientPart, Leading, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
     units::{counted, format_duration},
 };
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::{core::Phase, random::split_mix};
 use std::time::Duration;
@@ -34,38 +30,21 @@ pub struct Phases {
     pub warnings: Vec<Fault>,
     /// The store.
     pub store: &'static StoreInfo,
-    kept: Option<&'static Kept>,
+    kept: Option<&'static EmbeddedStore>,
     clients: u64,
-}
-
-fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
-    for (name, value, origin) in lines {
-        properties.set(name.clone(), value.clone(), origin.clone());
-    }
 }
 
 /// Puts what a workload's file says into its phase. What is set for all phases, for the store
 /// or for the phase wins over it.
 pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
     let mut faults = Vec::new();
-    let over: Vec<String> =
+    let common: Vec<String> =
         file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
+    let overridden = |name: &str| common.iter().any(|set| set == name);
     for phase in &mut file.phases {
         let Some(path) = phase.workload.take() else { continue };
-        let mut all = Properties::new();
-        if serval_scripts::is_script(&path.to_string_lossy()) {
-            let origin = phase.origin.clone().unwrap_or(Origin::Program("the experiment"));
-            let path = std::path::absolute(&path).unwrap_or(path);
-            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
-        } else if let Err(more) = all.load_file(&path) {
-            faults.extend(more.0);
-            continue;
-        }
-        let own: Vec<String> = phase.properties.iter().map(|(name, _, _)| name.clone()).collect();
-        let wanted = |name: &str| !over.iter().chain(&own).any(|over| over == name);
-        let lines = all.iter().filter(|(name, _)| wanted(name));
-        let lines = lines.map(|(name, set)| (name.to_owned(), set.value.clone(), set.origin.clone()));
-        phase.properties.extend(lines.collect::<Vec<_>>());
+        let added = add_workload_file(&mut phase.properties, path, &phase.origin, &overridden);
+        faults.extend(added.err().into_iter().flat_map(|more| more.0));
     }
     (file, faults)
 }
@@ -78,14 +57,9 @@ impl Phases {
     ///
     /// All of them.
     pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
-        let (file, mut faults) = inlined(file);
-        let mut note = |more: Faults| {
-            for fault in more.0 {
-                if !faults.contains(&fault) {
-                    faults.push(fault);
-                }
-            }
-        };
+        let (file, faults) = inlined(file);
+        let mut faults = Faults(faults);
+        let mut note = |more: Faults| faults.add_new(more);
         let mut named = Properties::new();
         set_lines(&mut named, &file.properties);
         set_lines(&mut named, &file.store.properties);
@@ -94,10 +68,10 @@ impl Phases {
             Err(more) => {
                 let origin = &file.store.origin;
                 note(Faults(more.0.into_iter().map(|fault| fault_at(origin, fault.problem)).collect()));
-                return Err(Faults(faults));
+                return Err(faults);
             }
         };
-        let kept = Kept::of(store, &named);
+        let kept = EmbeddedStore::of(store, &named);
         // A plan may be looked at before it is known where ZooKeeper is.
         let clients = match Self::leading_of(&file, Some("?")) {
             Ok(leading) => leading.map_or(1, |leading| leading.settings.clients as u64),
@@ -123,7 +97,7 @@ impl Phases {
             note(Faults(vec![fault]));
         }
         phases.warnings = warnings;
-        if faults.is_empty() { Ok(phases) } else { Err(Faults(faults)) }
+        faults.or(phases)
     }
 
     /// Numbers of clients must be of some that there are.
@@ -162,7 +136,7 @@ impl Phases {
         {
             properties.set(group::ZOOKEEPER.name, zookeeper, Origin::Program("to be said"));
         }
-        group::leading(&properties)
+        settings::leading(&properties)
     }
 
     /// Client processes that take part in it.
@@ -198,7 +172,7 @@ impl Phases {
         if self.file.phases[nth].work == PhaseWork::Load { Phase::Load } else { Phase::Run }
     }
 
-    /// Makes a plan of a phase, or finds what is wrong with it. Returns warnings.
+    /// Makes a plan of a phase. Returns its warnings, or its faults.
     fn check(&self, nth: usize) -> Result<Vec<Fault>, Faults> {
         let phase = &self.file.phases[nth];
         match &phase.work {
@@ -216,7 +190,7 @@ impl Phases {
         let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
         if self.clients > 1 {
             let taking_part = self.parts(nth).iter().flatten().count();
-            Team::check(&plan, false, taking_part).map_err(named)?;
+            check(&plan, false, taking_part).map_err(named)?;
         }
         if plan.phase == Phase::Run && !plan.is_bounded() {
             let problem = format!("phase '{}' has no end: set time or operationcount", phase.name);
@@ -231,12 +205,12 @@ impl Phases {
     }
 
     fn plan_of(&self, nth: usize, properties: Properties) -> Result<Plan, Faults> {
-        Plan::new(Request { properties, phase: self.kind(nth), store: self.store, strict: true })
+        Plan::new(PlanRequest { properties, phase: self.kind(nth), store: self.store, strict: true })
     }
 
     /// What each client of the group does in a phase; the properties are those that it has
     /// beside, or instead of, those of all.
-    fn parts(&self, nth: usize) -> Vec<Option<Part>> {
+    fn parts(&self, nth: usize) -> Vec<Option<ClientPart>> {
         let phase = &self.file.phases[nth];
         let takes_part = |client: u64| phase.clients.as_ref().is_none_or(|list| list.contains(&(client + 1)));
         let count = (0..self.clients).filter(|client| takes_part(*client)).count() as u64;
@@ -250,7 +224,7 @@ impl Phases {
                 let of = |only: &&crate::file::Only| only.clients.contains(&(client + 1));
                 let lines = phase.only.iter().filter(of).flat_map(|only| &only.properties);
                 let properties = lines.map(|(name, value, _)| (name.clone(), value.clone())).collect();
-                Some(Part { place: place - 1, of: count, consumes: false, properties })
+                Some(ClientPart { place: place - 1, of: count, consumes: false, properties })
             })
             .collect()
     }
@@ -261,7 +235,7 @@ impl Phases {
         let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
         let Some(partitions) = partitions else { return Ok(points.clone()) };
         let properties = self.properties(nth, None);
-        let request = Request { properties, phase: Phase::Load, store: self.store, strict: true };
+        let request = PlanRequest { properties, phase: Phase::Load, store: self.store, strict: true };
         let core = Plan::new(request)?.core;
         core.and_then(|core| core.split_points(*partitions)).ok_or_else(|| {
             let problem = format!(
@@ -282,7 +256,7 @@ impl Phases {
         if self.kind(nth) == Phase::Load { seed } else { split_mix(&mut state) >> 11 }
     }
 
-    /// What a reader of the plan is told of each phase: its name, its kind, what it does.
+    /// The description of each phase: its name with its kind, and its work.
     pub fn describe(&self) -> Vec<(String, String)> {
         let span = |time: Duration| format_duration(time.as_nanos() as u64);
         let words = |nth: usize, phase: &PhaseSpec| {
@@ -353,7 +327,7 @@ impl Phases {
             })
             .collect();
         faults.extend(self.leading().err().into_iter().flat_map(|more| more.0));
-        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+        Faults(faults).or(())
     }
 
     /// The times that are known beforehand, added up.
@@ -401,10 +375,6 @@ impl Phases {
     fn in_process(&self) -> bool {
         IN_PROCESS.contains(&self.store.name)
     }
-}
-
-fn is_of_group(name: &str) -> bool {
-    name.starts_with("coordination.") || name.starts_with("barrier-")
 }
 
 fn later(kind: &str) -> String {

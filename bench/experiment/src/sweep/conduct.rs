@@ -1,24 +1,29 @@
 //! Carrying an experiment out: one run after the other.
 
 use super::{
-    curves::{CurvePlan, Experiment},
-    datasets::{Records, Stores},
-    journal::{Journal, JournalError},
-    made,
+    curves::{CurvePlan, Experiment, REPEATED_RATES},
+    datasets::{DatasetInUse, Stores},
 };
 use crate::{
     document::{experiment_document, plan_notes},
-    file::{Point, Question, RunSettings},
-    folder::FolderError,
-    group::Team,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-    watching::{Step, Watcher},
+    error::{ConductError, Stopped},
+    file::{LoadPoint, Question, RunSettings},
+    journal::{ExperimentJournal, JournalError},
+    run_folder,
+    watcher::{ExperimentStep, Watcher},
 };
+use serval_group::{GroupSession, Team, check};
 use serval_model::{
     OperationKind,
     properties::{Origin, Properties, units::format_duration},
+};
+use serval_plan::{
+    Plan, PlanError, PlanRequest,
+    folder::ResultFolder,
+    fresh_seed,
+    perform::{Performed, RunFiles, perform},
+    properties as p,
+    session::Session,
 };
 use serval_report::notes::{line, lines};
 use serval_result::{
@@ -27,6 +32,7 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{Control, EndedBy, RunError};
+use serval_stores::StoreInfo;
 use serval_workload::{
     core::{Phase, properties as core},
     random::split_mix,
@@ -36,37 +42,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Why a conducted experiment stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
-    /// Everything was done.
-    Complete,
-    /// Somebody asked for it.
-    Interrupted,
-    /// Curves were given up, for their store failed; the others are done.
-    CurvesLost,
-}
-
-/// Why an experiment cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum ConductError {
-    /// A configuration, a store or a run.
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    /// Its folder.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-}
-
-impl From<FolderError> for ConductError {
-    fn from(error: FolderError) -> Self {
-        ConductError::Experiment(error.into())
-    }
-}
-
 /// A run to make.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Job {
+pub(super) struct PlannedRun {
     pub(super) curve: usize,
     pub(super) kind: RunKind,
     pub(super) point: usize,
@@ -78,25 +56,17 @@ pub(super) struct Job {
     pub(super) what: String,
 }
 
-/// How a run came out.
-pub(super) enum Ran {
-    /// It ended, with this result.
-    Done(Box<ResultDocument>),
-    /// Somebody asked for the end.
-    Interrupted,
-}
-
 /// An experiment under way.
-pub(super) struct Conductor<'a> {
+pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
-    pub(super) journal: Journal,
+    pub(super) journal: ExperimentJournal,
     pub(super) stores: &'a dyn Stores,
     /// The processes that make its runs, if several do.
     pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
-    pub(super) records: Vec<Records>,
-    /// Curves whose store has failed.
+    pub(super) records: Vec<DatasetInUse>,
+    /// Curves whose store failed.
     pub(super) lost: Vec<bool>,
     /// Throughput that a curve's last run without a target had.
     rates: Vec<Option<f64>>,
@@ -120,12 +90,12 @@ impl Experiment {
     /// The document of the experiment before its first run.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
-        let seed = file.run.seed.unwrap_or_else(crate::plan::fresh_seed);
+        let seed = file.run.seed.unwrap_or_else(fresh_seed);
         file.run.seed = Some(seed);
         let question = &file.question;
         let points = match question {
             Question::Sweep(points) => points.len(),
-            Question::Max(_) => super::highest::RATES,
+            Question::Max(_) => REPEATED_RATES,
         };
         let curves = self.curves.iter().map(|curve| Curve {
             name: curve.name.clone(),
@@ -141,16 +111,12 @@ impl Experiment {
             Question::Max(_) => ExperimentKind::Max,
         };
         ExperimentDocument {
-            title: file.title.clone(),
-            about: file.about.clone(),
-            figure: file.figure.clone(),
-            saw: file.saw.clone(),
             plan: file.to_toml(),
             seed,
             axis: file.axis.clone(),
             curves: curves.collect(),
             runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
-            ..experiment_document(kind, command_line, &self.warnings)
+            ..experiment_document(kind, &file.heading, command_line, &self.warnings)
         }
     }
 
@@ -158,13 +124,13 @@ impl Experiment {
     /// there is one.
     pub fn conduct(
         &self,
-        journal: Journal,
+        journal: ExperimentJournal,
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
         watcher: &mut dyn Watcher,
         keep_stores: bool,
-    ) -> Result<(Journal, Stopped), ConductError> {
+    ) -> Result<(ExperimentJournal, Stopped), ConductError> {
         let begun = Instant::now();
         let planned = self.curves.iter().map(|curve| &curve.name);
         if !planned.eq(journal.document.curves.iter().map(|curve| &curve.name)) {
@@ -172,9 +138,9 @@ impl Experiment {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
             return Err(JournalError::State { path, problem }.into());
         }
-        let records = self.datasets.iter().map(|dataset| Records::new(dataset, &journal));
+        let records = self.datasets.iter().map(|dataset| DatasetInUse::new(dataset, &journal));
         let records = records.collect::<Result<Vec<_>, _>>()?;
-        let mut conductor = Conductor {
+        let mut conductor = SweepConductor {
             experiment: self,
             journal,
             stores,
@@ -186,25 +152,25 @@ impl Experiment {
             rates: vec![None; self.curves.len()],
             spent: BTreeMap::new(),
         };
-        // What was given up before is tried again.
+        // Curves that were given up before are tried again.
         let document = &mut conductor.journal.document;
         document.notes = plan_notes(&self.warnings);
         document.warnings = lines(&document.notes);
         conductor.watcher.experiment(&conductor.journal.document);
         let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
-            Ok(true) if conductor.lost.contains(&true) => Stopped::CurvesLost,
-            Ok(true) => Stopped::Complete,
-            Ok(false) => Stopped::Interrupted,
+            Ok(()) if conductor.lost.contains(&true) => Stopped::CurvesLost,
+            Ok(()) => Stopped::Complete,
+            Err(ConductError::Interrupted) => Stopped::Interrupted,
             Err(error) => {
                 conductor.account(begun);
-                // The error that is told is the first one.
+                // The first error is the one to report.
                 let _ = conductor.journal.write();
                 return Err(error);
             }
         };
         conductor.account(begun);
-        let Conductor { mut journal, records, watcher, .. } = conductor;
+        let SweepConductor { mut journal, records, watcher, .. } = conductor;
         // Stores close their files before these go.
         drop(records);
         journal.document.complete = stopped == Stopped::Complete;
@@ -217,7 +183,7 @@ impl Experiment {
     }
 }
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     /// Where clients of a curve's store run, once it is open.
     pub(super) fn execution(&self, curve: usize) -> Option<serval_model::Execution> {
         self.records[self.curve(curve).dataset].execution()
@@ -241,8 +207,8 @@ impl Conductor<'_> {
         &self.experiment.curves[index]
     }
 
-    /// Everything that is left to do. False if somebody asked for the end.
-    fn all(&mut self) -> Result<bool, ConductError> {
+    /// Makes all runs that are left.
+    fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
             Question::Sweep(points) => self.sweep(points),
             Question::Max(promise) => self.highest(promise),
@@ -259,35 +225,31 @@ impl Conductor<'_> {
         }
     }
 
-    fn sweep(&mut self, points: &[Point]) -> Result<bool, ConductError> {
+    fn sweep(&mut self, points: &[LoadPoint]) -> Result<(), ConductError> {
         let needs = self.settings().clients.is_none() || points.iter().any(|point| point.needs_saturation());
-        if needs && !self.find_saturations()? {
-            return Ok(false);
+        if needs {
+            self.find_saturations()?;
         }
         let jobs = self.point_jobs(points);
         self.run_points(jobs)
     }
 
-    /// Makes the runs of points that have not been made. False if somebody
-    /// asked for the end.
-    pub(super) fn run_points(&mut self, jobs: Vec<Job>) -> Result<bool, ConductError> {
+    /// Makes the runs of points that have not been made.
+    pub(super) fn run_points(&mut self, jobs: Vec<PlannedRun>) -> Result<(), ConductError> {
         for job in jobs {
             let done = |entry: &RunEntry| {
                 (entry.kind, entry.curve, entry.point, entry.repeat)
                     == (RunKind::Point, job.curve, job.point, job.repeat)
             };
-            if self.lost[job.curve] || self.journal.document.runs.iter().any(done) {
-                continue;
-            }
-            if let Some(Ran::Interrupted) = self.attempt(&job)? {
-                return Ok(false);
+            if !self.lost[job.curve] && !self.journal.document.runs.iter().any(done) {
+                self.attempt(&job)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The runs of all points, in the order in which they are made.
-    fn point_jobs(&self, points: &[Point]) -> Vec<Job> {
+    fn point_jobs(&self, points: &[LoadPoint]) -> Vec<PlannedRun> {
         let settings = self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..settings.repeats as u32 {
@@ -296,15 +258,15 @@ impl Conductor<'_> {
                     let saturation = self.journal.document.curves[curve].saturation.as_ref();
                     let found = saturation.map(|s| s.clients);
                     let (target, clients) = match points[point] {
-                        Point::Max => (None, settings.clients.or(found)),
-                        Point::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
+                        LoadPoint::Max => (None, settings.clients.or(found)),
+                        LoadPoint::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
                         // A curve that is lost has no saturation, and no points.
-                        Point::Share(share) => match saturation {
+                        LoadPoint::Share(share) => match saturation {
                             Some(s) => (Some(share * s.throughput), settings.clients.or(found.map(window))),
                             None => continue,
                         },
                     };
-                    jobs.push(Job {
+                    jobs.push(PlannedRun {
                         curve,
                         kind: RunKind::Point,
                         point,
@@ -321,11 +283,11 @@ impl Conductor<'_> {
     }
 
     /// What share of the saturation a point is, if it was asked for so.
-    fn share(&self, job: &Job) -> Option<f64> {
+    fn share(&self, job: &PlannedRun) -> Option<f64> {
         match (job.kind, &self.experiment.file.question) {
             (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
-                Point::Share(share) => Some(*share),
-                Point::Rate(_) | Point::Max => None,
+                LoadPoint::Share(share) => Some(*share),
+                LoadPoint::Rate(_) | LoadPoint::Max => None,
             },
             _ => None,
         }
@@ -350,19 +312,18 @@ impl Conductor<'_> {
         order
     }
 
-    /// Makes a run; a store that fails loses its curve and not the whole
-    /// experiment.
-    pub(super) fn attempt(&mut self, job: &Job) -> Result<Option<Ran>, ConductError> {
+    /// Makes a run. If its store fails, the curve is given up, not the experiment: `None`.
+    pub(super) fn attempt(&mut self, job: &PlannedRun) -> Result<Option<Box<ResultDocument>>, ConductError> {
         let error = match self.run(job) {
-            Ok(ran) => return Ok(Some(ran)),
-            Err(ConductError::Experiment(error)) => error,
+            Ok(document) => return Ok(Some(Box::new(document))),
+            Err(ConductError::Plan(error)) => error,
             Err(error) => return Err(error),
         };
         if self.control.interrupted() {
-            return Ok(Some(Ran::Interrupted));
+            return Err(ConductError::Interrupted);
         }
         match error {
-            ExperimentError::Store(_) | ExperimentError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
+            PlanError::Store(_) | PlanError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
                 self.give_up(job.curve, &job.what, &error.to_string())?;
                 Ok(None)
             }
@@ -370,7 +331,7 @@ impl Conductor<'_> {
         }
     }
 
-    /// Loses a curve, which is tried again when the experiment is gone on with.
+    /// Gives a curve up. It is tried again when the experiment is resumed.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
         let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
         let note = Note::CurveGivenUp { curve: name, at, why };
@@ -382,16 +343,14 @@ impl Conductor<'_> {
         Ok(self.journal.write()?)
     }
 
-    fn run(&mut self, job: &Job) -> Result<Ran, ConductError> {
+    fn run(&mut self, job: &PlannedRun) -> Result<ResultDocument, ConductError> {
         let begun = Instant::now();
         let curve = self.curve(job.curve).clone();
-        if !self.make_ready(job, &curve)? {
-            return Ok(Ran::Interrupted);
-        }
+        self.make_ready(job, &curve)?;
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
-            Team::check(&plan, false, team.clients().len()).map_err(ExperimentError::Faults)?;
+            check(&plan, false, team.clients().len()).map_err(PlanError::Faults)?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
@@ -399,15 +358,8 @@ impl Conductor<'_> {
         self.set_running(curve.dataset, inserts)?;
         let what = format!("{} {}", curve.name, job.what.replace(" of ", "-"));
         let (folder_name, folder) = self.journal.run_folder(&what)?;
-        let performed = {
-            let local = self.records[curve.dataset].session(self.stores)?;
-            let group = self.team.map(|team| team.session(local, &plan));
-            let session = group.as_deref().unwrap_or(local);
-            let files = Files { folder: &folder, prefix: "", raw: false };
-            let command_line = self.journal.document.command_line.clone();
-            perform(&plan, session, self.control, self.watcher, Some(files), command_line)
-        };
-        let Performed { document, record, lost, unwritten, .. } = performed?;
+        let performed = self.perform(curve.dataset, &plan, Some(&folder))?;
+        let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
@@ -423,12 +375,12 @@ impl Conductor<'_> {
             return Err(error.into());
         }
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(Ran::Interrupted);
+            return Err(ConductError::Interrupted);
         }
         if let Some(lost) = lost {
             return Err(lost.into_error(curve.info.name).into());
         }
-        made::keep(folder, &plan, &document)?;
+        run_folder::finish(folder, &plan, &document)?;
         let overall = &document.overall;
         if job.target.is_none() {
             self.rates[job.curve] = Some(overall.throughput);
@@ -450,7 +402,22 @@ impl Conductor<'_> {
             ..RunEntry::of(&document, job.kind, folder_name)
         };
         self.ended(entry, &document)?;
-        Ok(Ran::Done(Box::new(document)))
+        Ok(document)
+    }
+
+    /// Performs a plan on a data set, by the group if there is one.
+    pub(super) fn perform(
+        &mut self,
+        dataset: usize,
+        plan: &Plan,
+        folder: Option<&ResultFolder>,
+    ) -> Result<Performed, ConductError> {
+        let local = self.records[dataset].session(self.stores)?;
+        let group = self.team.map(|team| GroupSession::new(team, local, plan));
+        let session = group.as_ref().map_or(local, |group| group as &dyn Session);
+        let files = folder.map(|folder| RunFiles { folder, prefix: "", raw: false });
+        let command_line = self.journal.document.command_line.clone();
+        Ok(perform(plan, session, self.control, self.watcher, files, command_line)?)
     }
 
     pub(super) fn ended(&mut self, entry: RunEntry, document: &ResultDocument) -> Result<(), ConductError> {
@@ -473,7 +440,7 @@ impl Conductor<'_> {
         split_mix(&mut state) >> 11
     }
 
-    fn plan(&self, job: &Job, curve: &CurvePlan) -> Result<Plan, ConductError> {
+    fn plan(&self, job: &PlannedRun, curve: &CurvePlan) -> Result<Plan, ConductError> {
         let settings = self.settings();
         let records = &self.records[curve.dataset];
         let mut properties = curve.properties.clone();
@@ -501,13 +468,12 @@ impl Conductor<'_> {
         if records.state.next > records.dataset.records {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
-        let plan = Plan::new(Request { properties, phase: Phase::Run, store: curve.info, strict: true });
-        let mut plan = plan.map_err(ExperimentError::Faults)?;
+        let mut plan = checked(properties, Phase::Run, curve.info)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }
 
-    pub(super) fn step(&self, job: &Job, plan: &Plan) -> Step {
+    pub(super) fn step(&self, job: &PlannedRun, plan: &Plan) -> ExperimentStep {
         let document = &self.journal.document;
         let points = || document.runs.iter().filter(|entry| entry.kind == RunKind::Point);
         let done = points().count() as u64;
@@ -518,7 +484,7 @@ impl Conductor<'_> {
             done => points().map(|entry| entry.whole_s).sum::<f64>() / done as f64,
         };
         let is_load = job.kind == RunKind::Load;
-        Step {
+        ExperimentStep {
             curve: job.curve,
             kind: job.kind,
             what: job.what.clone(),
@@ -542,6 +508,16 @@ const ORDER_STREAM: u64 = 0x0bde_5eed;
 /// their number does not bound a burst.
 pub(super) fn window(clients: u64) -> u64 {
     clients.saturating_mul(2)
+}
+
+/// The plan of a run of these properties.
+pub(super) fn checked(
+    properties: Properties,
+    phase: Phase,
+    store: &'static StoreInfo,
+) -> Result<Plan, ConductError> {
+    let plan = Plan::new(PlanRequest { properties, phase, store, strict: true });
+    Ok(plan.map_err(PlanError::Faults)?)
 }
 
 pub(super) fn set(properties: &mut Properties, name: &'static str, value: String) {

@@ -2,18 +2,17 @@
 //! which of them share records. Everything is checked here, before anything
 //! starts.
 
-use super::journal::clean;
 use crate::{
     file::{
         CURVES_MAX, ExperimentFile, GroupEntry, PropertyLine, Question, StatePolicy, StoreEntry,
-        WorkloadEntry, fault_at,
+        WorkloadEntry, add_workload_file, fault_at, set_lines,
     },
-    group::{self, Leading, properties as properties_of_groups},
-    kept::Kept,
-    plan::{Plan, Request},
-    properties as p,
+    journal::clean,
 };
+use serval_coordination::properties::is_of_group;
+use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
@@ -60,13 +59,16 @@ const OF_RUNS: &[&Property] = &[
 /// empty when opened anew.
 pub(crate) const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
 
+/// Rates around the one that halving finds, which a search for the highest rate repeats.
+pub(super) const REPEATED_RATES: usize = 4;
+
 /// How a store's records are brought back to where the load left them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Renewal {
     /// By opening it anew and loading.
     Reopen,
     /// By its files, which are ours.
-    Files(&'static Kept),
+    Files(&'static EmbeddedStore),
     /// By a command, and else by deleting each record.
     Server,
 }
@@ -124,39 +126,21 @@ pub struct Experiment {
     pub(crate) datasets: Vec<Dataset>,
 }
 
-fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
-    for (name, value, origin) in lines {
-        properties.set(name.clone(), value.clone(), origin.clone());
-    }
-}
-
-/// The file with what its workloads' files say in it: whole, wherever it is read
-/// next. What `[properties]` sets wins over these files, and so is left out.
+/// The file with the properties of its workloads' files in it, so that it can be read
+/// anywhere. What `[properties]` sets wins over these files.
 fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
     let mut faults = Vec::new();
-    let over: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
+    let common: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
+    // A workload file's counts are toys, and its clients and rates those of a single run.
+    let overridden = |name: &str| {
+        CONDUCTED.iter().any(|(property, _)| property.name == name) || common.iter().any(|set| set == name)
+    };
     for workload in &mut file.workloads {
         let Some(path) = workload.file.take() else { continue };
-        let mut all = Properties::new();
-        if serval_scripts::is_script(&path.to_string_lossy()) {
-            let origin = workload.origin.clone().unwrap_or(Origin::Program("the experiment"));
-            let path = std::path::absolute(&path).unwrap_or(path);
-            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
-        } else if let Err(more) = all.load_file(&path) {
-            faults.extend(more.0);
-            continue;
-        }
-        // A workload file's counts are toys, and its clients and rates those of a
-        // single run.
-        let conducted = |name: &str| CONDUCTED.iter().any(|(property, _)| property.name == name);
-        let own: Vec<String> = workload.properties.iter().map(|(name, _, _)| name.clone()).collect();
-        let wanted = |name: &str| !conducted(name) && !over.iter().chain(&own).any(|over| over == name);
-        let lines = all.iter().filter(|(name, _)| wanted(name));
-        let lines =
-            lines.map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()));
-        workload.properties.extend(lines.collect::<Vec<_>>());
+        let added = add_workload_file(&mut workload.properties, path, &workload.origin, &overridden);
+        faults.extend(added.err().into_iter().flat_map(|more| more.0));
     }
-    if faults.is_empty() { Ok(file) } else { Err(Faults(faults)) }
+    Faults(faults).or(file)
 }
 
 /// The properties of a workload on a store, and faults of those that are not
@@ -182,29 +166,28 @@ fn properties(
         let origin = store.origin.clone().unwrap_or(Origin::Program("the experiment"));
         all.set(p::WATCH.name, store.watch.join(","), origin);
     }
-    if faults.is_empty() { Ok(all) } else { Err(Faults(faults)) }
+    Faults(faults).or(all)
 }
 
 /// The group that a file asks for: by `[group]`, or by the same properties.
 fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
-    let of_groups = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
     let mut faults = Vec::new();
     for (name, _, origin) in file
         .stores
         .iter()
         .flat_map(|store| &store.properties)
         .chain(file.workloads.iter().flat_map(|workload| &workload.properties))
-        .filter(|(name, _, _)| of_groups(name))
+        .filter(|(name, _, _)| is_of_group(name))
     {
         let problem = format!("{name}: one group makes all runs: set it in [group], or in [properties]");
         faults.push(Fault { origin: Some(origin.clone()), problem });
     }
     let mut all = Properties::new();
     let lines: Vec<PropertyLine> =
-        file.properties.iter().filter(|(name, _, _)| of_groups(name)).cloned().collect();
+        file.properties.iter().filter(|(name, _, _)| is_of_group(name)).cloned().collect();
     set_lines(&mut all, &lines);
     set_lines(&mut all, &file.group.as_ref().map_or(Vec::new(), GroupEntry::properties));
-    match properties_of_groups::meeting(&all, "run") {
+    match settings::meeting(&all, "run") {
         Ok(None) => {}
         Ok(Some(_)) => faults.push(Fault {
             origin: None,
@@ -213,11 +196,11 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         }),
         Err(more) => faults.extend(more.0),
     }
-    let leading = properties_of_groups::leading(&all).unwrap_or_else(|more| {
+    let leading = settings::leading(&all).unwrap_or_else(|more| {
         faults.extend(more.0);
         None
     });
-    if faults.is_empty() { Ok(leading) } else { Err(Faults(faults)) }
+    Faults(faults).or(leading)
 }
 
 /// What tells one data set from another: the store, and every property that is
@@ -264,7 +247,7 @@ impl Experiment {
         }
         if group.is_some() {
             for dataset in draft.datasets.clone() {
-                let Some(more) = group::unshared(dataset.info, &dataset.properties) else { continue };
+                let Some(more) = unshared(dataset.info, &dataset.properties) else { continue };
                 let more = more.0.into_iter();
                 draft.note(Faults(
                     more.map(|fault| Fault {
@@ -276,15 +259,11 @@ impl Experiment {
             }
         }
         let Draft { curves, datasets, warnings, faults, .. } = draft;
-        if faults.is_empty() {
-            Ok(Experiment { file, group, curves, warnings, datasets })
-        } else {
-            Err(Faults(faults))
-        }
+        faults.or(Experiment { file, group, curves, warnings, datasets })
     }
 }
 
-/// An experiment that is being checked, and what is wrong with it so far.
+/// An experiment that is being checked, and its faults so far.
 #[derive(Default)]
 struct Draft {
     curves: Vec<CurvePlan>,
@@ -292,17 +271,13 @@ struct Draft {
     /// The [`identity`] of each data set.
     identities: Vec<BTreeMap<String, String>>,
     warnings: Vec<Fault>,
-    faults: Vec<Fault>,
+    faults: Faults,
 }
 
 impl Draft {
     /// Notes faults, each once: those of a workload come with every store.
     fn note(&mut self, more: Faults) {
-        for fault in more.0 {
-            if !self.faults.contains(&fault) {
-                self.faults.push(fault);
-            }
-        }
+        self.faults.add_new(more);
     }
 
     /// Adds the curve of a workload on a store. What is returned keeps it from
@@ -340,7 +315,7 @@ impl Draft {
         let known = self.identities.iter().position(|known| *known == identity);
         let dataset = known.unwrap_or(self.datasets.len());
         if known.is_none() {
-            let renewal = match Kept::of(info, &properties) {
+            let renewal = match EmbeddedStore::of(info, &properties) {
                 Some(kept) => Renewal::Files(kept),
                 None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
                 None => Renewal::Server,
@@ -397,7 +372,7 @@ fn resolved(
     let made =
         properties(file, store, workload).and_then(|mut properties| Ok((info(&mut properties)?, properties)));
     made.map_err(|mut faults| {
-        // A wrong name is told beside wrong properties.
+        // A wrong name is reported together with wrong properties.
         let more = info(&mut Properties::new()).err();
         faults.0.extend(more.into_iter().flat_map(|more| more.0));
         faults
@@ -444,7 +419,7 @@ struct Checked {
 /// Makes the plans of a load and a run, to see their faults.
 fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
     let plan =
-        |phase| Plan::new(Request { properties: properties.clone(), phase, store: info, strict: true });
+        |phase| Plan::new(PlanRequest { properties: properties.clone(), phase, store: info, strict: true });
     let (load, run) = (plan(Phase::Load), plan(Phase::Run));
     let (load, run) = match (load, run) {
         (Ok(load), Ok(run)) => (load, run),

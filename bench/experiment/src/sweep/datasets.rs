@@ -1,13 +1,14 @@
 //! The records of an experiment while it goes: loaded, renewed, counted.
 
-use super::{
-    curves::{Dataset, Renewal},
-    journal::{Journal, RecordsState},
-};
-use crate::{error::ExperimentError, session::Session};
+use super::curves::{Dataset, Renewal};
+use crate::journal::{ExperimentJournal, RecordsState};
 use serval_model::{
     Execution, StoreError,
     properties::{Faults, Properties},
+};
+use serval_plan::{
+    PlanError,
+    session::{self, Session},
 };
 use serval_stores::StoreInfo;
 use serval_workload::core::CoreWorkload;
@@ -25,7 +26,7 @@ pub struct RealStores;
 
 impl Stores for RealStores {
     fn open(&self, info: &'static StoreInfo, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
-        crate::session::open(info.name, properties)
+        session::open(info.name, properties)
     }
 }
 
@@ -37,7 +38,7 @@ const MISSING_IN_TURN: u64 = 100;
 /// Keys that are looked for at a time.
 const LOOKED_FOR: usize = 100;
 
-/// Records at most that may have come without anybody's knowledge.
+/// Most records that an interrupted run may have left uncounted.
 const FOUND_MAX: u64 = 1 << 40;
 
 /// Names of a command's environment variables.
@@ -45,7 +46,7 @@ const STORE_VARIABLE: &str = "SERVAL_STORE";
 const CURVE_VARIABLE: &str = "SERVAL_CURVE";
 
 /// A data set that is in use.
-pub(crate) struct Records {
+pub(crate) struct DatasetInUse {
     pub(crate) dataset: Dataset,
     session: Option<Box<dyn Session>>,
     /// Where an embedded store's files are.
@@ -59,9 +60,9 @@ pub(crate) struct Records {
 /// Records that are looked for to see whether any is there.
 const SAMPLES: u64 = 16;
 
-impl Records {
+impl DatasetInUse {
     /// The records as the journal knows them.
-    pub(crate) fn new(dataset: &Dataset, journal: &Journal) -> Result<Records, ExperimentError> {
+    pub(crate) fn new(dataset: &Dataset, journal: &ExperimentJournal) -> Result<DatasetInUse, PlanError> {
         let mut dataset = dataset.clone();
         let mut folder = None;
         if let Renewal::Files(kept) = dataset.renewal {
@@ -76,11 +77,11 @@ impl Records {
             state.running = false;
         }
         let unseen = state.loaded;
-        Ok(Records { dataset, session: None, folder, state, unseen })
+        Ok(DatasetInUse { dataset, session: None, folder, state, unseen })
     }
 
     /// The store, opened if it is not.
-    pub(crate) fn session(&mut self, stores: &dyn Stores) -> Result<&dyn Session, ExperimentError> {
+    pub(crate) fn session(&mut self, stores: &dyn Stores) -> Result<&dyn Session, PlanError> {
         if self.session.is_none() {
             self.session = Some(stores.open(self.dataset.info, &self.dataset.properties)?);
         }
@@ -100,7 +101,7 @@ impl Records {
 
     /// Empties an embedded store, or opens one in memory anew; false if it is
     /// a server's, whose records must be deleted.
-    pub(crate) fn start_anew(&mut self) -> Result<bool, ExperimentError> {
+    pub(crate) fn start_anew(&mut self) -> Result<bool, PlanError> {
         match self.dataset.renewal {
             Renewal::Server => return Ok(false),
             Renewal::Reopen => self.close(),
@@ -117,7 +118,7 @@ impl Records {
     }
 
     /// Keeps the loaded state for later.
-    pub(crate) fn save(&mut self) -> Result<(), ExperimentError> {
+    pub(crate) fn save(&mut self) -> Result<(), PlanError> {
         if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
             self.close();
             let copied = kept.copy(&folder, &folder.join("snapshot"));
@@ -129,7 +130,7 @@ impl Records {
     }
 
     /// Brings the loaded state back. False if there is no way to.
-    pub(crate) fn restore(&mut self) -> Result<bool, ExperimentError> {
+    pub(crate) fn restore(&mut self) -> Result<bool, PlanError> {
         if let Some(command) = self.dataset.restore.clone() {
             self.close();
             self.command("restore", &command)?;
@@ -144,7 +145,7 @@ impl Records {
         Ok(true)
     }
 
-    fn command(&self, what: &str, command: &str) -> Result<(), ExperimentError> {
+    fn command(&self, what: &str, command: &str) -> Result<(), PlanError> {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]);
         shell.env(STORE_VARIABLE, self.dataset.info.name).env(CURVE_VARIABLE, &self.dataset.name);
@@ -158,17 +159,13 @@ impl Records {
         Err(self.failed(format!("its {what} command '{command}' ended with {status}")))
     }
 
-    fn failed(&self, problem: String) -> ExperimentError {
-        ExperimentError::Store(StoreError::new(self.dataset.info.name, problem))
+    fn failed(&self, problem: String) -> PlanError {
+        PlanError::Store(StoreError::new(self.dataset.info.name, problem))
     }
 
     /// Whether none of the loaded records is there: a server that keeps its
     /// records in memory and was started again has lost them.
-    pub(crate) fn are_gone(
-        &mut self,
-        core: &CoreWorkload,
-        stores: &dyn Stores,
-    ) -> Result<bool, ExperimentError> {
+    pub(crate) fn are_gone(&mut self, core: &CoreWorkload, stores: &dyn Stores) -> Result<bool, PlanError> {
         use serval_workload::Workload;
         let (first, end) = core.load_range();
         let count = end.saturating_sub(first);
@@ -178,7 +175,7 @@ impl Records {
         let numbers = (0..SAMPLES.min(count)).map(|i| first + i * (count / SAMPLES.min(count)));
         let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
         let table = core.schema().table;
-        Ok(self.session(stores)?.store().count_records(&table, &keys).map_err(ExperimentError::Store)? == 0)
+        Ok(self.session(stores)?.store().count_records(&table, &keys).map_err(PlanError::Store)? == 0)
     }
 
     /// The first key number from `state.next` on that no record has: a run that
@@ -188,7 +185,7 @@ impl Records {
         core: &CoreWorkload,
         stores: &dyn Stores,
         processes: u64,
-    ) -> Result<u64, ExperimentError> {
+    ) -> Result<u64, PlanError> {
         use serval_workload::Workload;
         let table = core.schema().table;
         let start = self.state.next;

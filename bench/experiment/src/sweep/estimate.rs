@@ -1,6 +1,6 @@
 //! How long an experiment takes and how much it writes, before it begins.
 
-use super::curves::{Experiment, Renewal};
+use super::curves::{Experiment, REPEATED_RATES, Renewal};
 use crate::file::{Question, StatePolicy};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Experiment {
             Question::Sweep(points) => {
                 (points.len() as f64, 0.0, points.iter().any(|point| point.needs_saturation()))
             }
-            Question::Max(_) => (super::highest::RATES as f64, HALVINGS, true),
+            Question::Max(_) => (REPEATED_RATES as f64, HALVINGS, true),
         };
         let saturation = match (run.clients, needs) {
             (None, _) => SEARCH_RUNS,
@@ -93,6 +93,6 @@ impl Experiment {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // A plan of ten years is told as ten years.
+    // Beyond ten years the estimate is ten years.
     Duration::from_secs_f64(seconds.min(3.2e8))
 }

@@ -2,11 +2,12 @@
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
 use super::{
-    conduct::{ConductError, Conductor, Job, Ran, window},
-    journal::JournalError,
+    conduct::{PlannedRun, SweepConductor, window},
+    curves::REPEATED_RATES,
 };
-use crate::{error::ExperimentError, promise::Promise};
+use crate::{error::ConductError, journal::JournalError, promise::Promise};
 use serval_model::properties::Faults;
+use serval_plan::PlanError;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_result::{
     document::ResultDocument,
@@ -21,13 +22,10 @@ const ABOVE: f64 = 1.05;
 /// How exactly halving finds the rate, as a share of the saturation.
 const HALVED_TO: f64 = 0.05;
 
-/// Rates around it that are repeated.
-pub(super) const RATES: usize = 4;
-
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// The margin of a load of which nothing was done.
+/// The margin of a load without any finished operation.
 const FAR: f64 = 20.0;
 
 /// Where halving stands: rates between which the answer lies.
@@ -62,7 +60,7 @@ impl Bracket {
         let width = self.broken - self.kept;
         let low = (self.kept - width / 2.0).max(self.broken / 10.0);
         let high = self.broken + width / 2.0;
-        (0..RATES).map(|i| low + (high - low) * i as f64 / (RATES - 1) as f64).collect()
+        (0..REPEATED_RATES).map(|i| low + (high - low) * i as f64 / (REPEATED_RATES - 1) as f64).collect()
     }
 }
 
@@ -75,35 +73,23 @@ struct Tried {
     told: PromiseTrial,
 }
 
-impl Conductor<'_> {
-    /// Finds the highest rate of every curve. False if somebody asked for the
-    /// end.
-    pub(super) fn highest(&mut self, promise: &Promise) -> Result<bool, ConductError> {
-        if !self.find_saturations()? {
-            return Ok(false);
+impl SweepConductor<'_> {
+    /// Finds the highest rate of every curve.
+    pub(super) fn highest(&mut self, promise: &Promise) -> Result<(), ConductError> {
+        self.find_saturations()?;
+        let mut brackets = Vec::new();
+        for curve in 0..self.experiment.curves.len() {
+            let bracket = if self.lost[curve] { None } else { self.halve(curve, promise)? };
+            brackets.push(bracket);
         }
-        let mut brackets = vec![None; self.experiment.curves.len()];
-        for (curve, bracket) in brackets.iter_mut().enumerate() {
-            if self.lost[curve] {
-                continue;
-            }
-            match self.halve(curve, promise)? {
-                Some(found) => *bracket = Some(found),
-                None if self.lost[curve] => {}
-                None => return Ok(false),
-            }
-        }
-        if !self.run_points(self.jobs_around(&brackets))? {
-            return Ok(false);
-        }
+        self.run_points(self.jobs_around(&brackets))?;
         for curve in 0..brackets.len() {
             if !self.lost[curve] {
                 let highest = self.answer(curve, promise)?;
                 self.journal.document.curves[curve].highest = Some(highest);
             }
         }
-        self.journal.write()?;
-        Ok(true)
+        Ok(self.journal.write()?)
     }
 
     fn saturation(&self, curve: usize) -> (f64, u64) {
@@ -139,8 +125,7 @@ impl Conductor<'_> {
         Ok(trials)
     }
 
-    /// Halves until the rate is known well enough. `None` when the curve is
-    /// lost or somebody asked for the end.
+    /// Halves until the rate is known well enough; `None` if the curve is lost.
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let searched =
@@ -150,7 +135,7 @@ impl Conductor<'_> {
         loop {
             let bracket = Bracket::after(saturation, &trials);
             let Some(rate) = bracket.next(saturation) else { return Ok(Some(bracket)) };
-            let job = Job {
+            let job = PlannedRun {
                 curve,
                 kind: RunKind::Search,
                 point: 1,
@@ -160,24 +145,20 @@ impl Conductor<'_> {
                 time: self.settings().time,
                 what: format!("{} operations/s", per_second(rate)),
             };
-            match self.attempt(&job)? {
-                Some(Ran::Done(document)) => {
-                    trials.push((rate, kept(margin(promise, &document)?)));
-                }
-                Some(Ran::Interrupted) | None => return Ok(None),
-            }
+            let Some(document) = self.attempt(&job)? else { return Ok(None) };
+            trials.push((rate, kept(margin(promise, &document)?)));
         }
     }
 
-    fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<Job> {
+    fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<PlannedRun> {
         let settings = self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..settings.repeats as u32 {
-            for (turn, point) in self.order(RATES, repeat).into_iter().enumerate() {
+            for (turn, point) in self.order(REPEATED_RATES, repeat).into_iter().enumerate() {
                 for curve in self.curves_from(turn + repeat as usize) {
                     let Some(bracket) = brackets[curve] else { continue };
                     let rate = bracket.around()[point];
-                    jobs.push(Job {
+                    jobs.push(PlannedRun {
                         curve,
                         kind: RunKind::Point,
                         point,
@@ -257,7 +238,7 @@ fn kept(margin: Option<f64>) -> bool {
 }
 
 fn no_standing(problem: String) -> ConductError {
-    ExperimentError::Faults(Faults::one(format!("the promise: {problem}"))).into()
+    PlanError::Faults(Faults::one(format!("the promise: {problem}"))).into()
 }
 
 #[cfg(test)]

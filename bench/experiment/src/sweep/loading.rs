@@ -1,19 +1,14 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{ConductError, Conductor, Job, set, spend};
+use super::conduct::{PlannedRun, SweepConductor, checked, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
-    made,
     refusals::NO_DELETE,
 };
-use crate::{
-    file::StatePolicy,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-};
-use serval_model::{OperationKind, StoreError, properties::units::counted};
+use crate::{error::ConductError, file::StatePolicy, run_folder};
+use serval_model::{OperationKind, properties::units::counted};
+use serval_plan::{Plan, perform::Performed, properties as p};
 use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy};
 use serval_workload::{
@@ -22,10 +17,10 @@ use serval_workload::{
 };
 use std::{ops::Range, sync::Arc, time::Instant};
 
-/// Clients that load where nobody says how many.
+/// Clients of a load, if the file does not say how many.
 const LOADING_CLIENTS: u64 = 16;
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     pub(super) fn set_running(&mut self, dataset: usize, running: bool) -> Result<(), ConductError> {
         let records = &mut self.records[dataset];
         records.state.running = running;
@@ -34,20 +29,19 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Loads the records, or renews them, as the state policy says. False if
-    /// somebody asked for the end meanwhile.
-    pub(super) fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<bool, ConductError> {
+    /// Loads the records, or renews them, as the state policy says.
+    pub(super) fn make_ready(&mut self, job: &PlannedRun, curve: &CurvePlan) -> Result<(), ConductError> {
         let policy = self.settings().state;
         let dataset = curve.dataset;
         if !self.settings().load && !self.records[dataset].state.loaded {
             let records = &mut self.records[dataset];
             records.state.loaded = true;
             records.state.next = records.state.next.max(records.dataset.records);
-            // Whoever made them may have inserted more since.
+            // Earlier runs may have inserted more.
             records.state.running = curve.changes_records;
         }
         let unseen = std::mem::take(&mut self.records[dataset].unseen);
-        // What is put back, or loaded anew, may be half there.
+        // Records that are restored or loaded again may be incomplete.
         let is = &self.records[dataset].dataset;
         let stays = policy == StatePolicy::Continue
             || (matches!(is.renewal, Renewal::Server) && is.restore.is_none());
@@ -60,16 +54,16 @@ impl Conductor<'_> {
             }
             // Trials of a search need not be like each other to the record.
             if job.kind != RunKind::Point || policy == StatePolicy::Continue {
-                return Ok(true);
+                return Ok(());
             }
             let begun = Instant::now();
             let restored = policy == StatePolicy::Snapshot || self.records[dataset].dataset.restore.is_some();
             if restored && self.records[dataset].restore()? {
                 spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
-                return self.records_written(dataset).map(|()| true);
+                return self.records_written(dataset);
             }
-            if !self.records[dataset].start_anew()? && !self.erase(job, dataset)? {
-                return Ok(false);
+            if !self.records[dataset].start_anew()? {
+                self.erase(job, dataset)?;
             }
             spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
         }
@@ -94,11 +88,10 @@ impl Conductor<'_> {
         set(&mut properties, p::THREAD_COUNT.name, self.threads(clients).to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
-        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
-        Ok(plan.map_err(ExperimentError::Faults)?)
+        checked(properties, Phase::Load, store)
     }
 
-    /// An experiment that is gone on with may find an empty server.
+    /// A resumed experiment may find an empty server.
     fn look_whether_gone(&mut self, dataset: usize) -> Result<(), ConductError> {
         let Some(core) = self.load_plan(dataset, false)?.core else { return Ok(()) };
         if self.records[dataset].are_gone(&core, self.stores)? {
@@ -111,7 +104,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// A run that was cut off may have left records that nobody counted.
+    /// An interrupted run may have left uncounted records.
     pub(super) fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
@@ -146,10 +139,9 @@ impl Conductor<'_> {
         set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
         set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
         let store = self.records[dataset].dataset.info;
-        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
-        let plan = plan.map_err(ExperimentError::Faults)?;
+        let plan = checked(properties, Phase::Load, store)?;
         let session = self.records[dataset].session(self.stores)?;
-        // Whoever asked for the end of the run does not ask for gaps.
+        // An interrupted run must not leave gaps either.
         let control = Control::default();
         let ran = session.run(&plan.workload, &plan.options, &control, &mut ())?;
         if let Some(lost) = ran.lost {
@@ -158,33 +150,26 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+    fn load(&mut self, job: &PlannedRun, dataset: usize) -> Result<(), ConductError> {
         let begun = Instant::now();
         // A load that was cut off has left some of its records.
         let cut_off = self.records[dataset].state.running;
         let resumed = cut_off && !self.records[dataset].start_anew()?;
         let plan = self.load_plan(dataset, resumed)?;
-        let load = Job { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
+        let load = PlannedRun { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
         self.watcher.step(&self.step(&load, &plan));
         self.set_running(dataset, true)?;
         let first = !self.journal.document.runs.iter().any(|entry| {
             entry.kind == RunKind::Load && self.experiment.curves[entry.curve].dataset == dataset
         });
         let what = format!("{} load", self.records[dataset].dataset.name);
-        // Later loads are the same again, and nobody's figure.
+        // Later loads repeat the first one, and no figure shows them.
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
-        let performed = {
-            let local = self.records[dataset].session(self.stores)?;
-            let group = self.team.map(|team| team.session(local, &plan));
-            let session = group.as_deref().unwrap_or(local);
-            let files = folder.as_ref().map(|(_, folder)| Files { folder, prefix: "", raw: false });
-            let command_line = self.journal.document.command_line.clone();
-            perform(&plan, session, self.control, self.watcher, files, command_line)?
-        };
+        let performed = self.perform(dataset, &plan, folder.as_ref().map(|(_, folder)| folder))?;
         let failure = performed.load_failure();
         let Performed { document, record, lost, .. } = performed;
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let overall = &document.overall;
         let store = self.records[dataset].dataset.info.name;
@@ -199,7 +184,7 @@ impl Conductor<'_> {
             }
             let problem =
                 format!("{failure}. If they are there from before, remove them or take another table");
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         }
         let records = &mut self.records[dataset];
         records.state.loaded = true;
@@ -210,7 +195,7 @@ impl Conductor<'_> {
         self.set_running(dataset, false)?;
         spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
         if let Some((name, folder)) = folder.take() {
-            made::keep(folder, &plan, &document)?;
+            run_folder::finish(folder, &plan, &document)?;
             let entry = RunEntry::of(&document, RunKind::Load, name);
             let entry = RunEntry {
                 curve: job.curve,
@@ -221,25 +206,28 @@ impl Conductor<'_> {
             };
             self.ended(entry, &document)?;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Deletes all records of a data set, one by one. False if somebody asked
-    /// for the end.
-    fn erase(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+    /// Deletes all records of a data set, one by one.
+    fn erase(&mut self, job: &PlannedRun, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         let store = self.records[dataset].dataset.info.name;
         let Some(core) = plan.core.clone() else {
             let problem =
                 "Serval cannot remove the records of this workload: give the store a 'restore' command";
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         };
         let able = self.records[dataset].session(self.stores)?.store().capabilities();
         if !able.contains(OperationKind::Delete) {
-            return Err(ExperimentError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
+            return Err(ConductError::store(store, format!("it {NO_DELETE}")));
         }
-        let step =
-            Job { kind: RunKind::Load, what: "remove the records".into(), target: None, ..job.clone() };
+        let step = PlannedRun {
+            kind: RunKind::Load,
+            what: "remove the records".into(),
+            target: None,
+            ..job.clone()
+        };
         let first = core.load_range().0;
         let end = self.records[dataset].state.next;
         let mut step = self.step(&step, &plan);
@@ -249,16 +237,15 @@ impl Conductor<'_> {
         let session = self.records[dataset].session(self.stores)?;
         let record = session.run(&eraser, &plan.options, self.control, self.watcher)?.record;
         if record.ended_by == EndedBy::Interrupted {
-            return Ok(false);
+            return Err(ConductError::Interrupted);
         }
         let failed = record.totals.units_failed + record.totals.buffered.not_done();
         if failed > 0 {
             let problem = format!("{failed} of its records could not be removed");
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(ConductError::store(store, problem));
         }
         let state = &mut self.records[dataset].state;
         (state.loaded, state.next) = (false, 0);
-        self.records_written(dataset)?;
-        Ok(true)
+        self.records_written(dataset)
     }
 }

@@ -6,14 +6,10 @@ pub(crate) mod curves;
 mod datasets;
 mod estimate;
 mod highest;
-pub(crate) mod journal;
 mod loading;
-pub(crate) mod made;
 mod refusals;
 mod saturation;
 
-pub use conduct::{ConductError, Stopped};
 pub use curves::{CurvePlan, Experiment};
 pub use datasets::{RealStores, Stores};
 pub use estimate::Estimate;
-pub use journal::{Journal, JournalError};

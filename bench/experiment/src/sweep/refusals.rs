@@ -1,22 +1,19 @@
 //! What a store turns out not to do once it is open, said before it is loaded.
 
 use super::{
-    conduct::{ConductError, Conductor},
+    conduct::{SweepConductor, checked},
     curves::Renewal,
 };
-use crate::{
-    file::StatePolicy,
-    perform::{ExperimentError, refuse},
-    plan::{Plan, Request},
-};
+use crate::{error::ConductError, file::StatePolicy};
 use serval_model::{OperationKind, properties::Faults};
+use serval_plan::{PlanError, perform::refuse};
 use serval_workload::core::Phase;
 
 /// Why records cannot be removed.
 pub(super) const NO_DELETE: &str =
     "has no delete, so its records cannot be removed: give the store a 'restore' command";
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     /// Refuses what a store cannot do before it is loaded for it.
     pub(super) fn refuse(&mut self) -> Result<(), ConductError> {
         let mut faults = Vec::new();
@@ -26,9 +23,8 @@ impl Conductor<'_> {
                 continue;
             }
             let properties = curve.properties.clone();
-            let request = Request { properties, phase: Phase::Run, store: curve.info, strict: true };
-            let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
-            // A store that is not there is told when its turn comes.
+            let plan = checked(properties, Phase::Run, curve.info)?;
+            // A store that cannot be opened is reported when its curve runs.
             let Ok(session) = records.session(self.stores) else { continue };
             let deletes = session.store().capabilities().contains(OperationKind::Delete);
             if let Err(more) = refuse(&plan, session) {
@@ -42,6 +38,6 @@ impl Conductor<'_> {
             }
         }
         faults.dedup();
-        if faults.is_empty() { Ok(()) } else { Err(ExperimentError::Faults(Faults(faults)).into()) }
+        Ok(Faults(faults).or(()).map_err(PlanError::Faults)?)
     }
 }

@@ -1,7 +1,8 @@
 //! Where a store saturates: clients are doubled until that gains nothing.
 //! `docs/experiments.md` has the rule.
 
-use super::conduct::{ConductError, Conductor, Job, Ran};
+use super::conduct::{PlannedRun, SweepConductor};
+use crate::error::ConductError;
 use serval_model::Execution;
 use serval_report::units::{plural, rate};
 use serval_result::{
@@ -29,36 +30,36 @@ const TIME_MIN: Duration = Duration::from_secs(1);
 
 /// The throughputs of a search so far, by number of clients in rising order.
 #[derive(Debug, Default)]
-pub(super) struct Search {
+pub(super) struct SaturationSearch {
     tried: Vec<(u64, f64)>,
 }
 
 /// What a search wants next.
 #[derive(Debug, PartialEq)]
-pub(super) enum Next {
+pub(super) enum NextTrial {
     /// A run by so many clients.
     Try(u64),
     /// Nothing: it is over.
     Found(Saturation),
 }
 
-impl Search {
+impl SaturationSearch {
     /// Adds a trial.
     pub(super) fn add(&mut self, clients: u64, throughput: f64) {
         self.tried.push((clients, throughput));
     }
 
     /// What to do now. At most `max` clients are tried.
-    pub(super) fn next(&self, max: u64) -> Next {
-        let Some(&(last, _)) = self.tried.last() else { return Next::Try(1) };
+    pub(super) fn next(&self, max: u64) -> NextTrial {
+        let Some(&(last, _)) = self.tried.last() else { return NextTrial::Try(1) };
         let best = self.tried.iter().map(|(_, throughput)| *throughput).fold(0.0, f64::max);
         let saturated = self.trials_without_gain() >= DOUBLINGS_WITHOUT_GAIN;
         if saturated || last >= max {
             let fewest = self.tried.iter().find(|(_, throughput)| *throughput >= NEAR * best);
             let clients = fewest.map_or(last, |(clients, _)| *clients);
-            return Next::Found(Saturation { throughput: best, clients, found: saturated });
+            return NextTrial::Found(Saturation { throughput: best, clients, found: saturated });
         }
-        Next::Try((last * 2).min(max))
+        NextTrial::Try((last * 2).min(max))
     }
 
     /// Trials in turn, at the end, that did not better what was before them by
@@ -77,12 +78,13 @@ impl Search {
     }
 }
 
-impl Conductor<'_> {
+impl SweepConductor<'_> {
     /// Finds the saturation of every curve that has none yet, all curves one
-    /// step at a time in turn. False if somebody asked for the end.
-    pub(super) fn find_saturations(&mut self) -> Result<bool, ConductError> {
+    /// step at a time in turn.
+    pub(super) fn find_saturations(&mut self) -> Result<(), ConductError> {
         let curves = self.experiment.curves.len();
-        let mut searches: Vec<Search> = (0..curves).map(|curve| self.search_so_far(curve)).collect();
+        let mut searches: Vec<SaturationSearch> =
+            (0..curves).map(|curve| self.search_so_far(curve)).collect();
         loop {
             let mut busy = false;
             for (curve, search) in searches.iter_mut().enumerate() {
@@ -91,13 +93,13 @@ impl Conductor<'_> {
                 }
                 busy = true;
                 let clients = match self.next_trial(curve, search) {
-                    Next::Try(clients) => clients,
-                    Next::Found(saturation) if saturation.throughput <= 0.0 => {
+                    NextTrial::Try(clients) => clients,
+                    NextTrial::Found(saturation) if saturation.throughput <= 0.0 => {
                         // A share of nothing is no load.
                         self.give_up(curve, "saturation", "no operation succeeded")?;
                         continue;
                     }
-                    Next::Found(saturation) => {
+                    NextTrial::Found(saturation) => {
                         let name = &self.journal.document.curves[curve].name;
                         let words = format!(
                             "{name}: saturation {} operations/s by {}",
@@ -111,7 +113,7 @@ impl Conductor<'_> {
                         continue;
                     }
                 };
-                let job = Job {
+                let job = PlannedRun {
                     curve,
                     kind: RunKind::Search,
                     point: 0,
@@ -121,29 +123,27 @@ impl Conductor<'_> {
                     time: (self.settings().time / TIME_PART).max(TIME_MIN.min(self.settings().time)),
                     what: format!("saturation by {}", plural(clients, "client")),
                 };
-                match self.attempt(&job)? {
-                    Some(Ran::Done(document)) => search.add(clients, succeeded(&document)),
-                    Some(Ran::Interrupted) => return Ok(false),
-                    None => {}
+                if let Some(document) = self.attempt(&job)? {
+                    search.add(clients, succeeded(&document));
                 }
             }
             if !busy {
-                return Ok(true);
+                return Ok(());
             }
         }
     }
 
-    fn next_trial(&self, curve: usize, search: &Search) -> Next {
+    fn next_trial(&self, curve: usize, search: &SaturationSearch) -> NextTrial {
         // As many in each process.
         let whole = |clients: u64| self.threads(clients) * self.processes();
         match (self.settings().clients.map(whole), search.tried.first()) {
-            (Some(clients), None) => Next::Try(clients),
+            (Some(clients), None) => NextTrial::Try(clients),
             // A number that is given is not questioned.
             (Some(clients), Some((_, throughput))) => {
-                Next::Found(Saturation { throughput: *throughput, clients, found: false })
+                NextTrial::Found(Saturation { throughput: *throughput, clients, found: false })
             }
             (None, _) => match search.next(self.clients_max(curve) * self.processes()) {
-                Next::Try(clients) => Next::Try(whole(clients)),
+                NextTrial::Try(clients) => NextTrial::Try(whole(clients)),
                 found => found,
             },
         }
@@ -158,13 +158,13 @@ impl Conductor<'_> {
     }
 
     /// The trials of an interrupted search.
-    fn search_so_far(&self, curve: usize) -> Search {
+    fn search_so_far(&self, curve: usize) -> SaturationSearch {
         let of = |entry: &&RunEntry| {
             entry.kind == RunKind::Search && entry.curve == curve && entry.target.is_none()
         };
         let runs = self.journal.document.runs.iter().filter(of);
         let succeeded = |entry: &RunEntry| entry.throughput - entry.failed_per_s;
-        Search { tried: runs.map(|entry| (entry.clients, succeeded(entry))).collect() }
+        SaturationSearch { tried: runs.map(|entry| (entry.clients, succeeded(entry))).collect() }
     }
 }
 
@@ -179,11 +179,11 @@ mod tests {
     use super::*;
 
     fn search(throughput: impl Fn(u64) -> f64, max: u64) -> (Saturation, Vec<u64>) {
-        let mut search = Search::default();
+        let mut search = SaturationSearch::default();
         loop {
             match search.next(max) {
-                Next::Try(clients) => search.add(clients, throughput(clients)),
-                Next::Found(saturation) => {
+                NextTrial::Try(clients) => search.add(clients, throughput(clients)),
+                NextTrial::Found(saturation) => {
                     return (saturation, search.tried.iter().map(|(clients, _)| *clients).collect());
                 }
             }

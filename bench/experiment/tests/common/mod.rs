@@ -7,11 +7,12 @@
 )]
 
 use serval_experiment::{
+    ExperimentJournal, Stopped,
     file::{ExperimentFile, read},
-    session::Session,
-    sweep::{Experiment, Journal, Stopped, Stores},
+    sweep::{Experiment, Stores},
 };
 use serval_model::properties::{Faults, Origin, Properties};
+use serval_plan::session::Session;
 use serval_report::stored::{StoredExperiment, read_experiment};
 use serval_runner::Control;
 use serval_stores::StoreInfo;
@@ -54,9 +55,9 @@ pub fn conduct(file: &ExperimentFile, stores: &dyn Stores) -> (StoredExperiment,
 pub fn conduct_in(path: &Path, file: &ExperimentFile, stores: &dyn Stores, control: &Control) -> Stopped {
     let experiment = Experiment::new(file.clone()).unwrap();
     let journal = if path.exists() {
-        Journal::resume(path, None).unwrap()
+        ExperimentJournal::resume(path, None).unwrap()
     } else {
-        Journal::begin(path, experiment.document(vec!["test".into()])).unwrap()
+        ExperimentJournal::begin(path, experiment.document(vec!["test".into()])).unwrap()
     };
     experiment.conduct(journal, stores, None, control, &mut (), true).unwrap().1
 }

@@ -83,6 +83,24 @@ impl Faults {
     pub fn one(problem: impl Into<String>) -> Self {
         Faults(vec![Fault { origin: None, problem: problem.into() }])
     }
+
+    /// Adds the faults that are not here yet: two looks at the same properties repeat some.
+    pub fn add_new(&mut self, more: Faults) {
+        for fault in more.0 {
+            if !self.0.contains(&fault) {
+                self.0.push(fault);
+            }
+        }
+    }
+
+    /// Returns the value if there are no faults.
+    ///
+    /// # Errors
+    ///
+    /// These faults.
+    pub fn or<T>(self, value: T) -> Result<T, Faults> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
 }
 
 impl fmt::Display for Faults {
@@ -202,6 +220,12 @@ impl Properties {
         });
         // `min_by_key` keeps the first of equals, which is the name itself.
         found.min_by_key(|(_, s)| !matches!(s.origin, Origin::CommandLine(_)))
+    }
+
+    /// A fault at the place where a property was set, if it was.
+    pub fn fault_of(&self, property: &Property, problem: impl Into<String>) -> Fault {
+        let origin = self.setting(property).map(|(_, setting)| setting.origin.clone());
+        Fault { origin, problem: problem.into() }
     }
 
     /// Whether a property was given.

@@ -4,11 +4,12 @@ use crate::{
     args::{AgentArgs, GroupArgs},
     failure::{Exit, Failure},
 };
-use serval_experiment::{
-    group::{Agent, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, properties as p},
-    plan::Plan,
+use serval_coordination::properties as p;
+use serval_group::{
+    AgentSettings, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, check, settings,
 };
 use serval_model::properties::{Origin, Properties, units::parse_duration};
+use serval_plan::Plan;
 use serval_runner::Control;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -20,7 +21,7 @@ use std::{process::ExitCode, time::Duration};
 pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let timeout = parse_duration(&args.timeout, 1_000_000_000)
         .map_err(|problem| Failure::usage(format!("--timeout: {problem}")))?;
-    let agent = Agent {
+    let agent = AgentSettings {
         cluster: args.join.clone(),
         root: args.root.clone(),
         timeout: Duration::from_nanos(timeout),
@@ -58,8 +59,8 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 
 /// Gathers the group that properties ask for, if they ask for one.
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
-    let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
-    Team::check(plan, raw, leading.settings.clients)?;
+    let Some(leading) = settings::leading(&plan.properties)? else { return Ok(None) };
+    check(plan, raw, leading.settings.clients)?;
     lead(leading, control).map(Some)
 }
 

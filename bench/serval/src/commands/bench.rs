@@ -13,11 +13,9 @@ use crate::{
     show::Show,
     stdout,
 };
-use serval_experiment::{
-    bench::{Bench, BenchRequest},
-    properties as p,
-};
+use serval_experiment::bench::{Bench, BenchRequest};
 use serval_model::properties::{Faults, Origin, Properties};
+use serval_plan::properties as p;
 use serval_runner::EndedBy;
 use serval_scripts::is_script;
 use serval_workload::core::properties as core;

@@ -7,8 +7,8 @@ use crate::{
     render, stdout,
 };
 use serval_experiment::{
+    ConductError, ExperimentJournal, JournalError,
     file::{GroupEntry, PropertyLine, StoreEntry},
-    sweep::{ConductError, Journal, JournalError},
 };
 use serval_model::properties::{Fault, Origin};
 use serval_report::{experiment::Loaded, stored::StoredExperiment};
@@ -76,7 +76,8 @@ pub(super) fn resume_with(folder: &Path) -> String {
 /// Why an experiment could not go on; `goes_on` is what the command that goes on with it does.
 pub(super) fn failed(error: ConductError, folder: &Path, goes_on: &str) -> Failure {
     match error {
-        ConductError::Experiment(error) => {
+        ConductError::Interrupted => interrupted(folder),
+        ConductError::Plan(error) => {
             let failure: Failure = error.into();
             Failure {
                 message: format!(
@@ -105,7 +106,7 @@ pub(super) enum Shown {
 
 /// Shows what came of an experiment, and writes its report. The numbers are shown even where their
 /// files cannot be written.
-pub(super) fn report(journal: &Journal, how: Shown) -> Result<(), Failure> {
+pub(super) fn report(journal: &ExperimentJournal, how: Shown) -> Result<(), Failure> {
     let folder = journal.path().to_owned();
     let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
     let json = match how {
@@ -133,7 +134,11 @@ pub(super) fn report(journal: &Journal, how: Shown) -> Result<(), Failure> {
 }
 
 /// Writes the report into the experiment's folder.
-fn write_report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
+fn write_report(
+    journal: &ExperimentJournal,
+    stored: &StoredExperiment,
+    loaded: &Loaded,
+) -> Result<(), Failure> {
     let files = serval_report::experiment::files(stored, loaded)
         .map_err(|error| Failure::output(error.to_string()))?;
     for (name, contents) in files {

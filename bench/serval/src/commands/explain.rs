@@ -3,11 +3,11 @@
 
 use crate::{args::NameArgs, failure::Failure};
 use anstyle::{AnsiColor, Style};
-use serval_experiment::{
+use serval_model::properties::{Property, Table};
+use serval_plan::{
     properties::catalog,
     workloads::{WORKLOADS, WorkloadInfo},
 };
-use serval_model::properties::{Property, Table};
 use serval_scripts::{Script, is_script};
 use serval_stores::{STORES, StoreInfo};
 
@@ -198,7 +198,7 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         if is_script(name) {
             return script(name, args.json);
         }
-        let Some(info) = serval_experiment::workloads::find(name) else {
+        let Some(info) = serval_plan::workloads::find(name) else {
             let known: Vec<&str> = WORKLOADS.iter().map(|info| info.name).collect();
             return Err(Failure::usage(format!(
                 "unknown workload '{name}'. This build has {}",

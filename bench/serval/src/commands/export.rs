@@ -2,9 +2,9 @@
 //! `exportfile`, the raw log and the `.hdr` files.
 
 use crate::{failure::Failure, stdout};
-use serval_experiment::{perform::Performed, plan::Plan, properties as p};
 use serval_measure::legacy::{LegacySeries, TimeKind};
 use serval_model::{Metric, Status};
+use serval_plan::{Plan, perform::Performed, properties as p};
 use serval_report::ycsb::{Exporter, Legacy, Report, client_lines, terms};
 use std::{
     collections::BTreeMap,

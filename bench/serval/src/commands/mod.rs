@@ -18,8 +18,8 @@ use crate::{
     args::{JavaArgs, PropertyArgs, RunPropertyArgs},
     failure::Failure,
 };
-use serval_experiment::{properties as p, without_secrets};
 use serval_model::properties::{Fault, Faults, Origin, Properties};
+use serval_plan::{properties as p, secrets::without_secrets};
 use serval_stores::{StoreInfo, java};
 
 /// Reads the properties of a single run. All faults come at once.

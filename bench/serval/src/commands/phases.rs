@@ -15,15 +15,15 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
+    ExperimentJournal, Stopped,
     bench::default_folder,
     file::{PhasesFile, of_properties},
-    group::Team,
-    perform::Performed,
     phases::{LookingOn, Phases, inlined},
-    plan::Plan,
-    sweep::{Journal, RealStores, Stopped},
+    sweep::RealStores,
 };
+use serval_group::Team;
 use serval_model::properties::{Faults, Properties};
+use serval_plan::{Plan, perform::Performed};
 use serval_report::units::{count, plural};
 use serval_result::{
     experiment::{Flag, PhaseEntry},
@@ -105,14 +105,14 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
             return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
         }
         (Some(out), true) => {
-            let stored = Journal::stored_seed(out).map_err(from_journal)?;
+            let stored = ExperimentJournal::stored_seed(out).map_err(from_journal)?;
             let mut file = phases.file.clone();
             file.seed = file.seed.or(Some(stored));
-            Journal::resume(out, Some(&file.to_toml())).map_err(from_journal)?
+            ExperimentJournal::resume(out, Some(&file.to_toml())).map_err(from_journal)?
         }
         (out, false) => {
             let folder = out.clone().unwrap_or_else(|| default_folder(name, "experiment"));
-            Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
+            ExperimentJournal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
         }
     };
     conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
@@ -121,7 +121,7 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
 /// `serval experiment resume` of phases.
 pub(super) fn resume(
     file: PhasesFile,
-    journal: Journal,
+    journal: ExperimentJournal,
     keep_stores: bool,
     json: bool,
     live: &LiveArgs,
@@ -146,7 +146,7 @@ pub(super) fn of_command(
     let phases = Phases::new(file)?;
     phases.refuse()?;
     let folder = args.result.clone().unwrap_or_else(|| default_folder(&args.store, "phases"));
-    let journal = Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?;
+    let journal = ExperimentJournal::begin(&folder, phases.document(command_line())).map_err(from_journal)?;
     conduct(&phases, journal, &How { keep_stores: false, shown: Shown::Aside }, &args.live)
 }
 
@@ -175,13 +175,18 @@ fn ycsb(number: usize, plan: &Plan, performed: &Performed) -> Result<(), Failure
     export::export(plan, performed)
 }
 
-fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Result<ExitCode, Failure> {
+fn conduct(
+    phases: &Phases,
+    journal: ExperimentJournal,
+    how: &How,
+    live: &LiveArgs,
+) -> Result<ExitCode, Failure> {
     tell_warnings(&phases.warnings);
     tell_debug_build();
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
     let team = gather(phases, &control)?;
-    tell!("{}: {}", phases.file.title, in_short(phases));
+    tell!("{}: {}", phases.file.heading.title, in_short(phases));
     tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let (mut number, mut exported) = (0, Ok(()));
@@ -220,11 +225,9 @@ fn in_short(phases: &Phases) -> String {
 /// The plan for people.
 pub(super) fn plan_text(phases: &Phases) -> String {
     let file = &phases.file;
-    let mut text = format!("{}\n", file.title);
-    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
-        if !words.is_empty() {
-            let _ = writeln!(text, "  {head}: {words}");
-        }
+    let mut text = format!("{}\n", file.heading.title);
+    for (label, words) in file.heading.description() {
+        let _ = writeln!(text, "  {label}: {words}");
     }
     let _ = writeln!(text, "\nstore\n  {} ({})", file.store.name, phases.store.name);
     if let Ok(Some(leading)) = phases.leading() {

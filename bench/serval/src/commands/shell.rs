@@ -4,13 +4,13 @@
 use super::{java_flags, resolved, run_properties, tell_warnings};
 use crate::{args::ShellArgs, failure::Failure};
 use rustyline::{DefaultEditor, error::ReadlineError};
-use serval_experiment::{
-    plan::names,
-    session::{Question, QuestionKind, open},
-};
 use serval_model::{
     Outcome, Purpose, Reply, Schema,
     properties::{Faults, Reader},
+};
+use serval_plan::{
+    names,
+    session::{ShellRequest, ShellVerb, open},
 };
 use serval_workload::core::properties as core;
 use std::{
@@ -127,7 +127,7 @@ enum Line {
     Help,
     Quit,
     Table(Option<String>),
-    Ask(String, QuestionKind),
+    Ask(String, ShellVerb),
     Wrong(String),
 }
 
@@ -149,32 +149,32 @@ fn parse(line: &str) -> Line {
         ("table", []) => Line::Table(None),
         ("table", [name]) => Line::Table(Some(name.clone())),
         ("table", _) => wrong("table tablename"),
-        ("read", [key, fields @ ..]) => Line::Ask(key.clone(), QuestionKind::Read(fields.to_vec())),
+        ("read", [key, fields @ ..]) => Line::Ask(key.clone(), ShellVerb::Read(fields.to_vec())),
         ("read", _) => wrong("read keyname [field1 field2 ...]"),
         ("scan", [key, count, fields @ ..]) => match count.parse() {
-            Ok(count) => Line::Ask(key.clone(), QuestionKind::Scan(count, fields.to_vec())),
+            Ok(count) => Line::Ask(key.clone(), ShellVerb::Scan(count, fields.to_vec())),
             Err(_) => wrong("scan keyname scanlength [field1 field2 ...]"),
         },
         ("scan", _) => wrong("scan keyname scanlength [field1 field2 ...]"),
         ("insert" | "update", [key, first, more @ ..]) => {
             let pairs: Vec<String> = std::iter::once(first).chain(more).cloned().collect();
             match fields(&pairs) {
-                Ok(fields) if command == "insert" => Line::Ask(key.clone(), QuestionKind::Insert(fields)),
-                Ok(fields) => Line::Ask(key.clone(), QuestionKind::Update(fields)),
+                Ok(fields) if command == "insert" => Line::Ask(key.clone(), ShellVerb::Insert(fields)),
+                Ok(fields) => Line::Ask(key.clone(), ShellVerb::Update(fields)),
                 Err(problem) => Line::Wrong(problem),
             }
         }
         ("insert" | "update", _) => wrong(&format!("{command} keyname name1=value1 [name2=value2 ...]")),
-        ("delete", [key]) => Line::Ask(key.clone(), QuestionKind::Delete),
+        ("delete", [key]) => Line::Ask(key.clone(), ShellVerb::Delete),
         ("delete", _) => wrong("delete keyname"),
         _ => Line::Wrong(format!("Error: unknown command \"{command}\". Type \"help\" for help")),
     }
 }
 
-fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
+fn show(kind: &ShellVerb, outcome: &Outcome, reply: &Reply) {
     let lead = match kind {
-        QuestionKind::Read(_) => "Return code",
-        QuestionKind::Delete => "Return result",
+        ShellVerb::Read(_) => "Return code",
+        ShellVerb::Delete => "Return result",
         _ => "Result",
     };
     anstream::println!("{lead}: {}", outcome.status.name());
@@ -183,12 +183,12 @@ fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
     }
     let records = reply.records();
     match kind {
-        QuestionKind::Read(_) => {
+        ShellVerb::Read(_) => {
             for (name, value) in records.iter().flat_map(|record| record.iter()) {
                 anstream::println!("{name}={}", String::from_utf8_lossy(value));
             }
         }
-        QuestionKind::Scan(..) if outcome.is_ok() => {
+        ShellVerb::Scan(..) if outcome.is_ok() => {
             const LINE: &str = "--------------------------------";
             anstream::println!("{}", if records.is_empty() { "0 records" } else { LINE });
             for (index, record) in records.iter().enumerate() {
@@ -226,7 +226,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
     if terminal {
         anstream::println!("Connected to {}. Type \"help\" for help.", info.name);
     }
-    let asked: std::cell::RefCell<Option<(QuestionKind, Instant)>> = std::cell::RefCell::default();
+    let asked: std::cell::RefCell<Option<(ShellVerb, Instant)>> = std::cell::RefCell::default();
     let unreadable = std::cell::Cell::new(None);
     let mut questions = || loop {
         let line = match lines.next() {
@@ -255,7 +255,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
             Line::Wrong(problem) => anstream::println!("{problem}"),
             Line::Ask(key, operation) => {
                 *asked.borrow_mut() = Some((operation.clone(), Instant::now()));
-                return Some(Question { operation, table: table.clone(), key });
+                return Some(ShellRequest { operation, table: table.clone(), key });
             }
         }
     };
@@ -285,18 +285,18 @@ mod tests {
             ("  ", Line::Nothing),
             ("quit", Line::Quit),
             ("table x", Line::Table(Some("x".into()))),
-            ("read user1", Line::Ask("user1".into(), QuestionKind::Read(vec![]))),
-            ("read user1 f g", Line::Ask("user1".into(), QuestionKind::Read(vec!["f".into(), "g".into()]))),
-            ("scan a 5", Line::Ask("a".into(), QuestionKind::Scan(5, vec![]))),
+            ("read user1", Line::Ask("user1".into(), ShellVerb::Read(vec![]))),
+            ("read user1 f g", Line::Ask("user1".into(), ShellVerb::Read(vec!["f".into(), "g".into()]))),
+            ("scan a 5", Line::Ask("a".into(), ShellVerb::Scan(5, vec![]))),
             (
                 "insert k a=1 b=\"x y\" c=",
                 Line::Ask(
                     "k".into(),
-                    QuestionKind::Insert(vec![pair("a", "1"), pair("b", "x y"), pair("c", "")]),
+                    ShellVerb::Insert(vec![pair("a", "1"), pair("b", "x y"), pair("c", "")]),
                 ),
             ),
-            ("update k a=b=c", Line::Ask("k".into(), QuestionKind::Update(vec![pair("a", "b=c")]))),
-            ("delete k", Line::Ask("k".into(), QuestionKind::Delete)),
+            ("update k a=b=c", Line::Ask("k".into(), ShellVerb::Update(vec![pair("a", "b=c")]))),
+            ("delete k", Line::Ask("k".into(), ShellVerb::Delete)),
         ] {
             assert_eq!(parse(line), expected, "{line}");
         }

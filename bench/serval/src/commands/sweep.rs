@@ -20,14 +20,15 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
+    ExperimentJournal, JournalError, Stopped,
     bench::default_folder,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, Question, RunSettings, StatePolicy,
-        WorkloadEntry, name_of, parse_points, read_any, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder, Question, RunSettings,
+        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
     phases::Phases,
     promise::Promise,
-    sweep::{Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
+    sweep::{Estimate, Experiment, RealStores},
 };
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::units::{bytes, count, plural};
@@ -38,7 +39,7 @@ use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut faults = Vec::new();
     let points = match &args.points {
-        None => Point::even(POINTS),
+        None => LoadPoint::even(POINTS),
         Some(text) => parse_points(text).unwrap_or_else(|problem| {
             faults.push(fault("--points", problem));
             Vec::new()
@@ -112,7 +113,7 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
 }
 
 fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
-    let journal = Journal::resume(&args.folder, None).map_err(from_journal)?;
+    let journal = ExperimentJournal::resume(&args.folder, None).map_err(from_journal)?;
     let file = match read_any(&journal.document.plan, &args.folder.join("plan.toml"))? {
         AnyFile::Series(file) => *file,
         AnyFile::Phases(file) => {
@@ -217,10 +218,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         Question::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
     };
     let mut file = ExperimentFile {
-        title,
-        about: String::new(),
-        figure: String::new(),
-        saw: String::new(),
+        heading: Heading::titled(title),
         axis: None,
         run,
         question,
@@ -249,9 +247,9 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
         }
         (Some(out), true) => {
             let mut document = experiment.document(command_line());
-            let stored = Journal::resume(out, None).or_else(|error| match error {
+            let stored = ExperimentJournal::resume(out, None).or_else(|error| match error {
                 // The plan given has what is not stored.
-                JournalError::Secrets(_) => Journal::resume(out, Some(&document.plan)),
+                JournalError::Secrets(_) => ExperimentJournal::resume(out, Some(&document.plan)),
                 error => Err(error),
             });
             // A seed that was drawn is the stored one's.
@@ -260,14 +258,14 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
             }
             // Its lock would keep out the next.
             drop(stored);
-            Journal::resume(out, Some(&document.plan)).map_err(from_journal)?
+            ExperimentJournal::resume(out, Some(&document.plan)).map_err(from_journal)?
         }
         (out, false) => {
             let folder = match out {
                 Some(out) => out.clone(),
                 None => default_folder(name, "experiment"),
             };
-            Journal::begin(&folder, experiment.document(command_line())).map_err(from_journal)?
+            ExperimentJournal::begin(&folder, experiment.document(command_line())).map_err(from_journal)?
         }
     };
     let experiment = experiment.with_seed(journal.document.seed);
@@ -276,7 +274,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
 
 fn conduct(
     experiment: &Experiment,
-    journal: Journal,
+    journal: ExperimentJournal,
     keep_stores: bool,
     live: &LiveArgs,
     json: bool,
@@ -285,7 +283,7 @@ fn conduct(
     tell_debug_build();
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
-    tell!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
+    tell!("{}: {}", experiment.file.heading.title, in_short(&experiment.estimate()));
     tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
@@ -367,11 +365,9 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
 /// The plan for people.
 fn plan_text(experiment: &Experiment) -> String {
     let (file, run, estimate) = (&experiment.file, &experiment.file.run, experiment.estimate());
-    let mut text = format!("{}\n", file.title);
-    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
-        if !words.is_empty() {
-            let _ = writeln!(text, "  {head}: {words}");
-        }
+    let mut text = format!("{}\n", file.heading.title);
+    for (label, words) in file.heading.description() {
+        let _ = writeln!(text, "  {label}: {words}");
     }
     text.push_str("\ncurves\n");
     for curve in &experiment.curves {
@@ -380,7 +376,7 @@ fn plan_text(experiment: &Experiment) -> String {
     }
     match &file.question {
         Question::Sweep(points) => {
-            let points: Vec<String> = points.iter().map(Point::to_string).collect();
+            let points: Vec<String> = points.iter().map(LoadPoint::to_string).collect();
             let shares = points.iter().any(|point| point.ends_with('%'));
             let of = if shares { " (percent of each curve's saturation)" } else { "" };
             let _ = writeln!(text, "\npoints\n  {}{of}", points.join(", "));

@@ -13,18 +13,18 @@ use crate::{
     show::Show,
     stdout,
 };
-use serval_experiment::{
-    bench::effective_properties,
-    file::asks_for_phases,
-    folder::{FolderError, ResultFolder},
-    group::conducted,
-    perform::{ExperimentError, Files, Performed, perform},
-    plan::{Plan, Request},
-    properties as p,
-    session::open,
-};
+use serval_experiment::file::asks_for_phases;
+use serval_group::conducted;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
+use serval_plan::{
+    Plan, PlanError, PlanRequest,
+    folder::{FolderError, ResultFolder},
+    perform::{Performed, RunFiles, perform},
+    properties as p,
+    properties_file::effective_properties,
+    session::open,
+};
 use serval_report::ycsb::{Metrics, StatusLine, client_lines, terms};
 use serval_result::note::Note;
 use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
@@ -63,7 +63,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     if resume {
         properties.set(p::LOAD_RESUME.name, "true", Origin::CommandLine("--resume".into()));
     }
-    let plan = Plan::new(Request { properties, phase, store: info, strict: false })?;
+    let plan = Plan::new(PlanRequest { properties, phase, store: info, strict: false })?;
     run_plan(args, plan)
 }
 
@@ -93,7 +93,7 @@ fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
         tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
     }
     let mut show = Status::new(&plan, args.live.plain);
-    let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
+    let growing = folder.as_ref().map(|folder| RunFiles { folder, prefix: "", raw: args.raw });
     let performed =
         perform(&plan, &*session, &control, &mut Both(&mut show, &mut live), growing, command_line());
     drop(live);
@@ -154,11 +154,9 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
 }
 
 /// An error after a signal is the signal's: a system call was interrupted.
-pub(crate) fn interrupted_or(error: ExperimentError, control: &Control) -> Failure {
+pub(crate) fn interrupted_or(error: PlanError, control: &Control) -> Failure {
     match error {
-        ExperimentError::Store(_) | ExperimentError::Run(_) | ExperimentError::Group(_)
-            if control.interrupted() =>
-        {
+        PlanError::Store(_) | PlanError::Run(_) | PlanError::Group(_) if control.interrupted() => {
             RunError::Interrupted.into()
         }
         error => error.into(),

@@ -2,8 +2,8 @@
 
 use super::command_line;
 use crate::{args::YcsbArgs, failure::Failure, stdout};
-use serval_experiment::{perform::Performed, plan::Plan, properties as p};
 use serval_model::properties::{Origin, Properties, Reader};
+use serval_plan::{Plan, perform::Performed, properties as p};
 use serval_report::ycsb::{Exporter, client_lines};
 use serval_runner::EndedBy;
 use serval_stores::{StoreInfo, java};

@@ -2,7 +2,7 @@
 
 use super::seen::{Part, Point, Seen, plain};
 use crate::format::span;
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::ExperimentStep;
 use serval_report::units::{count, plural, rate, time};
 use serval_result::experiment::ExperimentKind;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Lines {
         ));
     }
 
-    pub(super) fn step(&mut self, seen: &Seen, step: &Step) {
+    pub(super) fn step(&mut self, seen: &Seen, step: &ExperimentStep) {
         self.next = LINE_EVERY;
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
         if !step.names_clients() {
@@ -146,7 +146,7 @@ mod tests {
             seen.experiment(&document);
             lines.experiment(&seen);
         }
-        let begin = |seen: &mut Seen, lines: &mut Lines, step: &Step| {
+        let begin = |seen: &mut Seen, lines: &mut Lines, step: &ExperimentStep| {
             seen.begin(step, Instant::now());
             lines.step(seen, step);
         };
@@ -163,7 +163,11 @@ mod tests {
         }
         seen.ended(&made_up::entry(1, vec![]), &made_up::result(0));
         lines.ended(&seen);
-        begin(&mut seen, &mut lines, &Step { what: "up\u{1b}[2J".into(), target: None, ..made_up::step(8) });
+        begin(
+            &mut seen,
+            &mut lines,
+            &ExperimentStep { what: "up\u{1b}[2J".into(), target: None, ..made_up::step(8) },
+        );
         seen.ended(&made_up::entry(2, vec![Flag::Failures, Flag::Overloaded]), &made_up::result(1234));
         lines.ended(&seen);
         lines.note("the load average was 1.3");

@@ -1,7 +1,7 @@
 //! For tests: an experiment that never was.
 
 use super::seen::Seen;
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::ExperimentStep;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status};
 use serval_result::{
@@ -49,8 +49,8 @@ pub(super) fn experiment() -> ExperimentDocument {
     }
 }
 
-pub(super) fn load() -> Step {
-    Step {
+pub(super) fn load() -> ExperimentStep {
+    ExperimentStep {
         curve: 1,
         kind: RunKind::Load,
         what: "load".into(),
@@ -66,8 +66,8 @@ pub(super) fn load() -> Step {
     }
 }
 
-pub(super) fn step(done: u64) -> Step {
-    Step {
+pub(super) fn step(done: u64) -> ExperimentStep {
+    ExperimentStep {
         curve: 0,
         kind: RunKind::Point,
         what: "40 %, repeat 2 of 3".into(),

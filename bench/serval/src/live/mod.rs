@@ -24,10 +24,8 @@ use dashboard::Dashboard;
 use lines::Lines;
 use prometheus::{Address, Serving};
 use seen::Seen;
-use serval_experiment::{
-    plan::Plan,
-    watching::{Step, Watcher},
-};
+use serval_experiment::watcher::{ExperimentStep, Watcher};
+use serval_plan::Plan;
 use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry},
@@ -242,7 +240,7 @@ impl Watcher for Live {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ExperimentStep) {
         let now = Instant::now();
         let mut seen = locked(&self.seen);
         seen.custom.clone_from(&step.metrics);

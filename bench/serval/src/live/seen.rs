@@ -1,7 +1,7 @@
 //! What is seen of a run and of the experiment around it: a small state that
 //! the conductor's thread writes once an interval and others show.
 
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
 use serval_model::{Metric, OperationKind};
 use serval_result::{
@@ -109,7 +109,7 @@ pub(crate) struct Seen {
     /// The curves' names.
     pub(crate) curves: Vec<String>,
     /// The step under way, and when it began.
-    pub(crate) step: Option<(Step, Instant)>,
+    pub(crate) step: Option<(ExperimentStep, Instant)>,
     /// Runs that are done.
     pub(crate) done: u64,
     /// Runs of the plan.
@@ -236,14 +236,14 @@ impl Seen {
         self.done = (points + document.phases.len()) as u64;
     }
 
-    pub(crate) fn begin(&mut self, step: &Step, now: Instant) {
+    pub(crate) fn begin(&mut self, step: &ExperimentStep, now: Instant) {
         self.done = step.done;
         self.planned = step.planned;
         if self.step.as_ref().is_some_and(|(before, _)| before.kind == RunKind::Load) {
             // Loading is so fast that the rest would lie flat beside it.
             self.rates.clear();
         }
-        let step = Step { what: plain(&step.what), ..step.clone() };
+        let step = ExperimentStep { what: plain(&step.what), ..step.clone() };
         self.step = Some((step, now));
         self.part = Part::Between;
         self.progress = None;

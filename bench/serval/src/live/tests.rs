@@ -3,12 +3,12 @@
 use super::{prometheus::serve_within, totals::Totals, *};
 use crate::interrupt;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use serval_experiment::{
+use serval_model::properties::{Origin, Properties};
+use serval_plan::{
+    PlanRequest,
     perform::{Performed, perform},
-    plan::Request,
     session::{Session, open},
 };
-use serval_model::properties::{Origin, Properties};
 use serval_result::experiment::{Flag, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,8 @@ fn plan(phase: Phase, settings: &[(&str, &str)]) -> Plan {
         properties.set(name, value, Origin::CommandLine("test".into()));
     }
     let store = serval_stores::find("memory").unwrap();
-    Plan::new(Request { properties, phase, store, strict: false }).unwrap_or_else(|faults| panic!("{faults}"))
+    Plan::new(PlanRequest { properties, phase, store, strict: false })
+        .unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 fn run(plan: &Plan, session: &dyn Session, live: &mut Live, control: &Control) -> Performed {
@@ -286,7 +287,7 @@ fn a_small_sweep() {
         }
         let target = 2_000.0 * (1 + done % 12) as f64;
         let what = format!("{} %, repeat 1 of 1", 10 * (1 + done % 12));
-        live.step(&Step { what, target: Some(target), clients: 2, ..made_up::step(done) });
+        live.step(&ExperimentStep { what, target: Some(target), clients: 2, ..made_up::step(done) });
         let settings = [("maxexecutiontime", time.as_str()), ("operationcount", "0"), ("warmup", "1s")];
         let settings: Vec<_> =
             settings.into_iter().chain([("target", target.to_string().leak() as &str)]).collect();

@@ -5,7 +5,7 @@
 //! now and then loses nothing between. `part` says which of them: `load`,
 //! `warm-up` or `measured`; those of `measured` add up to the results'.
 
-use serval_experiment::watching::Step;
+use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
 use serval_model::{Metric, Status};
 use serval_result::experiment::RunKind;
@@ -124,7 +124,7 @@ fn kind(kind: RunKind) -> &'static str {
 }
 
 impl Totals {
-    pub(crate) fn step(&mut self, step: &Step, curve: &str, now: Instant) {
+    pub(crate) fn step(&mut self, step: &ExperimentStep, curve: &str, now: Instant) {
         self.loading = step.kind == RunKind::Load;
         self.step = Some([curve.to_owned(), kind(step.kind).to_owned(), step.what.clone()]);
         self.runs = Some((step.done, step.planned));

@@ -14,7 +14,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 fn open(settings: &[(&str, &str)]) -> Result<YesquelSql, String> {
     YesquelSql::open(&properties(settings)).map_err(|faults| faults.to_string())
@@ -40,7 +40,7 @@ fn in_memory() -> String {
 /// A server, in memory or on a folder.
 fn serve(address: &str, folder: Option<&Path>) -> Server {
     let listen = ListenOptions { addresses: vec![address.parse().unwrap()], ..ListenOptions::default() };
-    Server::start(folder, Settings::default(), LogOptions::default(), listen).unwrap()
+    Server::start(folder, EngineSettings::default(), LogOptions::default(), listen).unwrap()
 }
 
 fn subject(store: YesquelSql) -> Subject<YesquelSql, Ready> {

@@ -13,7 +13,7 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 fn open(settings: &[(&str, &str)]) -> Result<YesquelTree, String> {
     YesquelTree::open(&properties(settings)).map_err(|faults| faults.to_string())
@@ -30,7 +30,7 @@ const ADDRESS: &str = "yesquel-tree.address";
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
     let listen =
         ListenOptions { addresses: vec![Address::Unix(socket.to_owned())], ..ListenOptions::default() };
-    Server::start(folder, Settings::default(), LogOptions::default(), listen).unwrap()
+    Server::start(folder, EngineSettings::default(), LogOptions::default(), listen).unwrap()
 }
 
 /// A server that encrypts and wants a credential, and what its clients must
@@ -55,7 +55,7 @@ fn encrypted(place: &Path) -> Encrypted {
         credential: Some((*b"secret").into()),
         ..ListenOptions::default()
     };
-    let server = Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap();
+    let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
     let Address::Tcp { port, .. } = server.addresses()[0] else { unreachable!() };
     Encrypted { _server: server, address: format!("localhost:{port}"), certificate, right }
 }

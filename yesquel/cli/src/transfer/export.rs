@@ -5,7 +5,7 @@ use crate::{
     connection::{DatabaseAccess, open},
     failure::CliError,
     interrupt::Interrupt,
-    progress::Progress,
+    progress::CopyProgress,
     replace::{OutputTarget, TemporaryFile},
 };
 use clap::Args;
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result<(), CliError> {
     let mut to = open(&path.to_string_lossy(), DatabaseAccess::Write)?;
     // The file is not visible before it is complete.
     to.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE")?;
-    let progress = Progress::new("export", arguments.quiet || arguments.json);
+    let progress = CopyProgress::new("export", arguments.quiet || arguments.json);
     let written = copy(&from, &mut to, &progress, &interrupt, Duration::ZERO)
         .and_then(|()| content(&to, &interrupt))
         .and_then(|content| to.close().map_err(|(_, error)| error.into()).map(|()| content));

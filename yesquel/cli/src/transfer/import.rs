@@ -5,7 +5,7 @@ use crate::{
     connection::{DatabaseAccess, open},
     failure::CliError,
     interrupt::Interrupt,
-    progress::Progress,
+    progress::CopyProgress,
 };
 use clap::Args;
 use rusqlite::Connection;
@@ -88,7 +88,7 @@ fn check(connection: &Connection, name: &str) -> Result<(), CliError> {
     Err(CliError::Damaged(format!("{name} is damaged: {}", faults.join("; "))))
 }
 
-/// An error of the file's that SQLite has found.
+/// Converts an error of SQLite about the file.
 fn of_file(name: &str, error: CliError) -> CliError {
     match error {
         CliError::Sql(words) => CliError::Damaged(format!("{name}: {words}")),
@@ -108,8 +108,8 @@ fn source(
         )));
     }
     look(&arguments.file)?;
-    let progress = Progress::new("import", arguments.quiet || arguments.json);
-    // A path that looks like one of SQLite's names is none.
+    let progress = CopyProgress::new("import", arguments.quiet || arguments.json);
+    // A path must not be taken for one of SQLite's special names.
     let path = std::path::absolute(&arguments.file)
         .map_err(|error| CliError::File { path: arguments.file.clone(), error })?;
     let mut connection = open(&path.to_string_lossy(), DatabaseAccess::Read)?;
@@ -117,7 +117,7 @@ fn source(
     interrupt.attend(&mut connection)?;
     progress.say("checking the file");
     let read = || {
-        // What is checked is what is copied.
+        // Check and copy the same snapshot.
         connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")?;
         if !arguments.no_check {
             check(&connection, &name)?;
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<(), CliError> {
             shown_address(&arguments.address)
         )));
     }
-    let progress = Progress::new("import", arguments.quiet || arguments.json);
+    let progress = CopyProgress::new("import", arguments.quiet || arguments.json);
     let copied = copy(&from, &mut to, &progress, &interrupt, arguments.wait);
     progress.end();
     copied.map_err(|error| {
@@ -157,14 +157,14 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<(), CliError> {
         .tell(arguments.json, arguments.quiet)
 }
 
-/// Others were first: what they have written is there, and nothing of ours.
+/// Converts a conflict: others have written to the database, and the import has not.
 fn lost(error: CliError, file: &str, address: &str) -> CliError {
     match error {
         CliError::Busy(words) => CliError::Busy(format!(
             "{address}: others have written there meanwhile, and nothing was imported ({words})"
         )),
         CliError::Sql(words) => CliError::Sql(format!("{file} to {address}: {words}")),
-        // It may have been the commit that was waited for.
+        // It may have interrupted the commit.
         CliError::Interrupted("") => {
             CliError::Interrupted(": the database has all of it, or what was there before")
         }

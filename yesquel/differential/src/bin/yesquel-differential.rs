@@ -1,21 +1,20 @@
-//! A script of one's own on both: `yesquel-differential < script.sql`.
+//! Runs a given script on both engines: `yesquel-differential < script.sql`.
 //!
-//! `PLACE` says where the trees are (memory, folder, served, plain), `TRACE`
-//! shows each statement first. Statements end with a semicolon at the end of a
-//! line. Lines `-- 2: SELECT …` prepare a statement at place 2, `-- 2: step 3`
-//! goes on with it, `-- 2: end` ends it; `-- reopen` and `-- check` are what
-//! they say. `{file}` and `{tree}` are databases to attach.
+//! `PLACE` selects where the trees are (memory, folder, served, plain), and `TRACE` prints each
+//! statement first. Statements end with a semicolon at the end of a line. Lines `-- 2: SELECT …`
+//! prepare a statement in slot 2, `-- 2: step 3` steps it, and `-- 2: end` closes it; `-- reopen`
+//! and `-- check` do what they say. `{file}` and `{tree}` are databases to attach.
 //!
-//! `yesquel-differential --record` writes the script as sqllogictest has it,
-//! with what stock gives; `--draw SEED COUNT` one that is drawn by chance.
+//! `yesquel-differential --record` prints the script in the format of sqllogictest with the results
+//! of stock SQLite; `--draw SEED COUNT` prints a random one.
 
 use std::{env, io::Read as _, process::ExitCode};
 use yesquel_differential::{
     logic,
-    script::{Order, Step, run},
+    script::{Order, ScriptStep, run},
 };
 
-fn steps(text: &str) -> Vec<Step> {
+fn steps(text: &str) -> Vec<ScriptStep> {
     let (mut steps, mut sql) = (Vec::new(), String::new());
     for line in text.lines() {
         let line = line.trim();
@@ -24,13 +23,13 @@ fn steps(text: &str) -> Vec<Step> {
                 Some((at, what)) => {
                     let Ok(at) = at.parse() else { continue };
                     steps.push(match what.strip_prefix("step ").map(str::parse) {
-                        Some(Ok(count)) => Step::Next(at, count),
-                        _ if what == "end" => Step::Close(at),
-                        _ => Step::Open(at, what.to_owned()),
+                        Some(Ok(count)) => ScriptStep::Next(at, count),
+                        _ if what == "end" => ScriptStep::Close(at),
+                        _ => ScriptStep::Open(at, what.to_owned()),
                     });
                 }
-                None if order == "reopen" => steps.push(Step::Reopen),
-                None if order == "check" => steps.push(Step::Check),
+                None if order == "reopen" => steps.push(ScriptStep::Reopen),
+                None if order == "check" => steps.push(ScriptStep::Check),
                 None => {}
             }
             continue;
@@ -38,16 +37,16 @@ fn steps(text: &str) -> Vec<Step> {
         sql.push_str(line);
         sql.push('\n');
         if line.ends_with(';') {
-            steps.push(Step::Run(std::mem::take(&mut sql), Order::By(usize::MAX)));
+            steps.push(ScriptStep::Run(std::mem::take(&mut sql), Order::By(usize::MAX)));
         }
     }
     if !sql.trim().is_empty() {
-        steps.push(Step::Run(sql, Order::By(usize::MAX)));
+        steps.push(ScriptStep::Run(sql, Order::By(usize::MAX)));
     }
     steps
 }
 
-/// What a script is written as.
+/// Prints a script or an error.
 fn printed(script: Result<String, logic::LogicError>) -> ExitCode {
     match script {
         Ok(script) => {
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
     if arguments == ["--record"] {
         return printed(logic::record(&text));
     }
-    // Where they differ it panics, and says how.
+    // Panics with a description of the difference.
     run(&steps(&text));
     println!("the same");
     ExitCode::SUCCESS

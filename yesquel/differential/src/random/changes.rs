@@ -1,11 +1,11 @@
-//! What changes the schema, and what looks after it.
+//! Schema changes and maintenance statements.
 
 use super::{
-    Script,
-    world::{Column, Kind, Table},
+    RandomScript,
+    world::{RowIdentity, TableColumn, TableInfo},
 };
 
-impl Script {
+impl RandomScript {
     pub(super) fn change(&mut self) {
         match self.draw.below(26) {
             0..3 => self.create_table(),
@@ -48,10 +48,10 @@ impl Script {
         let Some(table) = self.table(true).filter(|_| self.world.has_hidden) else { return };
         let schema = self.draw.one(&self.world.schemas.clone());
         let name = format!("t{}", self.world.number());
-        let columns: Vec<Column> = self.draw.some(&table.columns);
-        let columns: Vec<Column> = columns
+        let columns: Vec<TableColumn> = self.draw.some(&table.columns);
+        let columns: Vec<TableColumn> = columns
             .into_iter()
-            .map(|column| Column { is_row: false, is_generated: false, ..column })
+            .map(|column| TableColumn { is_row: false, is_generated: false, ..column })
             .collect();
         let list: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let list = list.join(", ");
@@ -61,7 +61,7 @@ impl Script {
             table.full()
         ));
         let (keys, body) = (Vec::new(), String::new());
-        self.world.tables.push(Table { schema, name, kind: Kind::Hidden, columns, keys, body });
+        self.world.tables.push(TableInfo { schema, name, kind: RowIdentity::Hidden, columns, keys, body });
     }
 
     fn drop_table(&mut self) {
@@ -70,7 +70,7 @@ impl Script {
         }
         let at = self.draw.below(self.world.known.tables.len() as u64) as usize;
         let table = self.world.known.tables.remove(at);
-        let what = if table.kind == Kind::View { "VIEW" } else { "TABLE" };
+        let what = if table.kind == RowIdentity::View { "VIEW" } else { "TABLE" };
         self.run(format!("DROP {what} {}", table.full()));
         self.world.indexes.retain(|index| (index.schema, &index.table) != (table.schema, &table.name));
     }
@@ -89,11 +89,14 @@ impl Script {
         let full = table.full();
         let at = self.draw.below(table.columns.len() as u64) as usize;
         let column = table.columns[at].name.clone();
-        let same = |other: &&mut Table| other.schema == table.schema && other.name == table.name;
+        let same = |other: &&mut TableInfo| other.schema == table.schema && other.name == table.name;
         let what = match self.draw.below(10) {
             0 | 1 => {
-                let name =
-                    format!("{}{}", if table.kind == Kind::View { "v" } else { "t" }, self.world.number());
+                let name = format!(
+                    "{}{}",
+                    if table.kind == RowIdentity::View { "v" } else { "t" },
+                    self.world.number()
+                );
                 let known = &mut self.world.known;
                 for index in
                     known.indexes.iter_mut().filter(|i| i.schema == table.schema && i.table == table.name)
@@ -128,7 +131,7 @@ impl Script {
                     .collect();
                 let (part, is_generated) = self.column(&name, &plain, false);
                 if let Some(own) = self.world.known.tables.iter_mut().find(same) {
-                    own.columns.push(Column { name, is_generated, is_row: false });
+                    own.columns.push(TableColumn { name, is_generated, is_row: false });
                     own.body.clear();
                 }
                 format!("ADD COLUMN {part}")

@@ -1,11 +1,10 @@
-//! Expressions over columns.
+//! Random expressions over columns.
 
-use super::{Script, world::Draw};
+use super::{RandomScript, world::RandomDraw};
 
 const COMPARISONS: &[&str] = &["=", "<>", "<", "<=", ">", ">=", "IS", "IS NOT", "==", "!="];
 const CALCULATIONS: &[&str] = &["+", "-", "*", "/", "%", "||", "&", "|", "<<", ">>"];
-// concat() and concat_ws() are left out: stock's read bytes of blobs that are
-// not there.
+// Without concat() and concat_ws(): stock SQLite's read uninitialized bytes of blobs.
 const FUNCTIONS: &[&str] = &[
     "abs(#)",
     "length(#)",
@@ -55,8 +54,8 @@ const FUNCTIONS: &[&str] = &[
 ];
 const COLLATIONS: &[&str] = &["", "", "", "", " COLLATE NOCASE", " COLLATE RTRIM", " COLLATE BINARY"];
 
-impl Draw {
-    /// An expression over columns that needs nothing else.
+impl RandomDraw {
+    /// Draws an expression over columns without subqueries.
     pub(super) fn expression(&mut self, columns: &[String], depth: u32) -> String {
         if columns.is_empty() || self.chance(6) {
             return self.literal();
@@ -78,7 +77,7 @@ impl Draw {
         }
     }
 
-    /// What is true of some rows, often by way of an index.
+    /// Draws a condition that some rows meet, often by an index.
     pub(super) fn condition(&mut self, columns: &[String], depth: u32) -> String {
         let column = if columns.is_empty() { self.literal() } else { self.of(columns).clone() };
         let collation = self.one(COLLATIONS);
@@ -119,8 +118,8 @@ impl Draw {
     }
 }
 
-impl Script {
-    /// The same with subqueries.
+impl RandomScript {
+    /// Like [`condition`](Self::condition), with subqueries.
     pub(super) fn rich_condition(&mut self, columns: &[String]) -> String {
         if !self.draw.chance(5) {
             return self.draw.condition(columns, 2);

@@ -1,6 +1,6 @@
-//! Values, as SQL writes them: few, so that they meet, and those at borders.
+//! Random SQL literals from a small set, so that they collide, with boundary values.
 
-use super::world::Draw;
+use super::world::RandomDraw;
 
 const INTEGERS: &[&str] = &[
     "0",
@@ -115,7 +115,7 @@ const BLOBS: &[&str] = &[
     "zeroblob(3)",
 ];
 
-/// Columns of a row with a number `i`.
+/// Column expressions of a generated row with number `i`.
 pub(super) const OF_NUMBER: &[&str] = &[
     "i",
     "-i",
@@ -136,13 +136,12 @@ pub(super) const OF_NUMBER: &[&str] = &[
     "-i*1e17",
 ];
 
-impl Draw {
+impl RandomDraw {
     pub(super) fn integer(&mut self) -> String {
         if self.chance(3) { self.one(INTEGERS).to_owned() } else { (self.below(14) as i64 - 2).to_string() }
     }
 
-    /// The number of a row: never the greatest, behind which numbers are drawn
-    /// by chance.
+    /// Draws a row number: never the largest, after which SQLite draws numbers at random.
     pub(super) fn row(&mut self) -> String {
         match self.below(24) {
             0 => "-9223372036854775807".to_owned(),
@@ -168,7 +167,7 @@ impl Draw {
         }
     }
 
-    /// A long value: some bytes, over 32 KiB, now and then over 1 MB.
+    /// Draws a large value: some bytes, more than 32 KiB, or rarely more than 1 MB.
     fn long(&mut self) -> String {
         let length = match self.below(12) {
             0 if !self.is_short => 1_000_001 + self.below(400_000),

@@ -1,7 +1,7 @@
-//! Scripts drawn by chance.
+//! Random scripts.
 //!
-//! What a script may speak of is kept in a `World`, as if every statement went
-//! well; where one fails, what follows fails too, and alike on both.
+//! A `ScriptWorld` tracks the objects that a script may use, as if every statement succeeded. Where one
+//! fails, later ones fail too, and equally on both engines.
 
 mod changes;
 mod expression;
@@ -14,38 +14,38 @@ mod world;
 mod write;
 
 use crate::{
-    place::Place,
-    script::{Order, Step},
+    place::TreeLocation,
+    script::{Order, ScriptStep},
 };
-use world::{Draw, Kind, World};
+use world::{RandomDraw, RowIdentity, ScriptWorld};
 use yesquel_seeds::Random;
 
-/// Each as often as is meant.
-const PLACES: [Place; 10] = [
-    Place::Memory,
-    Place::Memory,
-    Place::Memory,
-    Place::Memory,
-    Place::Memory,
-    Place::Folder,
-    Place::Folder,
-    Place::Served,
-    Place::Served,
-    Place::Plain,
+/// Repeated according to their weights.
+const PLACES: [TreeLocation; 10] = [
+    TreeLocation::Memory,
+    TreeLocation::Memory,
+    TreeLocation::Memory,
+    TreeLocation::Memory,
+    TreeLocation::Memory,
+    TreeLocation::Folder,
+    TreeLocation::Folder,
+    TreeLocation::Served,
+    TreeLocation::Served,
+    TreeLocation::Plain,
 ];
 
-/// How many steps a script has after its tables, at most.
+/// Maximum number of steps after a script's tables.
 const STEPS_MAX: u64 = 70;
 
-/// The script of a seed.
-pub fn steps(seed: u64) -> Vec<Step> {
-    let mut draw = Draw::new(Random::new(seed));
+/// Returns the script of a seed.
+pub fn steps(seed: u64) -> Vec<ScriptStep> {
+    let mut draw = RandomDraw::new(Random::new(seed));
     let place = draw.one(&PLACES);
-    let mut script = Script { steps: vec![Step::At(place)], world: World::default(), draw };
-    // Those that the database gives are ordered as stock's are, but not the same.
+    let mut script = RandomScript { steps: vec![ScriptStep::At(place)], world: ScriptWorld::default(), draw };
+    // Row numbers chosen by the database are in the same order in both engines, but not equal.
     script.world.has_hidden = script.draw.chance(2);
     if !script.world.has_hidden {
-        script.steps.push(Step::CompareRows);
+        script.steps.push(ScriptStep::CompareRows);
     }
     script.begin();
     let count = 20 + script.draw.below(STEPS_MAX - 20);
@@ -53,26 +53,29 @@ pub fn steps(seed: u64) -> Vec<Step> {
     script.steps
 }
 
-/// A longer one, in memory, where all rows have numbers that were given.
-pub fn steps_of(seed: u64, count: u64) -> Vec<Step> {
-    let mut script =
-        Script { steps: Vec::new(), world: World::default(), draw: Draw::new(Random::new(seed)) };
+/// Returns a longer script, in memory, in which all rows have explicit numbers.
+pub fn steps_of(seed: u64, count: u64) -> Vec<ScriptStep> {
+    let mut script = RandomScript {
+        steps: Vec::new(),
+        world: ScriptWorld::default(),
+        draw: RandomDraw::new(Random::new(seed)),
+    };
     script.draw.is_short = true;
     script.begin();
     script.goes_on(count);
     script.steps
 }
 
-/// A script as far as it is drawn.
-struct Script {
-    steps: Vec<Step>,
-    world: World,
-    draw: Draw,
+/// Script under construction.
+struct RandomScript {
+    steps: Vec<ScriptStep>,
+    world: ScriptWorld,
+    draw: RandomDraw,
 }
 
-impl Script {
+impl RandomScript {
     fn run(&mut self, sql: impl Into<String>) {
-        self.steps.push(Step::Run(sql.into(), Order::None));
+        self.steps.push(ScriptStep::Run(sql.into(), Order::None));
     }
 
     fn begin(&mut self) {
@@ -126,7 +129,7 @@ impl Script {
             93..95 => self.by_another(),
             95..96 => self.reopen(),
             96..98 => self.pragma(),
-            _ => self.steps.push(Step::Check),
+            _ => self.steps.push(ScriptStep::Check),
         }
     }
 
@@ -168,27 +171,27 @@ impl Script {
         self.run(sql);
     }
 
-    /// Statements that are open while others run.
+    /// Adds statements that are open while others run.
     fn statement(&mut self) {
         let at = self.draw.below(3) as usize;
         match self.draw.below(7) {
             0..3 => {
                 if let Some(sql) = self.simple_select() {
-                    self.steps.push(Step::Open(at, sql));
+                    self.steps.push(ScriptStep::Open(at, sql));
                     let count = self.draw.below(3) as usize;
-                    self.steps.push(Step::Next(at, count));
+                    self.steps.push(ScriptStep::Next(at, count));
                 }
             }
             3 | 4 => {
                 let count = 1 + self.draw.below(4) as usize;
-                self.steps.push(Step::Next(at, count));
+                self.steps.push(ScriptStep::Next(at, count));
             }
-            5 => self.steps.push(Step::Next(at, 10_000)),
-            _ => self.steps.push(Step::Close(at)),
+            5 => self.steps.push(ScriptStep::Next(at, 10_000)),
+            _ => self.steps.push(ScriptStep::Close(at)),
         }
     }
 
-    /// A statement that is stepped while its table is written.
+    /// Adds a statement that is stepped while its table is written.
     fn walk(&mut self) {
         let Some(table) = self.table(false) else { return };
         let (full, names) = (table.full(), table.names());
@@ -199,24 +202,24 @@ impl Script {
         } else {
             "1".to_owned()
         };
-        self.steps.push(Step::Open(3, format!("SELECT * FROM {full} WHERE {condition}{order}")));
+        self.steps.push(ScriptStep::Open(3, format!("SELECT * FROM {full} WHERE {condition}{order}")));
         for _ in 0..2 + self.draw.below(4) {
             let count = 1 + self.draw.below(5) as usize;
-            self.steps.push(Step::Next(3, count));
+            self.steps.push(ScriptStep::Next(3, count));
             match self.draw.below(8) {
                 // See `simple_select`.
-                _ if table.kind == Kind::Keyed => self.delete_of(&table),
+                _ if table.kind == RowIdentity::Keyed => self.delete_of(&table),
                 0..3 => self.update_of(&table),
                 3..5 => self.delete_of(&table),
                 5..7 => self.insert_into(&table),
                 _ => self.transaction(),
             }
         }
-        self.steps.push(Step::Next(3, 10_000));
-        self.steps.push(Step::Close(3));
+        self.steps.push(ScriptStep::Next(3, 10_000));
+        self.steps.push(ScriptStep::Close(3));
     }
 
-    /// The same as before, by another connection.
+    /// Adds statements by another connection.
     fn by_another(&mut self) {
         let from = self.steps.len();
         match self.draw.below(4) {
@@ -225,8 +228,8 @@ impl Script {
             _ => self.change(),
         }
         for step in &mut self.steps[from..] {
-            if let Step::Run(sql, order) = step {
-                *step = Step::Other(std::mem::take(sql), *order);
+            if let ScriptStep::Run(sql, order) = step {
+                *step = ScriptStep::Other(std::mem::take(sql), *order);
             }
         }
     }
@@ -235,37 +238,37 @@ impl Script {
         let at = self.draw.below(2) as usize;
         match self.draw.below(8) {
             0..3 => {
-                // Where the numbers of rows are known.
-                let Some(table) = self.table(false).filter(|table| table.kind != Kind::Hidden) else {
+                // Where row numbers are known.
+                let Some(table) = self.table(false).filter(|table| table.kind != RowIdentity::Hidden) else {
                     return;
                 };
                 let column = self.draw.of(&table.columns).name.clone();
                 let row = self.draw.below(9) as i64 - 1;
                 let writes = self.draw.chance(2);
                 let schema = table.schema.to_owned();
-                self.steps.push(Step::OpenBlob { at, schema, table: table.name, column, row, writes });
+                self.steps.push(ScriptStep::OpenBlob { at, schema, table: table.name, column, row, writes });
             }
             3 => {
                 let row = self.draw.below(9) as i64 - 1;
-                self.steps.push(Step::ReopenBlob(at, row));
+                self.steps.push(ScriptStep::ReopenBlob(at, row));
             }
             4 | 5 => {
                 let (offset, count) = (self.draw.below(6) as i32, self.draw.below(6) as usize);
-                self.steps.push(Step::ReadBlob(at, offset, count));
+                self.steps.push(ScriptStep::ReadBlob(at, offset, count));
             }
             6 => {
                 let (offset, count) = (self.draw.below(4) as i32, self.draw.below(4) as usize);
                 let bytes = (0..count).map(|_| b'a' + self.draw.below(26) as u8).collect();
-                self.steps.push(Step::WriteBlob(at, offset, bytes));
+                self.steps.push(ScriptStep::WriteBlob(at, offset, bytes));
             }
-            _ => self.steps.push(Step::CloseBlob(at)),
+            _ => self.steps.push(ScriptStep::CloseBlob(at)),
         }
     }
 
     fn reopen(&mut self) {
         if self.world.stack.is_empty() && self.draw.chance(2) {
-            self.steps.push(Step::Check);
-            self.steps.push(Step::Reopen);
+            self.steps.push(ScriptStep::Check);
+            self.steps.push(ScriptStep::Reopen);
             self.world.tables.retain(|table| table.schema == "main");
             self.world.indexes.retain(|index| index.schema == "main");
             self.attach();

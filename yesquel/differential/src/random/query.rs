@@ -1,10 +1,10 @@
-//! SELECT.
+//! Random SELECT statements.
 
 use super::{
-    Script,
-    world::{Kind, Table},
+    RandomScript,
+    world::{RowIdentity, TableInfo},
 };
-use crate::script::{Order, Step};
+use crate::script::{Order, ScriptStep};
 
 const AGGREGATES: &[&str] = &[
     "count(*)",
@@ -48,7 +48,7 @@ const FRAMES: &[&str] = &[
     " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW",
 ];
 
-impl Script {
+impl RandomScript {
     pub(super) fn query(&mut self) {
         let Some((sql, order)) = (match self.draw.below(20) {
             0..8 => self.select(),
@@ -61,7 +61,7 @@ impl Script {
         }) else {
             return;
         };
-        self.steps.push(Step::Run(sql, order));
+        self.steps.push(ScriptStep::Run(sql, order));
     }
 
     fn by_all(&mut self, count: usize) -> String {
@@ -83,8 +83,8 @@ impl Script {
         }
     }
 
-    /// How the table is to be read.
-    fn hint(&mut self, table: &Table) -> String {
+    /// Draws an index hint for a table.
+    fn hint(&mut self, table: &TableInfo) -> String {
         let indexes: Vec<String> = self
             .world
             .known
@@ -117,7 +117,7 @@ impl Script {
         if self.draw.chance(5) {
             return Some((sql, Order::None));
         }
-        // By columns themselves, so that an index may give the order.
+        // Order by plain columns, so that an index may provide the order.
         let (limit, order) = self.limit();
         let mut by = columns;
         if self.draw.chance(2) {
@@ -130,11 +130,11 @@ impl Script {
         Some((format!("{sql} ORDER BY {}{limit}", by.join(", ")), order))
     }
 
-    /// A statement that is open for some time.
+    /// Draws a statement that stays open for some time.
     pub(super) fn simple_select(&mut self) -> Option<String> {
-        // Stock finds its place in a table without row ids by the whole row, not
-        // by its key: what it gives if that row has changed is not promised.
-        let table = self.table(false).filter(|table| table.kind != Kind::Keyed)?;
+        // Stock SQLite restores its position in a table without row ids by the whole row, not by
+        // its key: results after a change of that row are undefined.
+        let table = self.table(false).filter(|table| table.kind != RowIdentity::Keyed)?;
         let names = table.names();
         let hint = self.hint(&table);
         let condition = if self.draw.chance(2) {
@@ -150,7 +150,7 @@ impl Script {
         Some(format!("SELECT * FROM {}{hint}{condition}{order}", table.full()))
     }
 
-    /// The first and last of a column, which an index has at its ends.
+    /// Draws min() or max() of a column, which an index may answer.
     fn extreme(&mut self) -> Option<(String, Order)> {
         let table = self.table(true)?;
         let (names, full) = (table.names(), table.full());

@@ -1,8 +1,8 @@
-//! Tables, indexes and views.
+//! Random tables, indexes and views.
 
 use super::{
-    Script,
-    world::{Column, Index, Kind, Table},
+    RandomScript,
+    world::{Index, RowIdentity, TableColumn, TableInfo},
 };
 
 const TYPES: &[&str] =
@@ -12,19 +12,24 @@ const COLLATIONS: &[&str] = &["NOCASE", "RTRIM", "BINARY"];
 pub(super) const CONFLICTS: &[&str] = &["ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE"];
 const ACTIONS: &[&str] = &["CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION"];
 
-impl Script {
-    /// A table, or a view too.
-    pub(super) fn table(&mut self, or_view: bool) -> Option<Table> {
-        let tables: Vec<&Table> =
-            self.world.known.tables.iter().filter(|table| or_view || table.kind != Kind::View).collect();
+impl RandomScript {
+    /// Draws a table, or with `or_view` possibly a view.
+    pub(super) fn table(&mut self, or_view: bool) -> Option<TableInfo> {
+        let tables: Vec<&TableInfo> = self
+            .world
+            .known
+            .tables
+            .iter()
+            .filter(|table| or_view || table.kind != RowIdentity::View)
+            .collect();
         if tables.is_empty() { None } else { Some((*self.draw.of(&tables)).clone()) }
     }
 
-    /// One of a schema.
-    pub(super) fn table_of(&mut self, schema: &str) -> Option<Table> {
+    /// Draws a table of a schema.
+    pub(super) fn table_of(&mut self, schema: &str) -> Option<TableInfo> {
         let tables = self.world.known.tables.iter();
-        let tables: Vec<&Table> =
-            tables.filter(|table| table.schema == schema && table.kind != Kind::View).collect();
+        let tables: Vec<&TableInfo> =
+            tables.filter(|table| table.schema == schema && table.kind != RowIdentity::View).collect();
         if tables.is_empty() { None } else { Some((*self.draw.of(&tables)).clone()) }
     }
 
@@ -35,24 +40,24 @@ impl Script {
     pub(super) fn create_table(&mut self) {
         let schema = self.draw.one(&self.world.schemas.clone());
         let name = format!("t{}", self.world.number());
-        // One like another: rows go from one to the other as they are.
+        // An identical table, so that rows can be copied unchanged.
         if self.draw.chance(5)
             && let Some(like) = self.table_of(schema)
             && !like.body.is_empty()
         {
             self.run(format!("CREATE TABLE {schema}.{name}{}", like.body));
-            self.world.tables.push(Table { schema, name, ..like });
+            self.world.tables.push(TableInfo { schema, name, ..like });
             return;
         }
-        let other = if self.world.has_hidden { Kind::Hidden } else { Kind::Keyed };
-        let kind = self.draw.one(&[Kind::Numbered, Kind::Numbered, other, Kind::Keyed]);
+        let other = if self.world.has_hidden { RowIdentity::Hidden } else { RowIdentity::Keyed };
+        let kind = self.draw.one(&[RowIdentity::Numbered, RowIdentity::Numbered, other, RowIdentity::Keyed]);
         let is_strict = self.draw.chance(6);
         let count = 2 + self.draw.below(4) as usize;
-        let (mut columns, mut keys, mut parts) = (Vec::<Column>::new(), Vec::new(), Vec::new());
-        if kind == Kind::Numbered {
+        let (mut columns, mut keys, mut parts) = (Vec::<TableColumn>::new(), Vec::new(), Vec::new());
+        if kind == RowIdentity::Numbered {
             let how = self.draw.one(&["", "", "", " AUTOINCREMENT", " NOT NULL", " ASC"]);
             parts.push(format!("id INTEGER PRIMARY KEY{how}"));
-            columns.push(Column { name: "id".to_owned(), is_generated: false, is_row: true });
+            columns.push(TableColumn { name: "id".to_owned(), is_generated: false, is_row: true });
             keys.push(vec!["id".to_owned()]);
         }
         for number in 0..count {
@@ -63,8 +68,8 @@ impl Script {
                 .map(|column| column.name.clone())
                 .collect();
             let (mut part, is_generated) = self.column(&column, &plain, is_strict);
-            if kind == Kind::Hidden {
-                // Or a primary key of it alone would be the row's number.
+            if kind == RowIdentity::Hidden {
+                // Otherwise a primary key of this column alone would be the row number.
                 part = part.replace(" INTEGER", " INT");
             }
             if !is_generated && self.draw.chance(9) {
@@ -75,7 +80,7 @@ impl Script {
                 part += &self.references(schema);
             }
             parts.push(part);
-            columns.push(Column { name: column, is_generated, is_row: false });
+            columns.push(TableColumn { name: column, is_generated, is_row: false });
         }
         let plain: Vec<String> = columns
             .iter()
@@ -84,9 +89,9 @@ impl Script {
             .collect();
         if plain.is_empty() {
             parts.push("cz".to_owned());
-            columns.push(Column { name: "cz".to_owned(), is_generated: false, is_row: false });
+            columns.push(TableColumn { name: "cz".to_owned(), is_generated: false, is_row: false });
         }
-        if kind == Kind::Keyed || kind == Kind::Hidden && self.draw.chance(4) {
+        if kind == RowIdentity::Keyed || kind == RowIdentity::Hidden && self.draw.chance(4) {
             let of = if plain.is_empty() { vec!["cz".to_owned()] } else { self.draw.some(&plain) };
             let how: Vec<String> = of.iter().map(|name| self.indexed(name)).collect();
             parts.push(format!("PRIMARY KEY ({}){}", how.join(", "), self.on_conflict()));
@@ -103,14 +108,14 @@ impl Script {
             let condition = self.draw.one(&["c0 IS NULL OR ", "c0 <> 5 OR "]).to_owned() + &condition;
             parts.push(format!("CONSTRAINT k1 CHECK ({condition})"));
         }
-        let options = [(kind == Kind::Keyed, "WITHOUT ROWID"), (is_strict, "STRICT")];
+        let options = [(kind == RowIdentity::Keyed, "WITHOUT ROWID"), (is_strict, "STRICT")];
         let options: Vec<&str> = options.iter().filter(|(is, _)| *is).map(|(_, option)| *option).collect();
         let body = format!("({}) {}", parts.join(", "), options.join(", "));
         self.run(format!("CREATE TABLE {schema}.{name}{body}"));
-        self.world.tables.push(Table { schema, name, kind, columns, keys, body });
+        self.world.tables.push(TableInfo { schema, name, kind, columns, keys, body });
     }
 
-    /// A column with what it says of itself, and whether it is generated.
+    /// Draws a column definition; returns it and whether the column is generated.
     pub(super) fn column(&mut self, name: &str, before: &[String], is_strict: bool) -> (String, bool) {
         let kind = self.draw.one(if is_strict { STRICT_TYPES } else { TYPES });
         let mut part = format!("{name} {kind}");
@@ -151,7 +156,7 @@ impl Script {
         text + &self.draw.maybe(3, " DEFERRABLE INITIALLY DEFERRED")
     }
 
-    /// A column as an index has it.
+    /// Draws an indexed column with collation and order.
     fn indexed(&mut self, name: &str) -> String {
         let mut text = name.to_owned();
         if self.draw.chance(5) {
@@ -197,10 +202,10 @@ impl Script {
     pub(super) fn create_view(&mut self) {
         let Some(table) = self.table(false) else { return };
         let name = format!("v{}", self.world.number());
-        let columns: Vec<Column> = self.draw.some(&table.columns);
-        let columns: Vec<Column> = columns
+        let columns: Vec<TableColumn> = self.draw.some(&table.columns);
+        let columns: Vec<TableColumn> = columns
             .into_iter()
-            .map(|column| Column { is_row: false, is_generated: false, ..column })
+            .map(|column| TableColumn { is_row: false, is_generated: false, ..column })
             .collect();
         let list: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let condition = self.draw.condition(&table.names(), 1);
@@ -211,10 +216,10 @@ impl Script {
         };
         let schema = table.schema;
         self.run(format!("CREATE VIEW {schema}.{name} AS {sql}"));
-        self.world.tables.push(Table {
+        self.world.tables.push(TableInfo {
             schema,
             name,
-            kind: Kind::View,
+            kind: RowIdentity::View,
             columns,
             keys: Vec::new(),
             body: String::new(),

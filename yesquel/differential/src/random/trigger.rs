@@ -1,8 +1,8 @@
-//! Triggers.
+//! Random triggers.
 
-use super::{Script, world::Kind};
+use super::{RandomScript, world::RowIdentity};
 
-impl Script {
+impl RandomScript {
     pub(super) fn create_trigger(&mut self) {
         let Some(table) = self.table(true) else { return };
         let name = format!("g{}", self.world.number());
@@ -19,7 +19,7 @@ impl Script {
             }
         };
         let time = match table.kind {
-            Kind::View => "INSTEAD OF",
+            RowIdentity::View => "INSTEAD OF",
             _ => self.draw.one(&["BEFORE", "AFTER", "AFTER"]),
         };
         let row = if event == "DELETE" { "old" } else { "new" };

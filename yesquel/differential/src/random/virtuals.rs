@@ -1,11 +1,11 @@
-//! Tables of extensions, which keep what they know in tables of their own.
+//! Virtual tables of extensions, which store their content in ordinary tables.
 
-use super::Script;
-use crate::script::{Order, Step};
+use super::RandomScript;
+use crate::script::{Order, ScriptStep};
 
 const WORDS: &[&str] = &["cat", "dog", "fish", "the", "a", "Katze", "été", "run", "running", "x1"];
 
-impl Script {
+impl RandomScript {
     pub(super) fn virtual_table(&mut self) {
         if self.draw.chance(2) { self.text() } else { self.boxes() }
     }
@@ -15,7 +15,7 @@ impl Script {
         words.join(" ")
     }
 
-    /// Full text.
+    /// Full-text tables.
     fn text(&mut self) {
         let Some(name) = self.world.known.texts.last().cloned() else {
             let name = format!("f{}", self.world.number());
@@ -37,13 +37,13 @@ impl Script {
                 )),
                 _ => {
                     let sql = format!("SELECT rowid, x, y FROM {name} WHERE {name} MATCH '{word}' ORDER BY rowid");
-                    self.steps.push(Step::Run(sql, Order::By(1)));
+                    self.steps.push(ScriptStep::Run(sql, Order::By(1)));
                 }
             }
         }
     }
 
-    /// R*Tree.
+    /// R*Tree tables.
     fn boxes(&mut self) {
         let Some(name) = self.world.known.boxes.last().cloned() else {
             let name = format!("b{}", self.world.number());
@@ -66,7 +66,7 @@ impl Script {
                 6 => self.run(format!("SELECT rtreecheck('{name}')")),
                 _ => {
                     let sql = format!("SELECT * FROM {name} WHERE x0 >= {x} AND y1 <= {} ORDER BY id", y + 8);
-                    self.steps.push(Step::Run(sql, Order::By(1)));
+                    self.steps.push(ScriptStep::Run(sql, Order::By(1)));
                 }
             }
         }

@@ -1,24 +1,24 @@
-//! What a script may speak of.
+//! Objects that a script may use.
 
 use yesquel_seeds::Random;
 
-/// Draws.
-pub(super) struct Draw {
+/// Random draws.
+pub(super) struct RandomDraw {
     random: Random,
-    /// No value is so long that an index could not have it.
+    /// Keeps values short enough for an index.
     pub(super) is_short: bool,
 }
 
-impl Draw {
-    pub(super) fn new(random: Random) -> Draw {
-        Draw { random, is_short: false }
+impl RandomDraw {
+    pub(super) fn new(random: Random) -> RandomDraw {
+        RandomDraw { random, is_short: false }
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.random.next(bound)
     }
 
-    /// Once in so many times.
+    /// Returns true with probability 1/`times`.
     pub(super) fn chance(&mut self, times: u64) -> bool {
         self.random.next(times) == 0
     }
@@ -31,12 +31,12 @@ impl Draw {
         *self.of(all)
     }
 
-    /// A text, or none.
+    /// Returns the text with probability 1/`times`, otherwise an empty one.
     pub(super) fn maybe(&mut self, times: u64, text: &str) -> String {
         if self.chance(times) { text.to_owned() } else { String::new() }
     }
 
-    /// Some of them, at least one if there is one, in their order.
+    /// Draws a non-empty subset, in order.
     pub(super) fn some<T: Clone>(&mut self, all: &[T]) -> Vec<T> {
         let mut some: Vec<T> = all.iter().filter(|_| self.chance(2)).cloned().collect();
         if some.is_empty() && !all.is_empty() {
@@ -46,12 +46,12 @@ impl Draw {
     }
 }
 
-/// How rows of a table are told apart.
+/// How rows of a table are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// By a column that is the row's number.
+pub(super) enum RowIdentity {
+    /// By a column that is the row number.
     Numbered,
-    /// By a number that nobody sees.
+    /// By a row number without a column.
     Hidden,
     /// By their primary key.
     Keyed,
@@ -59,26 +59,26 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) name: String,
     pub(super) is_generated: bool,
-    /// The row's number.
+    /// Whether it is the row number.
     pub(super) is_row: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct TableInfo {
     pub(super) schema: &'static str,
     pub(super) name: String,
-    pub(super) kind: Kind,
-    pub(super) columns: Vec<Column>,
-    /// Columns that are unique together.
+    pub(super) kind: RowIdentity,
+    pub(super) columns: Vec<TableColumn>,
+    /// Sets of columns that are unique.
     pub(super) keys: Vec<Vec<String>>,
-    /// What stands behind its name where it is made.
+    /// The part of CREATE TABLE after the name.
     pub(super) body: String,
 }
 
-impl Table {
+impl TableInfo {
     pub(super) fn full(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
@@ -96,46 +96,46 @@ pub(super) struct Index {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
-    pub(super) tables: Vec<Table>,
+pub(super) struct KnownObjects {
+    pub(super) tables: Vec<TableInfo>,
     pub(super) indexes: Vec<Index>,
     pub(super) triggers: Vec<(&'static str, String)>,
-    /// Tables for the full text, and for boxes.
+    /// Full-text tables, and R*Tree tables.
     pub(super) texts: Vec<String>,
     pub(super) boxes: Vec<String>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct World {
-    pub(super) known: Known,
-    /// Where things are made, each as often as is meant.
+pub(super) struct ScriptWorld {
+    pub(super) known: KnownObjects,
+    /// Schemas of new objects, repeated according to their weights.
     pub(super) schemas: Vec<&'static str>,
-    /// Transactions and savepoints, with what was known when they began.
-    pub(super) stack: Vec<(String, Known)>,
+    /// Transactions and savepoints, with the state at their beginning.
+    pub(super) stack: Vec<(String, KnownObjects)>,
     pub(super) made: u64,
-    /// Whether there are tables whose rows have numbers that nobody sees.
+    /// Whether there are tables with hidden row numbers.
     pub(super) has_hidden: bool,
 }
 
-impl std::ops::Deref for World {
-    type Target = Known;
-    fn deref(&self) -> &Known {
+impl std::ops::Deref for ScriptWorld {
+    type Target = KnownObjects;
+    fn deref(&self) -> &KnownObjects {
         &self.known
     }
 }
 
-impl std::ops::DerefMut for World {
-    fn deref_mut(&mut self) -> &mut Known {
+impl std::ops::DerefMut for ScriptWorld {
+    fn deref_mut(&mut self) -> &mut KnownObjects {
         &mut self.known
     }
 }
 
-impl World {
+impl ScriptWorld {
     pub(super) fn push(&mut self, name: &str) {
         self.stack.push((name.to_owned(), self.known.clone()));
     }
 
-    /// Goes back to a savepoint, which stays, or to the beginning.
+    /// Rolls back to a savepoint, which stays, or to the beginning.
     pub(super) fn pop(&mut self, name: Option<&str>) {
         let at = match name {
             None => (!self.stack.is_empty()).then_some(0),
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// A number that no name has yet.
+    /// Returns a number for a new name.
     pub(super) fn number(&mut self) -> u64 {
         self.made += 1;
         self.made

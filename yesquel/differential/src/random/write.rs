@@ -1,13 +1,13 @@
-//! INSERT, UPDATE, DELETE.
+//! Random INSERT, UPDATE and DELETE statements.
 
 use super::{
-    Script,
+    RandomScript,
     literal::OF_NUMBER,
     schema::CONFLICTS,
-    world::{Column, Kind, Table},
+    world::{RowIdentity, TableColumn, TableInfo},
 };
 
-impl Script {
+impl RandomScript {
     pub(super) fn write(&mut self) {
         match self.draw.below(20) {
             0..9 => self.insert(),
@@ -27,8 +27,8 @@ impl Script {
         if self.draw.chance(3) { format!(" OR {}", self.draw.one(CONFLICTS)) } else { String::new() }
     }
 
-    fn returning(&mut self, table: &Table) -> String {
-        if table.kind == Kind::View || !self.draw.chance(6) {
+    fn returning(&mut self, table: &TableInfo) -> String {
+        if table.kind == RowIdentity::View || !self.draw.chance(6) {
             return String::new();
         }
         if self.draw.chance(3) {
@@ -38,7 +38,7 @@ impl Script {
         }
     }
 
-    fn value(&mut self, column: &Column) -> String {
+    fn value(&mut self, column: &TableColumn) -> String {
         if column.is_row { self.draw.row() } else { self.draw.literal() }
     }
 
@@ -49,11 +49,11 @@ impl Script {
         }
     }
 
-    pub(super) fn insert_into(&mut self, table: &Table) {
-        let mut into: Vec<Column> =
+    pub(super) fn insert_into(&mut self, table: &TableInfo) {
+        let mut into: Vec<TableColumn> =
             table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
         if self.draw.chance(6) {
-            // The row's number is always given.
+            // The row number is always explicit.
             into.retain(|column| column.is_row || self.draw.chance(2));
         }
         if into.is_empty() {
@@ -77,12 +77,12 @@ impl Script {
         ));
     }
 
-    /// Views are written now and then.
+    /// Writes to a view occasionally.
     fn draw_view(&mut self) -> bool {
         self.draw.chance(8)
     }
 
-    fn upsert(&mut self, table: &Table) -> String {
+    fn upsert(&mut self, table: &TableInfo) -> String {
         let on = if table.keys.is_empty() || self.draw.chance(4) {
             String::new()
         } else {
@@ -100,10 +100,9 @@ impl Script {
         format!(" ON CONFLICT {on} DO UPDATE SET {set}{condition}")
     }
 
-    /// What columns are set to; `prefixes` are of others whose columns have the
-    /// same names.
-    fn sets(&mut self, table: &Table, prefixes: &[&str]) -> String {
-        let plain: Vec<Column> =
+    /// Draws assignments; `prefixes` qualify columns of other tables with the same names.
+    fn sets(&mut self, table: &TableInfo, prefixes: &[&str]) -> String {
+        let plain: Vec<TableColumn> =
             table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
         if plain.is_empty() {
             return "c0 = 1".to_owned();
@@ -131,7 +130,8 @@ impl Script {
 
     fn insert_many(&mut self) {
         let Some(table) = self.table(false) else { return };
-        let into: Vec<Column> = table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
+        let into: Vec<TableColumn> =
+            table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
         let values: Vec<String> = into
             .iter()
             .map(|column| {
@@ -156,14 +156,15 @@ impl Script {
     fn insert_select(&mut self) {
         let (Some(table), Some(from)) = (self.table(false), self.table(true)) else { return };
         let or = self.or_conflict();
-        let alike = |other: &&Table| other.body == table.body && !table.body.is_empty();
-        let like: Vec<Table> = self.world.known.tables.iter().filter(alike).cloned().collect();
+        let alike = |other: &&TableInfo| other.body == table.body && !table.body.is_empty();
+        let like: Vec<TableInfo> = self.world.known.tables.iter().filter(alike).cloned().collect();
         if self.draw.chance(2) && !like.is_empty() {
             let from = self.draw.of(&like).full();
             self.run(format!("INSERT{or} INTO {} SELECT * FROM {from}", table.full()));
             return;
         }
-        let into: Vec<Column> = table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
+        let into: Vec<TableColumn> =
+            table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
         let values: Vec<String> = into
             .iter()
             .map(|column| {
@@ -193,16 +194,16 @@ impl Script {
         if self.draw.chance(8)
             && let Some(from) = self.table(true)
         {
-            // The columns of both, each with its table.
+            // Columns of both tables, qualified.
             let own: Vec<String> = table.names().iter().map(|name| format!("u.{name}")).collect();
             let theirs: Vec<String> = from.names().iter().map(|name| format!("f.{name}")).collect();
-            let plain: Vec<&Column> =
+            let plain: Vec<&TableColumn> =
                 table.columns.iter().filter(|column| !column.is_generated && !column.is_row).collect();
             if plain.is_empty() {
                 return;
             }
             let set = self.draw.of(&plain).name.clone();
-            // One row of the other at most, or it were any of them.
+            // At most one row of the other table may match, or the result is undefined.
             let value = self.draw.of(&theirs).clone();
             let key = self.draw.of(&own).clone();
             let full = from.full();
@@ -217,7 +218,7 @@ impl Script {
         self.update_of(&table);
     }
 
-    pub(super) fn update_of(&mut self, table: &Table) {
+    pub(super) fn update_of(&mut self, table: &TableInfo) {
         let or = self.or_conflict();
         let returning = self.returning(table);
         let set = self.sets(table, &[]);
@@ -232,7 +233,7 @@ impl Script {
         }
     }
 
-    pub(super) fn delete_of(&mut self, table: &Table) {
+    pub(super) fn delete_of(&mut self, table: &TableInfo) {
         let condition = self.rich_condition(&table.names());
         let returning = self.returning(table);
         self.run(format!("DELETE FROM {} WHERE {condition}{returning}", table.full()));

@@ -8,7 +8,7 @@ use crate::{
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
     transaction::{KnownVote, PendingWrite, PreparedTxn},
-    write_target::Prepared,
+    write_target::PreparedOperation,
 };
 use yesquel_model::{Clock, Conflict, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{Decision, Operation, Operations, Outcome, Participants, Vote, WriteOperation};
@@ -152,7 +152,7 @@ impl Engine {
         for pending in &pending {
             self.store.comes_again(pending.node.tree, at);
             let target = pending.target();
-            self.store.change(pending.node, |node| node.prepare(Prepared { txn, at, target }));
+            self.store.change(pending.node, |node| node.prepare(PreparedOperation { txn, at, target }));
             if pending.drops_tree() {
                 self.store.end_tree(pending.node.tree, Some(TreeEnd::Prepared(txn, at)));
             }

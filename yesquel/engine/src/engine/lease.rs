@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::{
     effects::{Effects, Now, Stop},
-    leases::Lease,
+    leases::HeldLease,
 };
 use yesquel_model::{KeyRange, Refusal, Timestamp, TreeId, TxnId, limits};
 
@@ -23,7 +23,7 @@ impl Engine {
             return Err(Refusal::Leased { ms }.into());
         }
         let until_ms = now.uptime_ms.saturating_add(ms.min(limits::LEASE_MS_MAX));
-        self.leases.take(tree, Lease { holder, range: range.clone(), until_ms })?;
+        self.leases.take(tree, HeldLease { holder, range: range.clone(), until_ms })?;
         let prepared = self
             .prepared
             .iter()

@@ -1,6 +1,6 @@
 //! Helpers for tests with restarts.
 
-use yesquel_engine::{Checkpoint, Engine, Record, Settings};
+use yesquel_engine::{Checkpoint, Engine, EngineSettings, Record};
 
 /// The records of a checkpoint, and the last log record that it covers.
 pub(crate) type Written = (Vec<Vec<u8>>, usize);
@@ -16,7 +16,7 @@ pub(crate) fn write(checkpoint: &mut Checkpoint) -> Written {
 }
 
 /// Starts an engine from a checkpoint and the log after it.
-pub(crate) fn start(settings: Settings, (records, lsn): &Written, log: &[Vec<u8>]) -> Engine {
+pub(crate) fn start(settings: EngineSettings, (records, lsn): &Written, log: &[Vec<u8>]) -> Engine {
     let mut engine = Engine::new(settings);
     for record in records {
         engine.replay(&Record::decode(record).unwrap());

@@ -9,7 +9,7 @@ use crate::{
     steps::{Step, encode, key, range},
 };
 use answers::SentRequest;
-use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteWriter, Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
@@ -46,8 +46,8 @@ fn node(local: u64) -> NodeId {
     NodeId { tree, server: US, local: LocalId(local) }
 }
 
-fn settings() -> Settings {
-    Settings { grace_ms: 100, recover_after_ms: 50, ..Settings::default() }
+fn settings() -> EngineSettings {
+    EngineSettings { grace_ms: 100, recover_after_ms: 50, ..EngineSettings::default() }
 }
 
 fn leaf(fence: &KeyRange) -> NewNode {

@@ -1,13 +1,12 @@
-//! A store with snapshot isolation that is simple enough to be right, and what
-//! can be wrong with it; and clients that use it side by side, by a seed.
+//! Simple store with snapshot isolation and optional faults, and concurrent clients that a seed
+//! drives.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::collections::BTreeMap;
 use yesquel_histories::{Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction};
 
-/// xorshift64*, after a round of splitmix64 so that seeds that are alike begin
-/// unlike.
+/// xorshift64*, seeded through a round of splitmix64, so that similar seeds diverge at once.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -29,62 +28,60 @@ impl Random {
     }
 }
 
-/// What is wrong with the store.
+/// Fault of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing: strong snapshot isolation.
+    /// None: strong snapshot isolation.
     None,
-    /// Nothing: what was read must not have changed either, as for a strictly
-    /// serializable store.
+    /// None, with validation of reads, as in a strictly serializable store.
     NoneSerializable,
-    /// Nobody looks whether another has written the same since the snapshot.
+    /// No check for concurrent writes.
     NoConflictCheck,
-    /// Each read is of what is there at its own time.
+    /// Each read sees the state at its own time.
     ReadsAtStatement,
-    /// Reads see what others have not committed yet.
+    /// Reads see uncommitted writes.
     DirtyReads,
-    /// What is given up stays.
+    /// Aborted writes stay.
     AbortsStay,
-    /// A commit is acknowledged and forgotten.
+    /// An acknowledged commit is lost.
     LostCommit,
-    /// A commit is there for some keys before it is for others.
+    /// A commit becomes visible key by key.
     PartialCommit,
-    /// Snapshots are of any time that is not long ago.
+    /// Snapshots are slightly old.
     SnapshotsGoBack,
-    /// Snapshots are of any time that the client has not been beyond.
+    /// Snapshots are old, but never go back for a client.
     StaleSnapshots,
-    /// Two sites, which hear of each other's commits later: parallel snapshot
-    /// isolation.
+    /// Two sites that receive each other's commits later: parallel snapshot isolation.
     TwoSites,
-    /// A transaction does not see what it has written itself.
+    /// A transaction does not see its own writes.
     BlindToItself,
-    /// An append is done twice.
+    /// An append is applied twice.
     Twice,
-    /// A list is read with an end that belongs to another.
+    /// A read returns the end of another list.
     Mixed,
 }
 
-/// How much is done.
+/// Size of a history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) transactions: usize,
     pub(crate) clients: usize,
-    /// So many keys are in use at a time.
+    /// Number of keys in use at a time.
     pub(crate) keys: u64,
-    /// After so many transactions others are.
+    /// Number of transactions after which the keys change.
     pub(crate) keys_for: usize,
 }
 
-/// An element, by whom and when it was committed.
+/// Element with its transaction and commit time.
 #[derive(Debug, Clone, Copy)]
 struct Version {
     element: Element,
     at: u64,
-    /// When it is known at each site.
+    /// Time at which each site knows it.
     known: [u64; 2],
 }
 
-/// A client in the midst of a transaction.
+/// Open transaction of a client.
 struct Open {
     invoked: u64,
     snapshot: u64,
@@ -94,7 +91,7 @@ struct Open {
     reads: Vec<ListKey>,
 }
 
-/// Writes that are applied when their time has come.
+/// Writes that are applied at a later time.
 struct Late {
     at: u64,
     snapshot: Option<u64>,
@@ -112,11 +109,11 @@ pub(crate) struct Store {
     lists: BTreeMap<ListKey, Vec<Version>>,
     late: Vec<Late>,
     history: Vec<RecordedTransaction>,
-    /// The last snapshot or commit of each client.
+    /// Last snapshot or commit of each client.
     seen: Vec<u64>,
 }
 
-/// Lets clients work on a store, and read everything in the end.
+/// Runs clients on a store, and reads everything at the end.
 pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransaction> {
     let mut store = Store {
         fault,
@@ -174,7 +171,7 @@ impl Store {
         epoch * self.size.keys + self.random.next(self.size.keys)
     }
 
-    /// What is there at a snapshot, at a client's site.
+    /// Returns the list at a snapshot, at the client's site.
     fn visible(&self, client: usize, key: ListKey, snapshot: u64) -> Vec<Element> {
         let site = self.site(client);
         let versions = self.lists.get(&key).map_or(&[][..], Vec::as_slice);
@@ -222,7 +219,7 @@ impl Store {
             }
             (false, RecordedOutcome::Aborted)
         } else if unanswered && self.random.one_in(3) {
-            // Its commit comes after its client has given up waiting.
+            // The commit happens after the client has given up.
             let at = self.now + self.random.next(30);
             self.late.push(Late { at, snapshot: Some(snapshot), site: self.site(client), writes, reads });
             self.record(client, invoked, operations, RecordedOutcome::Unknown);
@@ -275,7 +272,7 @@ impl Store {
         self.history.push(RecordedTransaction { process, invoked, completed: self.now, operations, outcome });
     }
 
-    /// Whether another has written what this one writes since its snapshot.
+    /// Returns whether another has written the same keys since the snapshot.
     fn conflicts(
         &self,
         client: usize,
@@ -295,11 +292,11 @@ impl Store {
     }
 
     fn apply(&mut self, site: usize, writes: &BTreeMap<ListKey, Vec<Element>>) {
-        // Snapshots of this very moment have been taken without it.
+        // Snapshots of this instant do not include it.
         self.now += 1;
         let mut known = [self.now; 2];
         if self.fault == Fault::TwoSites {
-            // The other hears of commits in their order, in rounds.
+            // The other site receives commits in order, in rounds.
             known[1 - site] = (self.now / 128 + 1) * 128;
         }
         for (key, elements) in writes {
@@ -316,7 +313,7 @@ impl Store {
     fn apply_late(&mut self) {
         let now = self.now;
         for late in self.late.extract_if(.., |late| late.at <= now).collect::<Vec<_>>() {
-            // What is left of a commit conflicts with nobody.
+            // The rest of a commit conflicts with nothing.
             let Late { snapshot, site, writes, reads, .. } = late;
             if snapshot.is_none_or(|snapshot| !self.conflicts(site, snapshot, &writes, &reads)) {
                 self.apply(site, &writes);

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 use tempfile::TempDir;
-use yesquel::{Address, ListenOptions, LogOptions, Server, Settings};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 /// What `cargo xtask test` has made ready.
 pub(crate) struct Ready {
@@ -68,7 +68,7 @@ impl Place {
         };
         let server = address.map(|address| {
             let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
-            Server::start(None, Settings::default(), LogOptions::default(), listen).unwrap()
+            Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap()
         });
         Place { kind, folder, server, stand_in: ready.stand_in.clone() }
     }

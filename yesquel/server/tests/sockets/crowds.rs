@@ -1,4 +1,4 @@
-//! More connections than a server takes, most of which say nothing.
+//! More connections than a server takes, mostly silent ones.
 
 use crate::support::{CLIENTS_MAX, Raw, Served, in_memory, lookup};
 use std::{
@@ -8,10 +8,10 @@ use std::{
 use yesquel_server::ManualTime;
 use yesquel_wire::greeting::{Denial, Hello, VERSIONS, Welcome};
 
-/// Those that are not served, by `docs/yesquel/wire.md`.
+/// Number of connections that get a refusal, by `docs/yesquel/wire.md`.
 const DENIED_MAX: usize = 64;
 
-/// What a server answers to one who greets.
+/// Returns the server's answer to a greeting.
 fn greet(served: &Served) -> Welcome {
     let mut stream = TcpStream::connect(served.address).unwrap();
     // It may be closed with the answer before the greeting is sent.
@@ -61,7 +61,7 @@ fn who_does_not_greet_is_closed() {
     client.ask(lookup());
     client.ask(lookup());
     assert_eq!(served.connections().open, 4);
-    // Who goes on with a greeting has begun it no later.
+    // Continuing a greeting does not extend its time limit.
     silent[2].write_all(b"YESQUEL1").unwrap();
     clock.pass(1_000);
     client.ask(lookup());

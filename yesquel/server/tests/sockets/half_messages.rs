@@ -1,4 +1,4 @@
-//! Clients that begin messages and do not end them.
+//! Clients that begin messages and do not complete them.
 
 use crate::support::{Raw, in_memory, lookup, root};
 use std::{
@@ -12,7 +12,7 @@ use yesquel_wire::{
     frame::{Outbox, UNFINISHED_BYTES_MAX},
 };
 
-/// A request of so many bytes and some more, which is refused.
+/// Returns a request of slightly more than `bytes` bytes, which is refused.
 fn long(bytes: usize) -> Vec<u8> {
     let value = [7; 32 << 10];
     let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
@@ -26,7 +26,7 @@ fn long(bytes: usize) -> Vec<u8> {
     request
 }
 
-/// A frame with a piece of a message, and not its last.
+/// Returns a frame with a piece of a message that is not its last.
 fn piece(number: u64, bytes: usize) -> Vec<u8> {
     let mut body = Vec::new();
     ByteWriter(&mut body).number(number).flag(false).bytes(&vec![0; bytes]);
@@ -34,8 +34,8 @@ fn piece(number: u64, bytes: usize) -> Vec<u8> {
     [&length.to_le_bytes()[..], &crc.to_le_bytes(), &body].concat()
 }
 
-/// The system tells once of the end, and here it tells of it together with the
-/// last bytes: what is read of them is not all that there was to be read.
+/// The system reports the end of a connection once, here together with the last bytes: after them
+/// there is more to read.
 #[test]
 fn the_end_is_seen_that_came_with_the_last_bytes() {
     const CLIENTS: u64 = 9;
@@ -43,7 +43,7 @@ fn the_end_is_seen_that_came_with_the_last_bytes() {
     let mut first = Raw::new(served.address, 1);
     for bytes in [1, 100, 16 << 10] {
         let clients: Vec<Raw> = (0..CLIENTS).map(|client| Raw::new(served.address, 2 + client)).collect();
-        // The server's thread is held up as soon as it has read something.
+        // Block the server's thread as soon as it has read something.
         let session = served.core.session();
         first.send([(1, lookup())]);
         for mut client in clients {
@@ -55,7 +55,7 @@ fn the_end_is_seen_that_came_with_the_last_bytes() {
     }
 }
 
-/// Lets the server's thread look around: what it has read is handled.
+/// Waits for a round of the server's thread: what it has read is handled.
 fn go_round(raw: &mut Raw) {
     for _ in 0..3 {
         raw.ask(lookup());
@@ -71,7 +71,7 @@ fn who_does_not_go_on_with_a_message_is_closed() {
         let mut client = Raw::new(served.address, 2);
         for bytes in [1_000, 2_000] {
             let piece = piece(1, 1_000);
-            // With the second one a frame is not whole either.
+            // With the second one a frame is incomplete, too.
             let piece = &piece[..piece.len() - if bytes > 1_000 { cut } else { 0 }];
             client.stream.write_all(piece).unwrap();
             let so_far = if cut > 0 { 1_000 } else { bytes };
@@ -88,7 +88,7 @@ fn who_does_not_go_on_with_a_message_is_closed() {
         assert!(matches!(client.stream.read(&mut [0]), Ok(0) | Err(_)));
     }
     assert_eq!(served.connections().refused, 2);
-    // Who has nothing to say may be silent.
+    // An idle client may be silent.
     clock.pass(600_000);
     go_round(&mut other);
 }
@@ -98,7 +98,7 @@ fn a_client_with_too_many_long_messages_is_closed() {
     let served = in_memory(&ManualTime::default());
     let mut client = Raw::new(served.address, 1);
     let pieces: Vec<Vec<u8>> = (1..=5).map(|number| piece(number, 16 << 10)).collect();
-    // More than a connection may have, of messages that are not too long.
+    // More than the limit of a connection, in messages of valid length.
     let sent = (0..(UNFINISHED_BYTES_MAX + (4 << 20)) / (16 << 10))
         .try_for_each(|at| client.stream.write_all(&pieces[at % pieces.len()]));
     served.until("it has too much in pieces", |status| (status.open, status.refused) == (0, 1));
@@ -106,7 +106,7 @@ fn a_client_with_too_many_long_messages_is_closed() {
     assert_eq!(served.connections().unfinished, 0);
 }
 
-/// They go on one after the other, and what is short goes by.
+/// They continue one at a time, and short messages pass.
 #[test]
 fn where_all_together_have_too_much_nobody_is_closed() {
     const LENGTH: usize = 15 << 20;
@@ -117,13 +117,13 @@ fn where_all_together_have_too_much_nobody_is_closed() {
     let mut outbox = Outbox::default();
     (1..=3).for_each(|number| outbox.push(number, &long(LENGTH)));
     while outbox.fill(&mut wire) {}
-    // Each holds 42 MiB, and they may have 80 together.
+    // Each holds 42 MiB, and their common limit is 80.
     let (begun, rest) = wire.split_at(42 << 20);
     let [first, second] = &mut clients[..] else { unreachable!() };
     first.stream.write_all(begun).unwrap();
     served.until("messages come", |status| status.unfinished >= 40 << 20);
     thread::scope(|scope| {
-        // Beside the rest: how much the system takes that nobody reads is its affair.
+        // In parallel with the rest, for the system's buffers take an unknown amount.
         scope.spawn(|| {
             second.stream.write_all(&wire).unwrap();
             second.replies(3, |_, _| {});

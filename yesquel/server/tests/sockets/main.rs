@@ -1,4 +1,4 @@
-//! Servers and clients that do not do as they should, or do it slowly.
+//! Servers with misbehaving or slow clients.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,10 +1,9 @@
-//! A client that asks and does not take the answers costs itself and nobody
-//! else: what waits for it is bounded, others are served meanwhile, and when it
-//! goes on it has missed nothing.
+//! A client that does not read its replies affects only itself: its queue is bounded, other clients
+//! are served meanwhile, and when it continues nothing is missing.
 
 use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
-use yesquel_engine::Settings;
+use yesquel_engine::EngineSettings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
 use yesquel_server::{Core, DataFolder, LogOptions, WallTime};
 use yesquel_wire::{
@@ -12,10 +11,9 @@ use yesquel_wire::{
     Request, Scan, WriteOperation,
 };
 
-/// Bytes that a scan brings.
+/// Size in bytes of a scan's reply.
 const LEAF: usize = 512 << 10;
-/// What may wait for a connection, by `docs/yesquel/wire.md`, and one reply
-/// that comes on top.
+/// Bytes that may be queued for a connection, by `docs/yesquel/wire.md`, plus one reply.
 const QUEUED_MAX: u64 = (16 << 20) + 2 * LEAF as u64;
 
 fn scan() -> Vec<u8> {
@@ -37,7 +35,7 @@ fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
     request
 }
 
-/// A leaf with half a megabyte.
+/// Fills a leaf with half a megabyte.
 fn fill(raw: &mut Raw) {
     let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
     let create = Operation { node: root(), write: WriteOperation::Create(new) };
@@ -59,15 +57,14 @@ fn is_scan(reply: &[u8]) -> bool {
     matches!(answers.iter().next(), Some(Answer::Cells(cells)) if cells.iter().count() == 32)
 }
 
-/// Asks for a gigabyte and takes none of it, while another is served; then
-/// takes it all.
+/// Requests a gigabyte without reading while another client is served; then reads everything.
 fn check(served: &Served) {
     const SCANS: u64 = 2_000;
     let mut other = Raw::new(served.address, 1);
     fill(&mut other);
     let mut slow = Raw::new(served.address, 2);
     slow.send((1..=SCANS).map(|number| (number, scan())));
-    // The server itself says when it has had enough.
+    // The server's status shows when it pauses the connection.
     while served.connections().paused == 0 {
         thread::yield_now();
     }
@@ -77,7 +74,7 @@ fn check(served: &Served) {
     }
     let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
-    // It goes on, and nothing is missing.
+    // It continues, and nothing is missing.
     let mut missing: BTreeSet<u64> = (1..=SCANS).collect();
     slow.replies(SCANS as usize, |number, reply| {
         assert!(missing.remove(&number) && is_scan(reply), "{number}");
@@ -90,21 +87,22 @@ fn check(served: &Served) {
 
 #[test]
 fn a_slow_reader_costs_itself_and_nobody_else() {
-    check(&serve(|sink| Core::in_memory(Settings::default(), WallTime::default(), sink)));
+    check(&serve(|sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink)));
 }
 
-/// Replies that wait for the disk are replies that wait.
+/// Replies that wait for the disk count as queued.
 #[test]
 fn replies_that_wait_for_the_disk_count() {
     let place = tempfile::tempdir().unwrap();
     let served = serve(|sink| {
         let folder = DataFolder::take(place.path()).unwrap();
-        Core::open(folder, Settings::default(), LogOptions::default(), WallTime::default(), sink).unwrap()
+        Core::open(folder, EngineSettings::default(), LogOptions::default(), WallTime::default(), sink)
+            .unwrap()
     });
     let mut writer = Raw::new(served.address, 1);
     fill(&mut writer);
     let mut slow = Raw::new(served.address, 2);
-    // Each scan comes after a write that it sees: its reply needs the record.
+    // Each scan follows a write that it sees, so that its reply needs the record.
     let value = [8; 16 << 10];
     for round in 0..20u64 {
         let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
@@ -122,10 +120,10 @@ fn replies_that_wait_for_the_disk_count() {
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
 }
 
-/// One that goes away instead leaves nothing behind.
+/// A slow reader that disconnects leaves nothing behind.
 #[test]
 fn a_slow_reader_that_goes_away_is_forgotten() {
-    let served = serve(|sink| Core::in_memory(Settings::default(), WallTime::default(), sink));
+    let served = serve(|sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink));
     let mut other = Raw::new(served.address, 1);
     fill(&mut other);
     let mut slow = Raw::new(served.address, 2);

@@ -1,4 +1,4 @@
-//! A server with sockets, and a client of it that says what bytes it likes.
+//! Server with sockets, and a client that sends arbitrary bytes.
 
 use std::{
     io::Write,
@@ -7,7 +7,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel_engine::Settings;
+use yesquel_engine::EngineSettings;
 use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
 use yesquel_server::{
     Core, Listener, ManualTime, SocketReplies, SocketServer, SocketServerOptions, Time, WallTime,
@@ -20,21 +20,21 @@ use yesquel_wire::{
 };
 
 pub(crate) struct Served {
-    // Dropped in this order.
+    // Fields are dropped in this order.
     _sockets: SocketServer,
     pub(crate) core: Arc<Core>,
     pub(crate) address: SocketAddr,
 }
 
-/// Clients that a server takes.
+/// Maximum number of clients.
 pub(crate) const CLIENTS_MAX: usize = 10;
 
-/// A server of ten clients, by the system's clock.
+/// Starts a server for ten clients, with the system's clock.
 pub(crate) fn serve(core: impl FnOnce(SocketReplies) -> Core) -> Served {
     serve_with_clock(core, WallTime::default())
 }
 
-/// A server of ten clients.
+/// Starts a server for ten clients.
 pub(crate) fn serve_with_clock(
     core: impl FnOnce(SocketReplies) -> Core,
     time: impl Time + 'static,
@@ -55,13 +55,13 @@ pub(crate) fn serve_with_clock(
     Served { _sockets: sockets, core, address }
 }
 
-/// One that stores nothing on disk, whose connections go by a clock.
+/// Starts a server in memory whose connections use a manual clock.
 pub(crate) fn in_memory(clock: &ManualTime) -> Served {
-    let core = |sink| Core::in_memory(Settings::default(), WallTime::default(), sink);
+    let core = |sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink);
     serve_with_clock(core, clock.clone())
 }
 
-/// A connection as bytes.
+/// Raw connection.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     pub(crate) inbox: Inbox,
@@ -81,9 +81,9 @@ pub(crate) fn lookup() -> Vec<u8> {
 impl Raw {
     pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
         let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
-        // What is said later is not to wait for an acknowledgement.
+        // Send without waiting for acknowledgements.
         raw.stream.set_nodelay(true).unwrap();
-        // A server that has forgotten it fails the test.
+        // A server that never answers fails the test.
         raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         raw.stream.write_all(&Hello { versions: VERSIONS, client, credential: b"" }.encode()).unwrap();
         loop {
@@ -105,7 +105,7 @@ impl Raw {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Reads so many replies.
+    /// Reads `count` replies.
     pub(crate) fn replies(&mut self, count: usize, mut each: impl FnMut(u64, &[u8])) {
         let mut found = 0;
         while found < count {
@@ -134,7 +134,7 @@ impl Served {
         self.core.status().connections
     }
 
-    /// Waits for what the server's thread does.
+    /// Waits for the server's thread.
     #[track_caller]
     pub(crate) fn until(&self, missing: &str, is_done: impl Fn(&ConnectionStatus) -> bool) {
         let begun = Instant::now();

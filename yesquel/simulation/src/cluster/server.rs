@@ -9,7 +9,7 @@ use std::{
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Record, Settings, VoteQuery};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, Record, VoteQuery};
 use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
 use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
@@ -92,14 +92,14 @@ impl SimulatedServer {
         }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> EngineSettings {
+        EngineSettings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
             node_load_max: 6,
-            ..Settings::default()
+            ..EngineSettings::default()
         }
     }
 

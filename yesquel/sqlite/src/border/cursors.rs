@@ -18,7 +18,7 @@ use std::{
 
 /// Position of a cursor, for C. It is part of C's cursor, and points into the scan's record.
 #[repr(C)]
-pub(crate) struct CursorPosition {
+pub(crate) struct RecordPosition {
     record: *const u8,
     length: u32,
     row: i64,
@@ -112,39 +112,39 @@ unsafe extern "C" fn yq_follow(scan: &mut TreeScan, attached: &AttachedDatabase,
 }
 
 /// Reports the position of the scan, if it is on an entry.
-fn arrived(scan: &TreeScan, place: &mut CursorPosition, is_there: bool) -> c_int {
+fn arrived(scan: &TreeScan, place: &mut RecordPosition, is_there: bool) -> c_int {
     if !is_there {
         return ResultCode::DONE.0;
     }
     let record = scan.record();
-    *place = CursorPosition { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
+    *place = RecordPosition { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
     OK
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_first(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
+unsafe extern "C" fn yq_first(scan: &mut TreeScan, place: &mut RecordPosition) -> c_int {
     answer(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_last(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
+unsafe extern "C" fn yq_last(scan: &mut TreeScan, place: &mut RecordPosition) -> c_int {
     answer(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_next(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
+unsafe extern "C" fn yq_next(scan: &mut TreeScan, place: &mut RecordPosition) -> c_int {
     answer(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_previous(scan: &mut TreeScan, place: &mut CursorPosition) -> c_int {
+unsafe extern "C" fn yq_previous(scan: &mut TreeScan, place: &mut RecordPosition) -> c_int {
     answer(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_restore(
     scan: &mut TreeScan,
-    place: &mut CursorPosition,
+    place: &mut RecordPosition,
     result: &mut c_int,
 ) -> c_int {
     answer(|| {
@@ -169,7 +169,7 @@ unsafe extern "C" fn yq_seek_row(
     scan: &mut TreeScan,
     row: i64,
     kind: c_int,
-    place: &mut CursorPosition,
+    place: &mut RecordPosition,
     result: &mut c_int,
 ) -> c_int {
     answer(|| {
@@ -186,7 +186,7 @@ unsafe extern "C" fn yq_seek_fields(
     count: c_int,
     sought: *mut c_void,
     kind: c_int,
-    place: &mut CursorPosition,
+    place: &mut RecordPosition,
     result: &mut c_int,
     is_equal: &mut u8,
 ) -> c_int {

@@ -1,12 +1,11 @@
-//! Numbers for new rows.
+//! Numbers of new rows, in a transaction.
 
 use super::SqlSession;
 use crate::{code::ResultCode, key::row_of, row_numbers::NextNumber};
 use yesquel::{Error, Map};
 
 impl SqlSession {
-    /// The number of a new row of a map, above `above`; `None` if they are used
-    /// up.
+    /// Returns the number of a new row of a map, above `above`; `None` if they are used up.
     pub(crate) fn new_row(&mut self, map: Map, above: i64) -> Result<Option<i64>, ResultCode> {
         let tree = map.tree();
         self.shared.check_process()?;
@@ -36,7 +35,7 @@ impl SqlSession {
                     let most = (i64::MAX - above) as u64;
                     let count = if self.database().store().host().is_some() { 1 } else { count.min(most) };
                     let _waits = self.waits();
-                    // One that this transaction makes has no counter yet.
+                    // A map that this transaction creates has no counter yet.
                     let given = match self.database().row_ids(map, count, above as u64) {
                         Err(Error::NoMap(_)) => (above as u64 + 1)..(above as u64 + 1 + count),
                         given => given.map_err(|error| self.code_of(&error))?,
@@ -44,7 +43,7 @@ impl SqlSession {
                     let (Ok(start), Ok(end)) = (i64::try_from(given.start), i64::try_from(given.end)) else {
                         return Ok(None);
                     };
-                    // Where nobody else can be, what is skipped is nobody's.
+                    // In an embedded store no other process takes numbers, so that gaps are free.
                     let is_alone = self.database().store().host().is_some();
                     self.shared.rows().given(tree, start..end, is_alone);
                 }

@@ -12,11 +12,11 @@ use crate::{
 use std::ops::Range;
 use yesquel::{Error, Map};
 
-/// Numbers that are asked for at a time, by a transaction that wants many.
+/// Maximum of numbers taken at a time, for a transaction with many rows.
 const COUNT_MAX: u64 = 64;
 
 impl SqlSession {
-    /// The number of a new row of a table.
+    /// Returns the number of a new row of a table.
     pub(crate) fn new_sequence(
         &mut self,
         map: Map,
@@ -37,7 +37,7 @@ impl SqlSession {
         let counter = match counter {
             Some(counter) if !is_suspect => counter,
             found => {
-                // What is there may be beyond what the row says.
+                // Rows may be beyond what the `sqlite_sequence` row says.
                 let mut cursor = self.cursor(map)?;
                 let last = self.with(|transaction| {
                     cursor.limit(1);
@@ -55,17 +55,17 @@ impl SqlSession {
         self.next_of((sequences, counter), map.tree(), above.max(0))
     }
 
-    /// The greatest number of a counter's that the application has chosen.
+    /// Returns the largest explicit number for a counter.
     fn chosen(&self, sequences: Map, counter: i64) -> Option<i64> {
         let own = |chosen: &&ExplicitNumber| chosen.sequences == sequences && chosen.counter == counter;
         self.chosen.iter().filter(own).map(|chosen| chosen.last).max()
     }
 
-    /// The application has chosen a number.
+    /// Records an explicit number.
     fn chooses(&mut self, sequences: Map, counter: i64, last: i64) {
         if self.chosen(sequences, counter).is_none_or(|before| before < last) {
             let depth = self.savepoints();
-            // What was chosen since the same savepoint goes with it.
+            // An earlier one since the same savepoint is superseded.
             self.chosen.retain(|chosen| {
                 chosen.sequences != sequences || chosen.counter != counter || chosen.depth < depth
             });
@@ -73,7 +73,7 @@ impl SqlSession {
         }
     }
 
-    /// A savepoint is forgotten, or gone back to; or all is.
+    /// Drops the explicit numbers that a rollback undoes, or merges those of released savepoints.
     pub(crate) fn chosen_until(&mut self, is_rollback: bool, number: Option<usize>) {
         let depth = number.unwrap_or(0);
         if is_rollback {
@@ -83,7 +83,7 @@ impl SqlSession {
         }
     }
 
-    /// Counters hear of what was chosen.
+    /// Reports the explicit numbers to their counters.
     pub(crate) fn report_explicit_numbers(&mut self) -> Result<(), ResultCode> {
         while let Some(ExplicitNumber { sequences, counter, last, .. }) = self.chosen.pop() {
             self.take(sequences, counter, (0, last))?;
@@ -91,7 +91,7 @@ impl SqlSession {
         Ok(())
     }
 
-    /// The next number of a counter, above `above`.
+    /// Returns the next number of a counter, above `above`.
     fn next_of(
         &mut self,
         (sequences, counter): (Map, i64),
@@ -111,7 +111,7 @@ impl SqlSession {
             }
             asked = given.asked;
         }
-        // As many as make little of a difference to what it has.
+        // A fraction of what it has taken so far.
         let count = (asked / 8).clamp(1, COUNT_MAX);
         let asked = asked + count;
         let taken = match self.expected(named, wanted) {
@@ -119,7 +119,7 @@ impl SqlSession {
             None => self.take(sequences, counter, (count, above))?,
         };
         let mut all = taken.clone();
-        // What was given before and not used, if nobody else was given any since.
+        // Unused numbers of earlier transactions, if no other process took any since.
         let spare = self.shared.rows().take_spare(named);
         if let Some(spare) = spare.filter(|spare| spare.end == taken.start && place.is_none()) {
             all.start = spare.start;
@@ -128,7 +128,7 @@ impl SqlSession {
         let given = TakenNumbers { counter: named, tree, all, next: next + 1, asked };
         self.shared.rows().note_counter(named, tree);
         match place.and_then(|place| self.given.get_mut(place)) {
-            // A gap is left: what was before it is not given out again.
+            // A gap: the numbers before it are not used.
             Some(before) if before.all.end != taken.start => *before = given,
             Some(before) => {
                 (before.all.end, before.next, before.asked) = (taken.end, next + 1, asked);
@@ -144,8 +144,8 @@ impl SqlSession {
         signed(&given.map_err(|error| self.code_of(&error))?)
     }
 
-    /// The row of `sqlite_sequence` is read next, and then a number for a new row
-    /// of a table is likely to be wanted: it is asked for at once.
+    /// Prefetches a number together with the row of `sqlite_sequence`, which is read next, if a new
+    /// row of the table probably needs one.
     pub(crate) fn expect_sequence(&mut self, sequences: Map, tree: u64) {
         if self.expected.is_some() || self.shared.is_of_parent() {
             return;
@@ -155,27 +155,26 @@ impl SqlSession {
         if self.given.iter().any(|given| given.counter == counter) {
             return;
         }
-        // It may ask for a lease, which comes first.
+        // May take a lease, which comes first.
         self.begun();
         let _waits = self.waits();
         let asking = NumbersRequest::try_new(self.database().clone(), |database| {
             database.numbers_unordered(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
         });
-        // Whoever wants it asks himself, and is told what is wrong.
+        // On an error the later request reports it.
         let asking: Result<_, Error> = asking;
         self.expected = asking.ok().map(|asking| ExpectedNumber { counter, tree, asking });
     }
 
-    /// What was asked for before it was wanted, if it is of this counter and above
-    /// a number.
+    /// Takes the prefetched number, if it belongs to this counter and is above `wanted`.
     fn expected(&mut self, counter: Counter, wanted: i64) -> Option<Range<i64>> {
         let expected = self.expected.take_if(|expected| expected.counter == counter)?;
         let _waits = self.waits();
         expected.wait().ok().filter(|taken| taken.start >= wanted)
     }
 
-    /// A statement has inserted rows up to what the record says. Whether the row
-    /// is new.
+    /// Notes that a statement has inserted rows up to the number in the record. Returns whether the
+    /// `sqlite_sequence` row is new.
     pub(crate) fn put_sequence(
         &mut self,
         (map, cookies): (Map, Map),
@@ -188,12 +187,12 @@ impl SqlSession {
         let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
         let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
         if new.last == i64::MAX {
-            // No counter goes beyond it: the row says that there are no more.
+            // No counter goes beyond the largest number: the row says that there are no more.
             let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
             self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
             return Ok(stored.is_none());
         }
-        // By a number that the application has chosen.
+        // An explicit number.
         let given = self.given.iter().find(|given| given.counter == (map.tree(), counter));
         if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
             self.chooses(map, counter, new.last);
@@ -206,14 +205,14 @@ impl SqlSession {
         Ok(stored.is_none())
     }
 
-    /// A row of `sqlite_sequence` as it is in truth, if that is not how it stands
-    /// there.
+    /// Returns a row of `sqlite_sequence` with the position of its counter, if that differs from
+    /// the stored value.
     pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, ResultCode> {
         let Some((row, counter)) = Row::of(record).and_then(|row| Some((row, row.counter?))) else {
             return Ok(None);
         };
         let next = self.take(map, counter, (0, 0))?.start;
-        // What was given and not used yet is not there for others to see.
+        // Numbers taken and unused are not visible to others.
         let named = (map.tree(), counter);
         let own = self.given.iter().find(|given| given.counter == named && given.all.end == next);
         let spare = self.shared.rows().spare(named).filter(|spare| spare.end == next);
@@ -222,12 +221,12 @@ impl SqlSession {
         Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
     }
 
-    /// The transaction is over.
+    /// Notes the end of the transaction.
     pub(crate) fn end_sequences(&mut self, is_committed: bool) {
         self.drawn.clear();
         self.chosen.clear();
         if let Some(expected) = self.expected.take() {
-            // Rows had numbers of their own, or none came.
+            // The rows had explicit numbers, or there were none.
             let (counter, tree) = (expected.counter, expected.tree);
             let taken = {
                 let _waits = self.waits();
@@ -245,7 +244,7 @@ impl SqlSession {
         let mut rows = self.shared.rows();
         for TakenNumbers { counter, tree, all, next, .. } in self.given.drain(..) {
             if !is_committed {
-                // Maybe just because somebody has chosen one of them.
+                // Possibly only because of an explicit number.
                 rows.suspect_sequence(tree);
             }
             let left = if is_committed { next..all.end } else { all };

@@ -1,5 +1,4 @@
-//! What stands between clients and a server, and can keep what they say to each
-//! other.
+//! Relay between clients and a server that can hold back their messages.
 
 #![allow(dead_code, reason = "each test file uses another part of it")]
 
@@ -15,14 +14,14 @@ use yesquel_wire::{ClientHeartbeat, frame::Inbox, greeting::Hello};
 #[derive(Default)]
 struct State {
     is_shut: bool,
-    /// A client has asked something since.
+    /// Whether a client has sent a request since.
     has_asked: bool,
-    /// All that they have sent.
+    /// Bytes sent by the clients.
     sent: usize,
-    /// It shuts itself when they have sent so many.
+    /// Number of sent bytes at which the gate shuts.
     shuts_at: Option<usize>,
-    /// How often it was opened: who was stopped before may go on although it is
-    /// shut again.
+    /// Number of times it was opened: threads blocked before may continue although it is shut
+    /// again.
     opened: u64,
 }
 
@@ -32,14 +31,13 @@ struct Gate {
     changed: Condvar,
 }
 
-/// A way to a server, with a gate in it.
+/// Path to a server with a gate.
 pub(crate) struct Relay {
     pub(crate) socket: PathBuf,
     gate: Arc<Gate>,
 }
 
-/// What a client says: its greeting first, then requests, and news of itself now
-/// and then, which are none.
+/// Parser of a client's messages: a greeting, then requests and heartbeats.
 #[derive(Default)]
 struct Asked {
     inbox: Inbox,
@@ -47,7 +45,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether there is a request in these bytes, or the beginning of one.
+    /// Returns whether the bytes contain a request or the beginning of one.
     fn hears(&mut self, bytes: &[u8]) -> bool {
         self.inbox.feed(bytes);
         let mut asks = !self.has_greeted;
@@ -65,7 +63,7 @@ impl Asked {
     }
 }
 
-/// Takes what one says to the other.
+/// Forwards one direction.
 fn pump(mut from: UnixStream, mut to: UnixStream, gate: &Gate, mut asked: Option<Asked>) {
     let (mut room, mut kept) = (vec![0; 1 << 16], Vec::new());
     while let Ok(count @ 1..) = from.read(&mut room) {
@@ -94,8 +92,8 @@ fn pump(mut from: UnixStream, mut to: UnixStream, gate: &Gate, mut asked: Option
 }
 
 impl Relay {
-    /// A way to the server at a socket. Its threads end with the connections, or
-    /// with the process.
+    /// Creates a relay to a server's socket. Its threads end with the connections, or with the
+    /// process.
     pub(crate) fn new(socket: PathBuf, server: &Path) -> Relay {
         let (gate, server) = (Arc::<Gate>::default(), server.to_owned());
         let relay = Relay { socket, gate: Arc::clone(&gate) };
@@ -112,7 +110,7 @@ impl Relay {
         relay
     }
 
-    /// Nothing goes through from now on, until it is opened.
+    /// Holds everything back until it is opened.
     pub(crate) fn shut(&self) {
         let mut state = self.gate.state.lock().unwrap();
         (state.is_shut, state.has_asked) = (true, false);
@@ -123,13 +121,13 @@ impl Relay {
         self.gate.state.lock().unwrap().sent
     }
 
-    /// Shuts when clients have sent so many bytes from now on.
+    /// Shuts when clients have sent so many more bytes.
     pub(crate) fn shut_after(&self, bytes: usize) {
         let mut state = self.gate.state.lock().unwrap();
         *state = State { shuts_at: Some(bytes), opened: state.opened, ..State::default() };
     }
 
-    /// Waits until a client has asked something in vain.
+    /// Waits until a client has sent a request that is held back.
     pub(crate) fn wait_for_request(&self) {
         let state = self.gate.state.lock().unwrap();
         drop(self.gate.changed.wait_while(state, |state| !state.has_asked).unwrap());

@@ -39,7 +39,7 @@ const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
 const LANE_REQUESTS_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
-struct Sending {
+struct SendQueue {
     outbox: Outbox,
     /// Whether a thread has the role.
     is_taken: bool,
@@ -68,7 +68,7 @@ pub(super) struct Connection {
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     slots: ReplySlots,
-    sending: Mutex<Sending>,
+    sending: Mutex<SendQueue>,
     /// The receiver holds the lock.
     receiving: Mutex<Receiving>,
     /// Threads that were woken with a reply and will probably send the next request.
@@ -105,13 +105,13 @@ impl LostConnection {
 }
 
 /// A request in flight. Polling it may receive for all threads.
-pub(super) struct Call {
+pub(super) struct InFlightCall {
     connection: Arc<Connection>,
     slot: u32,
     is_cancelled: bool,
 }
 
-impl Future for Call {
+impl Future for InFlightCall {
     type Output = Result<Vec<u8>, LostConnection>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -121,7 +121,7 @@ impl Future for Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         self.connection.under_way.fetch_sub(1, Relaxed);
         if !self.is_cancelled {
@@ -184,7 +184,7 @@ impl Connection {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sending> {
+    fn lock(&self) -> MutexGuard<'_, SendQueue> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,7 +215,7 @@ impl Connection {
         self: &Arc<Connection>,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
-    ) -> Result<Call, LostConnection> {
+    ) -> Result<InFlightCall, LostConnection> {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
@@ -237,7 +237,7 @@ impl Connection {
             }
             self.send_all(sending, heartbeats);
         }
-        Ok(Call { connection: Arc::clone(self), slot, is_cancelled: false })
+        Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
     /// Returns the reply if it has come; otherwise receives, unless another thread does.
@@ -269,7 +269,7 @@ impl Connection {
     /// As the sender: sends until nothing is queued.
     fn send_all<'a>(
         &'a self,
-        mut sending: MutexGuard<'a, Sending>,
+        mut sending: MutexGuard<'a, SendQueue>,
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
     ) {
         let mut buffer = std::mem::take(&mut sending.spare);
@@ -430,7 +430,7 @@ impl Connection {
     }
 }
 
-impl Sending {
+impl SendQueue {
     /// Adds the heartbeat if it has changed and some time has passed.
     fn report(&mut self, heartbeats: &dyn HeartbeatSource) {
         let now = Instant::now();

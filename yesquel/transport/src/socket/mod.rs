@@ -180,10 +180,10 @@ struct SharedLinks {
 
 /// Transport by sockets to servers at addresses. Clones share the connections.
 #[derive(Clone)]
-pub struct SocketTransport(Arc<Handle>);
+pub struct SocketTransport(Arc<SocketHandle>);
 
 /// Ends the heartbeat thread when the last one is dropped.
-struct Handle(Arc<SharedLinks>);
+struct SocketHandle(Arc<SharedLinks>);
 
 impl fmt::Debug for SocketTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,7 +191,7 @@ impl fmt::Debug for SocketTransport {
     }
 }
 
-impl Drop for Handle {
+impl Drop for SocketHandle {
     fn drop(&mut self) {
         if self.0.generation != fork::generation() {
             // The parent process goes on using it.
@@ -272,7 +272,7 @@ impl SocketTransport {
         if let (Err(error), Some(address)) = (spawned, addresses.first()) {
             return Err(ConnectError::Io { address: address.clone(), error });
         }
-        Ok(SocketTransport(Arc::new(Handle(shared))))
+        Ok(SocketTransport(Arc::new(SocketHandle(shared))))
     }
 
     /// The servers, in the order of the addresses.

@@ -9,7 +9,7 @@ use std::{
 };
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum SlotPhase {
     #[default]
     Free,
     /// The reply has not come.
@@ -21,8 +21,8 @@ enum Phase {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    phase: Phase,
+struct ReplySlot {
+    phase: SlotPhase,
     reply: Vec<u8>,
     waker: Option<Waker>,
 }
@@ -31,7 +31,7 @@ struct Slot {
 /// until its reply has come.
 #[derive(Debug)]
 pub(super) struct ReplySlots {
-    slots: Box<[Mutex<Slot>]>,
+    slots: Box<[Mutex<ReplySlot>]>,
     free: Mutex<Vec<u32>>,
     /// A bit for each open slot with a waker.
     waiting: Box<[AtomicU64]>,
@@ -61,7 +61,7 @@ impl ReplySlots {
         }
     }
 
-    fn lock(&self, slot: u32) -> MutexGuard<'_, Slot> {
+    fn lock(&self, slot: u32) -> MutexGuard<'_, ReplySlot> {
         self.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl ReplySlots {
     /// Opens a slot for a request, if one is free.
     pub(super) fn open(&self) -> Option<u32> {
         let slot = self.free().pop()?;
-        self.lock(slot).phase = Phase::Open;
+        self.lock(slot).phase = SlotPhase::Open;
         let word = slot as usize / 64;
         if word >= self.words.load(SeqCst) {
             // Before the bit is set, so that a search cannot miss it.
@@ -85,7 +85,7 @@ impl ReplySlots {
     /// comes, or when a receiver is needed.
     pub(super) fn take(&self, slot: u32, waker: &Waker) -> Option<Vec<u8>> {
         let mut own = self.lock(slot);
-        if own.phase != Phase::Done {
+        if own.phase != SlotPhase::Done {
             if own.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
                 own.waker = Some(waker.clone());
             }
@@ -93,7 +93,7 @@ impl ReplySlots {
             return None;
         }
         let reply = std::mem::take(&mut own.reply);
-        *own = Slot::default();
+        *own = ReplySlot::default();
         drop(own);
         self.free().push(slot);
         Some(reply)
@@ -101,7 +101,7 @@ impl ReplySlots {
 
     /// Whether the reply has come.
     pub(super) fn is_done(&self, slot: u32) -> bool {
-        self.lock(slot).phase == Phase::Done
+        self.lock(slot).phase == SlotPhase::Done
     }
 
     /// Stores a reply.
@@ -111,19 +111,19 @@ impl ReplySlots {
         }
         let mut own = self.lock(slot);
         match own.phase {
-            Phase::Open => {
+            SlotPhase::Open => {
                 self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
                 own.reply.extend_from_slice(reply);
-                own.phase = Phase::Done;
+                own.phase = SlotPhase::Done;
                 Delivered::Stored(own.waker.take())
             }
-            Phase::Abandoned => {
-                *own = Slot::default();
+            SlotPhase::Abandoned => {
+                *own = ReplySlot::default();
                 drop(own);
                 self.free().push(slot);
                 Delivered::Unwanted
             }
-            Phase::Free | Phase::Done => Delivered::Unexpected,
+            SlotPhase::Free | SlotPhase::Done => Delivered::Unexpected,
         }
     }
 
@@ -131,12 +131,12 @@ impl ReplySlots {
     pub(super) fn abandon(&self, slot: u32) {
         let mut own = self.lock(slot);
         self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
-        if own.phase == Phase::Done {
-            *own = Slot::default();
+        if own.phase == SlotPhase::Done {
+            *own = ReplySlot::default();
             drop(own);
             self.free().push(slot);
         } else {
-            own.phase = Phase::Abandoned;
+            own.phase = SlotPhase::Abandoned;
             own.waker = None;
         }
     }

@@ -1,9 +1,6 @@
-//! What a transaction writes to trees that it makes itself, sent ahead of its
-//! commit, against a plain reference; and what is left of those that did not
-//! commit.
+//! Bulk-loaded trees against a reference, and the cleanup after transactions that did not commit.
 //!
-//! A seed makes the steps; `SEEDS=from..to` chooses seeds. A failing list is
-//! shortened.
+//! A seed draws the steps; `SEEDS=from..to` chooses seeds. A failing list is shortened.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +8,7 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Now, Settings, SplitPlan};
+use yesquel_engine::{Engine, EngineSettings, Now, SplitPlan};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
@@ -23,7 +20,7 @@ use yesquel_tree::{
 const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 60;
 
-/// A clock that goes on whenever it is looked at.
+/// Clock that advances at every reading.
 struct Steps(u64);
 
 impl Time for Steps {
@@ -34,7 +31,7 @@ impl Time for Steps {
 }
 
 fn server() -> EmbeddedServer {
-    let settings = Settings { grace_ms: 1_000, node_cells_max: 4, ..Settings::default() };
+    let settings = EngineSettings { grace_ms: 1_000, node_cells_max: 4, ..EngineSettings::default() };
     EmbeddedServer::in_memory(settings, Steps(0))
 }
 
@@ -47,7 +44,7 @@ enum Step {
     Create,
     Get(usize, u64),
     Walk(usize, Option<u64>, u64, bool),
-    /// A value of a byte, or one that is too long for a cell.
+    /// A value of one byte, or a large one.
     Put(usize, u64, u8, bool),
     Insert(usize, u64, u8),
     Delete(usize, u64),
@@ -57,7 +54,7 @@ enum Step {
     RollbackTo(usize),
     Send,
     Split,
-    /// Somebody writes to the tree that was there before.
+    /// Another transaction writes to the tree that existed before.
     Other(u64, u8),
     DropTree(usize),
     RollbackAll,
@@ -113,7 +110,7 @@ fn bytes(value: u8, is_long: bool) -> Vec<u8> {
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The trees of the transaction; the first was there before. None: it drops it.
+/// Trees of the transaction; the first existed before. `None`: dropped.
 type World = Vec<(Tree, Option<State>)>;
 
 struct Run<'a> {
@@ -123,8 +120,7 @@ struct Run<'a> {
     txn: TreeTransaction<'a, EmbeddedServer>,
     world: World,
     savepoints: Vec<(Savepoint, World)>,
-    /// Of the tree that was there before, what others have written; the
-    /// transaction sees what it saw first.
+    /// Writes of others to the tree that existed before, which the transaction does not see.
     others_wrote: BTreeMap<Vec<u8>, Vec<u8>>,
     before: State,
 }
@@ -172,8 +168,8 @@ impl Run<'_> {
                 let Some(which) = self.pick(tree) else { return };
                 let (tree, state) = self.state(which);
                 let is_there = state.contains_key(&key(number));
-                // Who has sent keys looks before he inserts one among them; and in a
-                // tree that others have the commit looks.
+                // After a flush an insert among the keys needs a lookup; in trees of others the
+                // commit checks.
                 if which == 0 || (is_there && self.txn.may_be_flushed(tree, &key(number))) {
                     return;
                 }
@@ -291,7 +287,7 @@ fn split(server: &EmbeddedServer, trees: &Trees<EmbeddedServer>) {
     server.with_engine(|engine| engine.audit()).unwrap();
 }
 
-/// All of a tree, for one who knows nothing of it.
+/// Reads a whole tree with an empty cache.
 fn all_of(server: &EmbeddedServer, tree: Tree) -> Result<State, TreeError> {
     let trees = trees(server, 99);
     let mut txn = trees.begin();
@@ -309,7 +305,7 @@ fn all_of(server: &EmbeddedServer, tree: Tree) -> Result<State, TreeError> {
 fn run(steps: &[Step]) {
     let server = server();
     let (others, own) = (trees(&server, 1), trees(&server, 2));
-    // So little that nearly all is sent, and in parts.
+    // So few bytes that nearly everything is flushed, in several parts.
     own.set_bulk_load_bytes(150);
     let (list, before) = (block_on(others.create(SERVER)).unwrap(), block_on(others.create(SERVER)).unwrap());
     let mut first = others.begin();
@@ -317,7 +313,7 @@ fn run(steps: &[Step]) {
     state.iter().for_each(|(key, value)| first.put(before, key, value).unwrap());
     block_on(first.commit()).unwrap();
     let mut txn = own.begin();
-    // It has a snapshot before it makes anything, as those have that look for a name.
+    // It has a snapshot before it creates anything, like transactions that look up a name.
     block_on(txn.get(before, b"")).unwrap();
     let mut run = Run {
         server: server.clone(),
@@ -366,7 +362,7 @@ fn every_seed_agrees_with_the_reference() {
     assert!(std::env::var("SEEDS").is_ok() || counts.iter().all(|count| *count > 100), "{counts:?}");
 }
 
-/// A transaction that has filled a tree ahead.
+/// Returns a transaction that has flushed a tree.
 fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (TreeTransaction<'a, EmbeddedServer>, Tree) {
     trees.set_bulk_load_bytes(1);
     let mut txn = trees.begin();
@@ -389,7 +385,7 @@ fn who_finds_an_entry_knows_whether_its_transaction_can_still_commit() {
     let wait = || {
         for _ in 0..2_000 {
             server.tick();
-            // What is held is told with what is sent.
+            // The held snapshot is reported with the requests.
             let mut txn = own.begin();
             block_on(txn.get(list, b"t")).unwrap();
         }
@@ -400,7 +396,7 @@ fn who_finds_an_entry_knows_whether_its_transaction_can_still_commit() {
     assert_eq!((entry.tree, Some(entry.snapshot)), (tree, txn.snapshot()));
     assert!(block_on(other.is_snapshot_readable(list, entry.snapshot)).unwrap());
     assert_eq!(UnfinishedLoad::decode(b"short"), None);
-    // It ends as that of a client that dies.
+    // Like the transaction of a client that dies.
     drop(txn);
     wait();
     assert!(!block_on(other.is_snapshot_readable(list, entry.snapshot)).unwrap());
@@ -412,7 +408,7 @@ fn what_may_or_may_not_have_arrived_is_not_committed() {
     let own = trees(&server, 1);
     let list = block_on(own.create(SERVER)).unwrap();
     let (mut txn, tree) = filled(&own, list);
-    // Somebody takes the tree away.
+    // Another transaction drops the tree.
     let mut other = own.begin();
     other.drop_tree(tree);
     block_on(other.commit()).unwrap();
@@ -421,7 +417,7 @@ fn what_may_or_may_not_have_arrived_is_not_committed() {
     assert_eq!(block_on(txn.flush_bulk_loads()), gone);
     assert_eq!(block_on(txn.try_commit()).map(drop), gone);
     assert_eq!(block_on(txn.finish_bulk_loads()), gone);
-    // All else of it is gone with a rollback.
+    // A rollback removes everything else.
     txn.rollback_all();
     assert_eq!(block_on(txn.try_commit()).map(drop), Ok(()));
 }
@@ -454,7 +450,7 @@ fn what_is_looked_for_again_and_again_waits() {
         tree
     });
     for number in 0..1_000_u32 {
-        // In no order, and each is looked for before it is written.
+        // In pseudo-random order, with a lookup before each write.
         let key = number.wrapping_mul(2_654_435_761).to_be_bytes();
         assert_eq!(block_on(txn.get(looked_for, &key)), Ok(None));
         txn.put(looked_for, &key, b"").unwrap();
@@ -465,6 +461,6 @@ fn what_is_looked_for_again_and_again_waits() {
     }
     let is_at_server = |tree| all_of(&server, tree).is_ok();
     assert!(is_at_server(written) && !is_at_server(looked_for));
-    // Its snapshot, before the first was entered.
+    // Only its snapshot, before the first tree was registered.
     assert_eq!(txn.asked(), 1);
 }

@@ -1,18 +1,18 @@
-//! A tree whose nodes lead in circles, as a damaged server might have it, is told
-//! as damaged by all that search it, and by none of them looked through for ever.
+//! A tree whose nodes form a cycle, as after damage: every search reports the damage, and none
+//! loops forever.
 
 use yesquel_client::{Client, Writes};
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::Settings;
+use yesquel_engine::EngineSettings;
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError, Trees};
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 
-/// A tree whose root leads to an inner node that leads to itself.
+/// Returns a tree whose root leads to an inner node that leads to itself.
 fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
-    let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
+    let server = EmbeddedServer::in_memory(EngineSettings::default(), WallTime::default());
     let trees = Trees::new(Client::new(server, 1));
     let tree = block_on(trees.new_tree(ServerId(0))).unwrap();
     let child = NodeId { local: LocalId(1 << 16), ..tree.root() };
@@ -35,7 +35,7 @@ fn assert_told<Told: std::fmt::Debug>(told: Result<Told, TreeError>) {
 #[test]
 fn circles_are_told() {
     let (trees, tree) = in_a_circle();
-    // By a cache that knows nothing, and by one that leads in the circle itself.
+    // With an empty cache, and with one that contains the cycle.
     for _ in 0..2 {
         assert_told(block_on(trees.get(tree, b"key")));
         let mut transaction = trees.begin();

@@ -2,7 +2,7 @@
 
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Settings};
+use yesquel_engine::{Engine, EngineSettings};
 use yesquel_model::ServerId;
 use yesquel_server::{DataFolder, LogOptions, WallTime};
 use yesquel_transport::block_on;
@@ -11,7 +11,7 @@ use yesquel_tree::{Splitter, Trees};
 #[test]
 fn a_tree_is_there_after_a_restart_splits_and_all() {
     let place = tempfile::tempdir().unwrap();
-    let settings = Settings { node_cells_max: 8, ..Settings::default() };
+    let settings = EngineSettings { node_cells_max: 8, ..EngineSettings::default() };
     let open = |client: u64| {
         let folder = DataFolder::take(place.path()).unwrap();
         let options = LogOptions { checkpoint_bytes: 20_000, ..LogOptions::default() };

@@ -1,11 +1,10 @@
-//! Trees stop growing: split as servers do it, in as many parts as they ask for,
-//! nothing is too large after a while, whatever was put in at once and however
-//! small nodes are to be.
+//! Splits terminate: with the server's splits, no node is too large after a while, whatever was
+//! written at once and however small the node limit.
 
 use std::collections::HashMap;
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Settings, SplitPlan};
+use yesquel_engine::{Engine, EngineSettings, SplitPlan};
 use yesquel_model::ServerId;
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
@@ -22,8 +21,8 @@ struct Place {
 }
 
 impl Place {
-    fn new(settings: Settings) -> Place {
-        let settings = Settings { report_bytes_max: usize::MAX, ..settings };
+    fn new(settings: EngineSettings) -> Place {
+        let settings = EngineSettings { report_bytes_max: usize::MAX, ..settings };
         let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
@@ -36,8 +35,8 @@ impl Place {
         block_on(transaction.commit()).unwrap();
     }
 
-    /// Splits what is full, as a server's helper does, and what becomes full of it,
-    /// until nothing is. In how many rounds; none: there was no end of it.
+    /// Splits full nodes as a server does until there are none. Returns the number of rounds;
+    /// `None` if it does not end.
     fn split(&self) -> Option<usize> {
         (0..100).find(|_| {
             let full = self.server.with_engine(Engine::take_full);
@@ -56,7 +55,7 @@ impl Place {
         told.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
     }
 
-    /// Nodes from the root to a leaf, which are as many everywhere.
+    /// Returns the number of nodes from the root to a leaf, which is uniform.
     fn height(&self) -> usize {
         let nodes = self.nodes();
         let root = format!("{:032x}", self.tree.root().to_bits());
@@ -70,7 +69,7 @@ impl Place {
         height
     }
 
-    /// All is there for one who knows nothing of the tree.
+    /// Checks that a client with an empty cache finds everything.
     fn check(&self, keys: &[Vec<u8>]) {
         self.server.with_engine(|engine| engine.audit()).unwrap();
         let fresh = Trees::new(Client::new(self.server.clone(), 2));
@@ -80,15 +79,14 @@ impl Place {
     }
 }
 
-/// Keys of so many bytes that differ in their last bytes only.
+/// Returns keys of a length that differ in their last bytes only.
 fn keys(count: u32, bytes: usize) -> Vec<Vec<u8>> {
     let key =
         |number: u32| [&vec![b'k'; bytes - 4][..], &number.wrapping_mul(0x9e37_79b1).to_be_bytes()].concat();
     (0..count).map(key).collect()
 }
 
-/// Floors that so many leaves may have: each inner node has two children at
-/// least.
+/// Returns the maximum height for a number of leaves: each inner node has at least two children.
 fn height_max(leaves: usize) -> usize {
     1 + leaves.ilog2() as usize
 }
@@ -97,9 +95,9 @@ fn height_max(leaves: usize) -> usize {
 fn however_few_cells_nodes_may_have_trees_stop_growing() {
     for cells_max in 0..=9 {
         for count in [2, 3, 4, 5, 10, 17, 64, 300] {
-            let place = Place::new(Settings { node_cells_max: cells_max, ..Settings::default() });
+            let place = Place::new(EngineSettings { node_cells_max: cells_max, ..EngineSettings::default() });
             let keys = keys(count, 4);
-            // At once, and what comes then one by one.
+            // Most keys in one commit, the others one by one.
             let (first, rest) = keys.split_at(keys.len() - keys.len() / 4);
             place.put(first);
             assert!(place.split().is_some(), "{count} in nodes of {cells_max} grow without end");
@@ -115,14 +113,14 @@ fn however_few_cells_nodes_may_have_trees_stop_growing() {
     }
 }
 
-/// Four children of long keys have more bytes than a node should: parts of as
-/// many bytes as a node should have would have a child each.
+/// Four children with long keys exceed a node's size limit: parts within it would have one child
+/// each.
 #[test]
 fn however_long_keys_are_trees_stop_growing() {
     for (count, bytes) in [(9, 50_000), (9, 1 << 20), (4, 17_000), (20, 33_000), (60, 20_000)] {
-        let place = Place::new(Settings::default());
+        let place = Place::new(EngineSettings::default());
         let keys = keys(count, bytes);
-        // Several of a commit, but not more than one message takes.
+        // Several keys a commit, within the message size.
         for keys in keys.chunks(5) {
             place.put(keys);
             assert!(place.split().is_some(), "{count} of {bytes} bytes grow without end");

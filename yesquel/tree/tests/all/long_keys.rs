@@ -1,9 +1,9 @@
-//! Keys up to the longest: trees of them stay flat, and all is found.
+//! Keys up to the maximum length: their trees stay flat and complete.
 
 use std::collections::BTreeMap;
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Now, Settings};
+use yesquel_engine::{Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, ServerId, limits::KEY_BYTES_MAX};
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
@@ -20,13 +20,13 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
+        let server = EmbeddedServer::in_memory(EngineSettings::default(), WallTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree }
     }
 
-    /// Splits what is full, and what becomes full of it, until nothing is.
+    /// Splits full nodes until there are none.
     fn split(&self) {
         let splitter = Splitter::new(SERVER);
         for _ in 0..100 {
@@ -54,8 +54,7 @@ impl Place {
         self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None)).nodes
     }
 
-    /// All is there, by each way, for one who knows the tree and one who does
-    /// not.
+    /// Checks all access paths, with a warm and with an empty cache.
     fn check(&self, keys: &[Vec<u8>]) {
         self.server.with_engine(|engine| engine.audit()).unwrap();
         let all: BTreeMap<&[u8], usize> = keys.iter().map(|key| (&**key, key.len())).collect();
@@ -84,8 +83,7 @@ impl Place {
     }
 }
 
-/// Keys that differ in their last bytes only, so that nothing of them can be
-/// left out where nodes are split.
+/// Returns keys that differ in their last bytes only, so that splits cannot shorten them.
 fn keys(count: u32, bytes: usize) -> Vec<Vec<u8>> {
     let key =
         |number: u32| [&vec![b'k'; bytes - 4][..], &number.wrapping_mul(0x9e37_79b1).to_be_bytes()].concat();
@@ -102,7 +100,7 @@ fn trees_of_long_keys_stay_flat() {
         let number = place.tree.root().tree.number();
         let status = place.server.with_engine(|engine| engine.status(Now::default()));
         let tree = status.trees.into_iter().find(|tree| tree.tree == number).unwrap();
-        // Each inner node has two children at least.
+        // Each inner node has at least two children.
         let is_flat = tree.leaves <= u64::from(count) && tree.inner < tree.leaves;
         assert!(tree.leaves > 1 && is_flat, "{count} of {bytes}: {tree:?}");
     }

@@ -1,5 +1,4 @@
-//! The tests of this crate in one program, a behaviour a module: to link each by itself
-//! takes longer than most of them run.
+//! Tests of this crate in one program, for linking takes longer than most of them run.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

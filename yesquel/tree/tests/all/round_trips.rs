@@ -1,9 +1,8 @@
-//! What things cost in round trips, and how seldom a root is fetched: the
-//! paper's figure 10, on one server.
+//! Costs in round trips, and how rarely a root is fetched: the paper's figure 10, on one server.
 
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Settings};
+use yesquel_engine::{Engine, EngineSettings};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::Random;
 use yesquel_server::WallTime;
@@ -25,14 +24,14 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 impl Place {
-    fn new(settings: Settings) -> Place {
+    fn new(settings: EngineSettings) -> Place {
         let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let splitting = Trees::new(Client::new(server.clone(), 0));
         let tree = block_on(splitting.create(SERVER)).unwrap();
         Place { server, splitting, splitter: Splitter::new(SERVER), tree, clients: 0 }
     }
 
-    /// A client that knows nothing.
+    /// Returns a client with an empty cache.
     fn client(&mut self) -> Trees<EmbeddedServer> {
         self.clients += 1;
         Trees::new(Client::new(self.server.clone(), self.clients))
@@ -62,7 +61,7 @@ impl Place {
     }
 }
 
-/// Requests that something takes.
+/// Returns the number of requests of an action.
 fn requests<T>(client: &Trees<EmbeddedServer>, act: impl FnOnce() -> T) -> u64 {
     let before = client.client().counters().counts().requests;
     act();
@@ -71,10 +70,10 @@ fn requests<T>(client: &Trees<EmbeddedServer>, act: impl FnOnce() -> T) -> u64 {
 
 #[test]
 fn everyday_things_take_the_round_trips_that_the_design_allows() {
-    let mut place = Place::new(Settings::default());
+    let mut place = Place::new(EngineSettings::default());
     let client = place.load(2_000);
     let tree = place.tree;
-    // All inner nodes are known after a walk.
+    // A scan has cached all inner nodes.
     block_on(async {
         let mut txn = client.begin();
         let mut cursor = txn.cursor(tree);
@@ -124,8 +123,7 @@ fn everyday_things_take_the_round_trips_that_the_design_allows() {
     assert_eq!(many, 1, "many writes: the commit");
 }
 
-/// Requests that it takes to get so many entries from a key on, of which so
-/// many were said to be wanted.
+/// Returns the number of requests to read entries from a key on, with a limit announced.
 fn walk(
     client: &Trees<EmbeddedServer>,
     tree: Tree,
@@ -158,14 +156,14 @@ fn walk(
 
 #[test]
 fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
-    let mut place = Place::new(Settings::default());
+    let mut place = Place::new(EngineSettings::default());
     let (client, tree) = (place.load(2_000), place.tree);
     for number in 0..2_000 {
         block_on(client.get(tree, &key(number))).unwrap();
     }
     walk(&client, tree, 0, (false, u64::MAX), 2_000);
     for down in [false, true] {
-        // The keys from 1,000 to 1,009 are in a leaf, or in two.
+        // The keys from 1,000 to 1,009 are in one or two leaves.
         let froms = 1_000..1_010;
         let client = &client;
         let trips =
@@ -179,13 +177,13 @@ fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
 
 #[test]
 fn a_client_that_only_reads_learns_the_tree_once() {
-    let mut place = Place::new(Settings::default());
+    let mut place = Place::new(EngineSettings::default());
     drop(place.load(2_000));
     let (client, tree) = (place.client(), place.tree);
     let read = |number| {
         requests(&client, || assert!(block_on(client.begin().get(tree, &key(number))).unwrap().is_some()))
     };
-    // The root is no leaf, is fetched, and then the leaf.
+    // The root is fetched because it is no leaf any more, and then the leaf.
     assert_eq!(read(0), 3);
     for number in (0..2_000).step_by(7) {
         assert_eq!(read(number), 1, "{number}");
@@ -193,14 +191,14 @@ fn a_client_that_only_reads_learns_the_tree_once() {
     assert_eq!(client.counters().counts().root_fetches, 1);
 }
 
-/// Figure 10 with fewer operations: 200,000 of 50 clients, whose first fetch of
-/// the root counts too. `cargo xtask bench yesquel-roots` does millions.
+/// Figure 10 with fewer operations: 200,000 of 50 clients, whose first fetches of the root count,
+/// too. `cargo xtask bench yesquel-roots` runs millions.
 #[test]
 fn a_root_is_hardly_ever_fetched() {
     const CLIENTS: u64 = 50;
     const KEYS: u64 = 5_000;
     const OPERATIONS: u64 = 200_000;
-    let settings = Settings { node_cells_max: 32, ..Settings::default() };
+    let settings = EngineSettings { node_cells_max: 32, ..EngineSettings::default() };
     let mut place = Place::new(settings);
     drop(place.load(KEYS));
     let tree = place.tree;
@@ -232,19 +230,18 @@ fn a_root_is_hardly_ever_fetched() {
     assert!(fetched * 500 < inserts, "{fetched} of {inserts} inserts, which is not under 0.2 %");
 }
 
-/// Work that grows with the square of a transaction's size would be millions of
-/// steps here.
+/// Quadratic work in the size of a transaction would be millions of steps here.
 #[test]
 fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() {
     const KEYS: u64 = 3_000;
-    let mut place = Place::new(Settings::default());
+    let mut place = Place::new(EngineSettings::default());
     let client = place.load(KEYS);
     let tree = place.tree;
     let passed = || client.counters().counts().passed;
     block_on(async {
         let mut txn = client.begin();
         let mut cursor = txn.cursor(tree);
-        // Each is written, found again from where the cursor was, and gone on from.
+        // Each entry is written, found again from the cursor's position, and passed.
         while let Some((key, _)) = cursor.next(&mut txn).await.unwrap() {
             txn.put(tree, &key, b"another").unwrap();
             let mut again = txn.cursor(tree);
@@ -253,7 +250,7 @@ fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() 
         assert_eq!(passed(), 0, "what is written is there");
 
         let full = txn.savepoint();
-        // A queue, from its beginning and from its end, whose last keys come back.
+        // A queue, consumed from both ends, whose last keys return.
         for number in 0..KEYS {
             let mut cursor = txn.cursor(tree);
             let found =

@@ -1,9 +1,8 @@
-//! What each of the paper's techniques is for (section 4.5), seen by what
-//! happens without it.
+//! Effects of the paper's techniques (section 4.5), seen by leaving them out.
 
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Settings, Techniques};
+use yesquel_engine::{Engine, EngineSettings, Techniques};
 use yesquel_model::ServerId;
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
@@ -28,7 +27,7 @@ fn key(number: u64) -> [u8; 8] {
 
 impl Place {
     fn new(techniques: Techniques) -> Place {
-        let settings = Settings { node_cells_max: CELLS_MAX, techniques, ..Settings::default() };
+        let settings = EngineSettings { node_cells_max: CELLS_MAX, techniques, ..EngineSettings::default() };
         let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let client = |number| Trees::new(Client::new(server.clone(), number));
         let splitting = client(99);
@@ -38,7 +37,7 @@ impl Place {
         Place { server, splitting, splitter, techniques, clients, tree }
     }
 
-    /// What the server does meanwhile.
+    /// Does the server's background work.
     fn split(&self) {
         loop {
             let full = self.server.with_engine(Engine::take_full);
@@ -51,9 +50,9 @@ impl Place {
         }
     }
 
-    /// Increasing keys by all clients at a time: each begins, reads that its
-    /// key is not there, and then each commits; who loses begins again. How
-    /// many lost.
+    /// Inserts increasing keys from all clients at the same time: each begins and reads that its
+    /// key is absent, then each commits, and retries after a conflict. Returns the number of
+    /// conflicts.
     fn insert(&self, keys: u64) -> u64 {
         let mut aborts = 0;
         let mut left: Vec<u64> = (0..keys).rev().collect();
@@ -81,7 +80,7 @@ impl Place {
         aborts
     }
 
-    /// All keys are there, in leaves that are not too large.
+    /// Checks that all keys exist, in leaves of limited size.
     fn check(&self, keys: u64) {
         self.server.with_engine(|engine| engine.audit()).unwrap();
         let leaves = self.server.with_engine(|engine| engine.leaves_of(self.tree.root().tree));
@@ -110,7 +109,7 @@ fn with_all_of_them_no_insert_is_lost_and_no_leaf_is_missed() {
     let place = Place::new(Techniques::default());
     assert_eq!(place.insert(KEYS), 0);
     place.check(KEYS);
-    // The leaf that grows stays where it is.
+    // The growing leaf stays where it is.
     assert_eq!(place.forward_steps(), 0);
 }
 
@@ -119,7 +118,7 @@ fn without_right_splits_everybody_misses_the_leaf_that_grows() {
     let place = Place::new(Techniques { right_splits: false, ..Techniques::default() });
     assert_eq!(place.insert(KEYS), 0);
     place.check(KEYS);
-    // Each client, each time that it is split.
+    // Every client, at every split.
     let splits = KEYS / CELLS_MAX as u64;
     assert!(place.forward_steps() > splits * CLIENTS / 2, "{} steps", place.forward_steps());
 }
@@ -129,7 +128,7 @@ fn without_delegated_splits_those_who_split_are_in_each_others_way() {
     let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });
     let aborts = place.insert(KEYS);
     place.check(KEYS);
-    // At least one other at each split, of which there are that many.
+    // At least one other client at each split.
     assert!(aborts >= KEYS / CELLS_MAX as u64, "{aborts}");
 }
 
@@ -138,12 +137,12 @@ fn without_commutative_operations_one_writer_a_node_wins() {
     let place = Place::new(Techniques { commutative_operations: false, ..Techniques::default() });
     let aborts = place.insert(KEYS);
     place.check(KEYS);
-    // Of those who insert into one leaf at a time all but one lose.
+    // Of the concurrent inserts into one leaf, all but one conflict.
     assert!(aborts > KEYS * (CLIENTS - 1) / 2, "{aborts}");
 }
 
-/// Each inserts without having read, as fast as it can: what it finds full it
-/// may find split when it comes back.
+/// Each client inserts without reads, as fast as possible: another may have split what it found
+/// full.
 #[test]
 fn clients_that_split_side_by_side_lose_nothing() {
     let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });

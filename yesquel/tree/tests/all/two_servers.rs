@@ -6,14 +6,14 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, Now, Settings};
+use yesquel_engine::{Engine, EngineSettings, Now};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_server::Time;
 use yesquel_transport::{LostCall, Transport, block_on};
 use yesquel_tree::{Splitter, TreeError, Trees};
 use yesquel_wire::{Reply, Request};
 
-/// A clock that goes on whenever it is looked at.
+/// Clock that advances at every reading.
 struct Steps(u64);
 
 impl Time for Steps {
@@ -26,16 +26,17 @@ impl Time for Steps {
 /// Two servers in this process.
 struct Both {
     servers: [EmbeddedServer; 2],
-    /// The second one's disk is full as it hears how transactions end.
+    /// Whether the second server's disk fills up as it receives decisions.
     is_full: Cell<bool>,
-    /// Who was told to forget.
+    /// Servers that received Forget.
     forgot: RefCell<Vec<ServerId>>,
 }
 
 impl Both {
     fn new() -> Both {
         let server = |number| {
-            let settings = Settings { server: ServerId(number), node_cells_max: 4, ..Settings::default() };
+            let settings =
+                EngineSettings { server: ServerId(number), node_cells_max: 4, ..EngineSettings::default() };
             EmbeddedServer::in_memory(settings, Steps(0))
         };
         Both { servers: [0, 1].map(server), is_full: Cell::new(false), forgot: RefCell::default() }
@@ -45,7 +46,7 @@ impl Both {
         Trees::new(Client::new(self, client))
     }
 
-    /// Splits what is too large at a server; how many nodes.
+    /// Splits the large nodes of a server. Returns their number.
     fn split(&self, number: usize) -> usize {
         let server = &self.servers[number];
         let trees = Trees::new(Client::new(server.clone(), 1_000 + number as u64));
@@ -84,8 +85,8 @@ impl Transport for Both {
 
 static LONG: [u8; 40_000] = [7; 40_000];
 
-/// The pieces of the long value were taken by the server that voted, before
-/// the other one said that the key had moved.
+/// The server that voted has consumed the pieces of the large value before the other one reported a
+/// moved key.
 #[test]
 fn a_split_elsewhere_does_not_end_a_transaction_with_a_long_value() {
     let both = Both::new();
@@ -108,8 +109,7 @@ fn a_split_elsewhere_does_not_end_a_transaction_with_a_long_value() {
     assert_eq!(block_on(txn.get(second, &[3])).unwrap().as_deref(), Some(&b"other"[..]));
 }
 
-/// Each server counts those who name nodes by itself: what one has given is
-/// another's at the next.
+/// Servers number issuers independently: equal numbers occur.
 #[test]
 fn names_of_nodes_are_each_servers_own() {
     let both = Both::new();
@@ -135,8 +135,7 @@ fn a_long_value_into_a_tree_that_was_dropped_is_told_so() {
     assert_eq!(block_on(txn.commit()), Err(TreeError::NoTree(tree.root().tree)));
 }
 
-/// Nobody forgets how a transaction ended while a server that has voted could
-/// not write it down: it will ask.
+/// An outcome is kept while a server that has voted could not log it, for that server will ask.
 #[test]
 fn the_end_is_kept_for_whoever_cannot_write_it_down() {
     let both = Both::new();

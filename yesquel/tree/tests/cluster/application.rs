@@ -124,7 +124,7 @@ fn done(done: Result<bool, TreeError>) -> u64 {
 pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
     let workload: SharedWorkload = Rc::new(RefCell::new(Workload::new(steps)));
     let faults = steps.iter().filter_map(|step| match step {
-        Step::InjectedFault(fault) => Some(fault.clone()),
+        Step::Fault(fault) => Some(fault.clone()),
         Step::Act { .. } => None,
     });
     let faults: Vec<InjectedFault> = faults.collect();

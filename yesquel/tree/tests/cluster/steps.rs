@@ -81,7 +81,7 @@ impl Value {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Something goes wrong.
-    InjectedFault(InjectedFault),
+    Fault(InjectedFault),
     /// A task of a client does something.
     Act { task: usize, pause_us: u64, act: Act },
 }
@@ -90,7 +90,7 @@ pub(crate) enum Step {
 pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random::new(seed);
     let random = &mut random;
-    let mut steps: Vec<Step> = draw_faults(random).into_iter().map(Step::InjectedFault).collect();
+    let mut steps: Vec<Step> = draw_faults(random).into_iter().map(Step::Fault).collect();
     let slow = [1_000, 40_000, 200_000][random.next(3) as usize];
     let load = Load {
         slow,

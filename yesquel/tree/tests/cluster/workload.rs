@@ -53,8 +53,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(steps: &[Step]) -> Workload {
-        let has_faults =
-            steps.iter().any(|step| matches!(step, Step::InjectedFault(fault) if fault.is_adverse()));
+        let has_faults = steps.iter().any(|step| matches!(step, Step::Fault(fault) if fault.is_adverse()));
         let mut programs = vec![VecDeque::new(); TASKS];
         for step in steps {
             if let Step::Act { task, pause_us, act } = step {

@@ -1,0 +1,42 @@
+//! What an experiment file says of the experiment as a whole.
+
+use super::reader::{TomlSource, TomlTable};
+
+/// Title and description of an experiment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Heading {
+    /// Title of the experiment.
+    pub title: String,
+    /// Its purpose.
+    pub about: String,
+    /// The published figure or table that it reproduces.
+    pub figure: String,
+    /// The finding of the publication.
+    pub saw: String,
+}
+
+impl Heading {
+    /// A heading without a description.
+    pub fn titled(title: String) -> Heading {
+        Heading { title, ..Heading::default() }
+    }
+
+    /// Reads the heading; a file without a title is called by its name.
+    pub(super) fn read(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Heading {
+        let title = root.text("title").filter(|title| !title.trim().is_empty());
+        let stem = || source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = |key| root.text(key).unwrap_or_default();
+        Heading {
+            title: title.unwrap_or_else(stem),
+            about: text("about"),
+            figure: text("figure"),
+            saw: text("saw"),
+        }
+    }
+
+    /// The parts of the description that are not empty, each with its label.
+    pub fn description(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("stands for", &self.figure), ("about", &self.about), ("it saw", &self.saw)];
+        all.into_iter().filter(|(_, words)| !words.is_empty()).map(|(label, words)| (label, words.as_str()))
+    }
+}

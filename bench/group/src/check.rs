@@ -1,0 +1,67 @@
+//! What several processes cannot do as one.
+
+use serval_lag::properties as lag;
+use serval_model::{
+    Share,
+    properties::{Faults, Origin, Properties, Property, Reader},
+};
+use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
+use serval_stores::StoreInfo;
+
+/// Clients of a group that consume.
+pub(crate) fn consumers(properties: &Properties) -> usize {
+    Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
+}
+
+/// The store whose records end with the process, and with each part of the work.
+const MEMORY: &str = "memory";
+
+/// Why clients of a group cannot have a store, as these properties set it up; `None` if they can.
+pub fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
+    if store.name == MEMORY {
+        return Some(Faults::one(
+            "memory: each client of a group would have records of its own, and lose them with its part of the work: name a \
+             store that is a server",
+        ));
+    }
+    let kept = EmbeddedStore::of(store, properties)?;
+    Some(Faults::one(format!(
+        "{}: nothing says where this embedded store is, so that each client of a group would have one of its own: name a \
+         store that is a server, or set {}",
+        store.name, kept.property
+    )))
+}
+
+/// Refuses what so many processes cannot do as one.
+///
+/// # Errors
+///
+/// A fault for each setting that asks for it.
+pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
+    let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
+    let mut refuse = |property: &Property, problem: &str| {
+        faults.push(plan.properties.fault_of(property, format!("{}: {problem}", property.name)));
+    };
+    if plan.output.measurement_type != "hdrhistogram" {
+        refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
+    }
+    if plan.options.share != Share::WHOLE {
+        refuse(&p::SHARE, "a group divides the work itself");
+    }
+    let consumers = consumers(&plan.properties);
+    if consumers > 0 && consumers >= clients {
+        refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
+    }
+    if raw {
+        faults.extend(Faults::one("--raw: single times are kept by one process only").0);
+    }
+    // The faults that clients would find in their parts; the first part is the smallest.
+    let producers = clients.saturating_sub(consumers).max(1) as u64;
+    if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
+        let mut properties = plan.properties.clone();
+        properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
+        let request = PlanRequest { properties, phase: plan.phase, store: plan.store, strict: false };
+        faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
+    }
+    Faults(faults).or(())
+}

@@ -1,0 +1,56 @@
+//! Several client processes at work as one (`docs/coordination.md`).
+//!
+//! A group looks like a store that is open: a plan is performed on it as on any other
+//! [`Session`], and its result is a record like that of one process. So all that is made of
+//! runs (results, sweeps, searches, reports) is made of a group's too.
+
+mod agent;
+mod barrier;
+mod check;
+mod error;
+mod facts;
+mod merged;
+mod part;
+pub mod program;
+mod session;
+pub mod settings;
+mod stall;
+mod steadiness;
+mod team;
+mod wire;
+mod work;
+
+pub use agent::{AgentSettings, agent};
+pub use barrier::AtBarrier;
+pub use check::{check, unshared};
+pub use error::GroupError;
+pub use part::ClientPart;
+pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
+pub use session::GroupSession;
+pub use team::Team;
+pub use wire::CommandWire;
+
+use serval_model::properties::Faults;
+use serval_plan::{Plan, session::Session};
+
+/// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's
+/// properties speak of one, or else the store as it is open here. What people want to know is
+/// `told`.
+///
+/// # Errors
+///
+/// Faults of a barrier's properties.
+pub fn conducted<'a>(
+    local: &'a dyn Session,
+    plan: &'a Plan,
+    team: Option<&'a Team>,
+    told: fn(&str),
+) -> Result<Box<dyn Session + 'a>, Faults> {
+    if let Some(team) = team {
+        return Ok(Box::new(GroupSession::new(team, local, plan)));
+    }
+    Ok(match AtBarrier::of(local, plan, told)? {
+        Some(at) => Box::new(at),
+        None => Box::new(local),
+    })
+}

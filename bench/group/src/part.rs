@@ -1,0 +1,64 @@
+//! What of a plan each client does.
+
+use serval_model::Share;
+use serval_plan::properties as p;
+
+/// What one client has to do of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientPart {
+    /// Its place among those that take part, from 0.
+    pub place: u64,
+    /// How many take part.
+    pub of: u64,
+    /// Whether it reads sampled keys instead of working on the plan: it is counted among those that
+    /// do.
+    pub consumes: bool,
+    /// Properties that it has instead of the plan's.
+    pub properties: Vec<(String, String)>,
+}
+
+impl ClientPart {
+    /// Even parts for all of `count` clients.
+    pub fn even(count: usize) -> Vec<Option<ClientPart>> {
+        let of = count as u64;
+        (0..of).map(|place| Some(ClientPart { place, of, consumes: false, properties: Vec::new() })).collect()
+    }
+
+    /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
+    /// work.
+    pub(crate) fn with_consumers(
+        mut parts: Vec<Option<ClientPart>>,
+        consumers: usize,
+    ) -> Vec<Option<ClientPart>> {
+        let all = parts.iter().flatten().count();
+        let producers = all.saturating_sub(consumers);
+        for (nth, part) in parts.iter_mut().flatten().enumerate() {
+            part.consumes = nth >= producers;
+            (part.place, part.of) = match part.consumes {
+                true => ((nth - producers) as u64, (all - producers) as u64),
+                false => (nth as u64, producers as u64),
+            };
+        }
+        parts
+    }
+
+    /// What people call it.
+    pub(crate) fn label(&self) -> String {
+        if self.consumes {
+            return format!("consumer {}", Share::new(self.place, self.of).unwrap_or_default());
+        }
+        self.share()
+    }
+
+    /// What divides the work: its own share if it was given one.
+    pub(crate) fn share(&self) -> String {
+        if self.consumes {
+            return Share::WHOLE.to_string();
+        }
+        let own = self.properties.iter().find(|(name, _)| name == p::SHARE.name);
+        own.map_or_else(
+            || Share::new(self.place, self.of).unwrap_or_default().to_string(),
+            |(_, share)| share.clone(),
+        )
+    }
+}

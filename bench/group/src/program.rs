@@ -1,0 +1,199 @@
+//! Programs that a phase runs: with a limit of time, ended with the experiment, their last
+//! lines kept.
+
+use std::{
+    collections::VecDeque,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Lines of output that are kept.
+const LINES_MAX: usize = 40;
+
+/// Bytes of a line that are kept.
+const LINE_MAX: u64 = 2000;
+
+/// How often a program is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Time from asking a program to end until it is ended.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The time limit of a program that has none of its own.
+pub const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A program to run, by `sh -c`.
+#[derive(Debug, Clone)]
+pub struct ShellCommand<'a> {
+    /// The command line.
+    pub command: &'a str,
+    /// Variables of its environment, beside those of this process.
+    pub environment: &'a [(&'a str, String)],
+    /// What it can read.
+    pub input: Vec<u8>,
+    /// The longest that it may take.
+    pub timeout: Duration,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandEnd {
+    /// By itself.
+    Exited(ExitStatus),
+    /// It took too long.
+    TimedOut,
+    /// The experiment was to end.
+    Interrupted,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct CommandOutcome {
+    /// How it ended.
+    pub ended: CommandEnd,
+    /// Its last lines, of output and errors as they came.
+    pub output: Vec<String>,
+}
+
+impl CommandOutcome {
+    /// Why it failed, if it did; with its last line, which most likely says so.
+    pub fn failure(&self, timeout: Duration) -> Option<String> {
+        let how = match self.ended {
+            CommandEnd::Exited(status) if status.success() => return None,
+            CommandEnd::Exited(status) => format!("ended with {status}"),
+            CommandEnd::TimedOut => format!("took longer than {timeout:?} (timeout)"),
+            CommandEnd::Interrupted => "was interrupted".to_owned(),
+        };
+        let last = self.output.last().map_or(String::new(), |line| format!("; its last line: {line}"));
+        Some(how + &last)
+    }
+}
+
+type OutputLines = Arc<Mutex<VecDeque<String>>>;
+
+/// Keeps the last lines of what a program prints.
+fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHandle<()> {
+    let lines = Arc::clone(lines);
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        // A line without end is cut where it is too long.
+        while let Ok(1..) = from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == LINES_MAX {
+                lines.pop_front();
+            }
+            lines.push_back(text);
+        }
+    })
+}
+
+/// Ends a program and all that it has started.
+fn end(child: &mut Child) {
+    use rustix::process::{Pid, Signal, kill_process_group};
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    // A process that has ended needs no signal.
+    let _ = kill_process_group(group, Signal::TERM);
+    let asked = Instant::now();
+    while asked.elapsed() < GRACE {
+        if let Ok(Some(_)) = child.try_wait() {
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+///
+/// That it cannot be started.
+pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<CommandOutcome> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", program.command]).envs(program.environment.iter().map(|(name, value)| (name, value)));
+    // A group of its own: a Ctrl-C is the experiment's, which ends it.
+    shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = shell.spawn()?;
+    let lines = OutputLines::default();
+    let input = child.stdin.take();
+    // A program that does not read its input must not block this thread.
+    thread::spawn(move || input.map(|mut to| to.write_all(&program.input)));
+    let readers = [
+        child.stdout.take().map(|from| keep(from, &lines)),
+        child.stderr.take().map(|from| keep(from, &lines)),
+    ];
+    let ended = loop {
+        if let Some(status) = child.try_wait()? {
+            break CommandEnd::Exited(status);
+        }
+        let why = match (interrupted(), begun.elapsed() >= program.timeout) {
+            (true, _) => CommandEnd::Interrupted,
+            (false, true) => CommandEnd::TimedOut,
+            (false, false) => {
+                thread::sleep(LOOK);
+                continue;
+            }
+        };
+        end(&mut child);
+        break why;
+    };
+    // What it left running may hold its output open; that is not waited for.
+    let asked = Instant::now();
+    for reader in readers.into_iter().flatten() {
+        while !reader.is_finished() && asked.elapsed() < Duration::from_millis(500) {
+            thread::sleep(LOOK);
+        }
+    }
+    let output = lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+    Ok(CommandOutcome { ended, output })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(command: &str, timeout: Duration, interrupted: bool) -> CommandOutcome {
+        let environment = [("SERVAL_TEST", "value".to_owned())];
+        let input = b"one\ntwo\n".to_vec();
+        run(ShellCommand { command, environment: &environment, input, timeout }, &|| interrupted).unwrap()
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_program_reads_and_is_heard() {
+        let done = outcome("cat; echo $SERVAL_TEST; echo no >&2", LONG, false);
+        assert_eq!(done.failure(LONG), None);
+        let mut output = done.output;
+        output.sort();
+        assert_eq!(output, ["no", "one", "two", "value"]);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_last_line() {
+        let failed = outcome("echo first; echo last; exit 3", LONG, false);
+        assert_eq!(failed.failure(LONG).unwrap(), "ended with exit status: 3; its last line: last");
+    }
+
+    #[test]
+    fn what_is_too_long_or_not_wanted_any_more_is_ended_with_all_it_started() {
+        let late = outcome("sleep 1000 & sleep 1000", Duration::from_millis(1), false);
+        assert_eq!(late.ended, CommandEnd::TimedOut);
+        assert_eq!(outcome("sleep 1000", LONG, true).ended, CommandEnd::Interrupted);
+    }
+
+    #[test]
+    fn of_much_output_the_end_is_kept() {
+        let done = outcome("seq 1 1000", LONG, false);
+        assert_eq!((done.output.len(), done.output.last().map(String::as_str)), (LINES_MAX, Some("1000")));
+    }
+}

@@ -1,0 +1,169 @@
+//! The group or barrier that properties ask for.
+
+use crate::facts::facts;
+use serval_coordination::{
+    barrier::Meeting,
+    coordinator::Leading,
+    group::{GroupSettings, OnLost},
+    properties::{BARRIER_STATUS, CLIENTS, CLOCK_MAX, GROUP, LISTEN, LOST, ROOT, TIMEOUT, WAIT, ZOOKEEPER},
+};
+use serval_model::properties::{Faults, Properties, Reader};
+use serval_runner::clock;
+use std::{net::ToSocketAddrs, time::Duration};
+
+fn nanoseconds(span: Duration) -> u64 {
+    span.as_nanos().min(u128::from(u64::MAX)) as u64
+}
+
+/// Whether properties speak of a group, and not only of a barrier.
+fn names_group(properties: &Properties) -> bool {
+    [&CLIENTS, &ZOOKEEPER].iter().any(|property| properties.get(property.name).is_some())
+}
+
+fn cluster(reader: &Reader<'_>) -> Option<String> {
+    reader.optional_text(&ZOOKEEPER).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn timeout(reader: &mut Reader<'_>) -> Duration {
+    let timeout = reader.duration(&TIMEOUT);
+    if timeout < Duration::from_millis(500) {
+        reader.fault(&TIMEOUT, "must be 500 ms or more: a machine that is busy is silent for as long");
+    }
+    timeout
+}
+
+/// Where properties say that clients without a coordinator meet before a phase of this name;
+/// `None` where they say nothing of it, or speak of a group.
+///
+/// # Errors
+///
+/// All faults at once.
+pub fn meeting(properties: &Properties, phase: &str) -> Result<Option<Meeting>, Faults> {
+    let mut reader = Reader::new(properties);
+    if !matches!(reader.choice(&BARRIER_STATUS), "yes" | "true") || names_group(properties) {
+        reader.finish()?;
+        return Ok(None);
+    }
+    let size = reader.count(&CLIENTS) as usize;
+    if !reader.given(&CLIENTS) {
+        reader.fault(&BARRIER_STATUS, "how many clients meet? Set barrier-size");
+    }
+    let cluster = cluster(&reader);
+    if cluster.is_none() {
+        reader.fault(&BARRIER_STATUS, "where do clients meet? Set barrier-zkServer to ZooKeeper's host:2181");
+    }
+    let (wait, timeout) = (reader.duration(&WAIT), timeout(&mut reader));
+    // With and without a slash, as in YCSB++.
+    let place = format!("{}-{phase}", reader.text(&ROOT).trim_end_matches('/'));
+    reader.finish()?;
+    let name = facts().name();
+    Ok(cluster.map(|cluster| Meeting { cluster, place, size, name, wait, timeout }))
+}
+
+/// The group that properties ask for; `None` where it is this process alone.
+///
+/// # Errors
+///
+/// All faults at once.
+pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
+    if !names_group(properties) {
+        return Ok(None);
+    }
+    let mut reader = Reader::new(properties);
+    let clients = reader.count(&CLIENTS) as usize;
+    let cluster = cluster(&reader);
+    if cluster.is_some() && !reader.given(&CLIENTS) {
+        reader.fault(&ZOOKEEPER, "how many clients work as one? Set coordination.clients (--clients)");
+    }
+    let listen = reader.optional_text(&LISTEN).and_then(|text| {
+        // A name is looked up here: what listens is an address.
+        let mut found = text.trim().to_socket_addrs().ok();
+        let address = found.as_mut().and_then(Iterator::next);
+        if address.is_none() {
+            let problem = format!(
+                "'{text}' is no address of this machine with a port, such as 10.0.0.5:7500, [fd00::5]:7500 or a name that \
+                 is known here and a port"
+            );
+            reader.fault(&LISTEN, problem);
+        }
+        address
+    });
+    let (root, group) = (reader.text(&ROOT), reader.text(&GROUP));
+    if group.is_empty() || group.contains('/') || group.starts_with('.') {
+        reader.fault(&GROUP, format!("'{group}' is no name of a node: letters, digits and '-'"));
+    }
+    let timeout = timeout(&mut reader);
+    let settings = GroupSettings {
+        clients,
+        timeout: nanoseconds(timeout),
+        wait: nanoseconds(reader.duration(&WAIT)),
+        clock_error_max: nanoseconds(reader.duration(&CLOCK_MAX)) as f64,
+        on_lost: if reader.choice(&LOST) == "continue" { OnLost::Continue } else { OnLost::End },
+        ..GroupSettings::default()
+    };
+    if clients > 1 && cluster.is_none() {
+        reader.fault(&CLIENTS, "several clients need ZooKeeper: set coordination.zookeeper (--coordination)");
+    }
+    reader.finish()?;
+    Ok(cluster.filter(|_| clients > 1).map(|cluster| Leading {
+        cluster,
+        root,
+        group,
+        listen,
+        calls_agents: true,
+        settings,
+        clock: clock::now,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serval_model::properties::Origin;
+
+    fn properties(words: &str) -> Properties {
+        let mut properties = Properties::new();
+        for word in words.split_whitespace() {
+            let (name, value) = word.split_once('=').unwrap();
+            properties.set(name, value, Origin::CommandLine("-p".into()));
+        }
+        properties
+    }
+
+    fn group(words: &str) -> Option<(usize, String, String)> {
+        let leading = leading(&properties(words)).unwrap()?;
+        Some((leading.settings.clients, leading.cluster, leading.root))
+    }
+
+    fn barrier(words: &str) -> Option<(usize, String, String)> {
+        let meeting = meeting(&properties(words), "run").unwrap()?;
+        Some((meeting.size, meeting.cluster, meeting.place))
+    }
+
+    #[test]
+    fn a_barrier_is_no_group_unless_a_group_is_named() {
+        let all = "barrier-status=yes barrier-zkServer=zoo:2181 barrier-zkRoot=/b/ barrier-size=3";
+        let at = |place: &str| Some((3, "zoo:2181".to_owned(), place.to_owned()));
+        assert_eq!((group(all), barrier(all)), (None, at("/b-run")));
+        let off = "barrier-status=no barrier-zkServer=zoo:2181 barrier-zkRoot=b barrier-size=3";
+        assert_eq!((group(off), barrier(off)), (None, None));
+        // What a group does not say itself is read from the barrier's names.
+        let led = format!("{all} coordination.clients=2");
+        let two = Some((2, "zoo:2181".to_owned(), "/b/".to_owned()));
+        assert_eq!((group(&led), barrier(&led)), (two, None));
+        let led = format!("{all} coordination.zookeeper=other:1 coordination.root=r");
+        assert_eq!(group(&led), Some((3, "other:1".to_owned(), "r".to_owned())));
+        assert_eq!((group(""), barrier("")), (None, None));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let words = |faults: Faults| faults.to_string();
+        let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
+        assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");
+        let error = words(leading(&properties("coordination.zookeeper=a")).unwrap_err());
+        assert!(error.contains("how many clients"), "{error}");
+        let error = words(leading(&properties("coordination.clients=2")).unwrap_err());
+        assert!(error.contains("several clients need ZooKeeper"), "{error}");
+    }
+}

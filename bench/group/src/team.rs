@@ -1,0 +1,390 @@
+//! A group that has been gathered.
+
+use crate::{
+    error::GroupError,
+    facts::facts,
+    part::ClientPart,
+    wire::CommandWire,
+    work::{COMMAND, LOAD, RUN, SLACK, TICK, TIMEOUT},
+};
+use serval_coordination::{
+    coordinator::{Coordinator, Leading, Report},
+    group::OnLost,
+    message::{ClientFacts, Work},
+    properties::is_of_group,
+    queue::QueueLocation,
+};
+use serval_lag::properties as lag;
+use serval_plan::{Plan, properties as p};
+use serval_runner::{Control, RunOptions};
+use serval_workload::core::Phase;
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ops::Range,
+    sync::mpsc::RecvTimeoutError,
+    time::{Duration, Instant},
+};
+
+/// Silence after which ZooKeeper is given up when the queue is taken away.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// A group whose clients have all joined.
+#[derive(Debug)]
+pub struct Team {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) facts: Vec<ClientFacts>,
+    pub(crate) lost: RefCell<Vec<Option<String>>>,
+    /// What the last run has left, where all that took part have said it.
+    pub(crate) unended: RefCell<Option<Range<u64>>>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) trouble: fn(&str),
+    cluster: String,
+    root: String,
+}
+
+impl Team {
+    /// Leads a group and waits until its clients have come; `came` is told how many have, and `trouble`, then and
+    /// later, what goes wrong and is no failure yet.
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be led, or that not all come in time.
+    pub fn gather(
+        leading: Leading,
+        control: &Control,
+        came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
+        trouble: fn(&str),
+    ) -> Result<Team, GroupError> {
+        let (wanted, on_lost, cluster, root) = (
+            leading.settings.clients,
+            leading.settings.on_lost,
+            leading.cluster.clone(),
+            leading.root.clone(),
+        );
+        let within = Duration::from_nanos(leading.settings.wait);
+        let own = facts();
+        let coordinator = Coordinator::open(leading, &own.name())?;
+        let mut facts: Vec<Option<ClientFacts>> = vec![None; wanted];
+        came(0, wanted, None);
+        loop {
+            if control.interrupted() {
+                return Err(GroupError::Interrupted);
+            }
+            let report = match coordinator.next_within(TICK) {
+                Ok(report) => report,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the coordinator has ended".to_owned()));
+                }
+            };
+            let joined = |facts: &[Option<ClientFacts>]| facts.iter().flatten().count();
+            match report {
+                Report::Joined { client, facts: theirs } => {
+                    if let Some(place) = facts.get_mut(client) {
+                        *place = Some(theirs.clone());
+                    }
+                    came(joined(&facts), wanted, Some(&theirs));
+                }
+                Report::Lost(lost) => {
+                    if let Some(place) = facts.get_mut(lost.client) {
+                        *place = None;
+                    }
+                    came(joined(&facts), wanted, None);
+                }
+                Report::Complete => break,
+                Report::Trouble(what) => trouble(&what),
+                Report::Disbanded(Some(why)) => return Err(GroupError::Broken(why)),
+                Report::Disbanded(None) => {
+                    return Err(GroupError::TooFew { joined: joined(&facts), wanted, within, cluster });
+                }
+                // There is no phase yet.
+                Report::Starts(_)
+                | Report::Interval(..)
+                | Report::Result(..)
+                | Report::Ending(_)
+                | Report::Over(_) => {}
+            }
+        }
+        let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
+        let lost = RefCell::new(vec![None; facts.len()]);
+        let unended = RefCell::default();
+        Ok(Team { coordinator, facts, lost, unended, on_lost, trouble, cluster, root })
+    }
+
+    /// Its clients.
+    pub fn clients(&self) -> &[ClientFacts] {
+        &self.facts
+    }
+
+    /// Where the group's own queue of sampled keys is.
+    pub(crate) fn queue(&self) -> QueueLocation {
+        let leader = self.coordinator.leader();
+        QueueLocation {
+            cluster: self.cluster.clone(),
+            node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
+            timeout: QUEUE_TIMEOUT,
+            max: 0,
+        }
+    }
+
+    /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
+    /// first (0 where one that was lost before has left all of its own), to one past the last that anybody
+    /// took. `None` where somebody has not said it, for it was lost.
+    pub fn unended_inserts(&self) -> Option<Range<u64>> {
+        self.unended.borrow().clone()
+    }
+
+    /// The lost clients, in words; `None` if there are none.
+    pub(crate) fn who_is_lost(&self) -> Option<String> {
+        let lost = self.lost.borrow();
+        let lost = lost.iter().zip(&self.facts);
+        let lost = lost.filter_map(|(why, facts)| Some(format!("client {} {}", facts.name(), why.as_ref()?)));
+        let lost: Vec<String> = lost.collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+
+    /// Each client's part of a plan.
+    pub(crate) fn works(
+        &self,
+        plan: &Plan,
+        parts: &[Option<ClientPart>],
+        options: &RunOptions,
+    ) -> Vec<Option<Work>> {
+        // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
+        // target of the run that follows.
+        let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
+        let dropped = |name: &str| {
+            is_of_group(name)
+                || name == p::WATCH.name
+                // The coordinator writes these files, for all clients.
+                || name == p::HDR_FILE_OUTPUT.name
+                || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
+                || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
+        };
+        let consumers = parts.iter().flatten().any(|part| part.consumes);
+        let queue = self.queue();
+        let roles = [lag::ROLE, lag::ZOOKEEPER, lag::QUEUE, lag::CONSUMER_CLIENTS];
+        let roles: Vec<&str> = roles
+            .iter()
+            .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
+            .collect();
+        let work = |(client, part): (usize, &Option<ClientPart>)| {
+            let part = part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties: BTreeMap<String, String> = plan
+                .properties
+                .iter()
+                .filter(|(name, _)| !dropped(name))
+                .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+                .collect();
+            properties.insert(p::SEED.name.to_owned(), options.seed.to_string());
+            properties.extend(part.properties.iter().cloned());
+            properties.insert(p::SHARE.name.to_owned(), part.share());
+            if consumers {
+                properties.retain(|name, _| !roles.contains(&name.as_str()));
+                let role = if part.consumes { "consumer" } else { "producer" };
+                properties.insert(lag::ROLE.name.to_owned(), role.to_owned());
+                properties.insert(lag::ZOOKEEPER.name.to_owned(), queue.cluster.clone());
+                properties.insert(lag::QUEUE.name.to_owned(), queue.node.clone());
+            }
+            if part.consumes {
+                // Their end is the group's to say.
+                properties.remove(p::MAX_EXECUTION_TIME.name);
+                properties.insert(lag::IDLE.name.to_owned(), "0".to_owned());
+            }
+            Some(Work {
+                phase: 0,
+                kind: if plan.phase == Phase::Load && !part.consumes { LOAD } else { RUN }.to_owned(),
+                store: plan.store.name.to_owned(),
+                properties: properties.into_iter().collect(),
+                command: None,
+            })
+        };
+        parts.iter().enumerate().map(work).collect()
+    }
+
+    /// Why some clients cannot do their work, as far as they are known.
+    pub(crate) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
+        unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
+    }
+
+    fn is_there(&self, client: usize) -> bool {
+        self.lost.borrow().get(client).is_some_and(Option::is_none)
+    }
+
+    pub(crate) fn note_lost(&self, client: usize, why: String) {
+        if let Some(place) = self.lost.borrow_mut().get_mut(client) {
+            *place = Some(why);
+        }
+    }
+
+    fn name(&self, client: usize) -> String {
+        self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
+    }
+
+    /// Waits for a time while the clients rest. Returns false if it was interrupted.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn rest(&self, span: Duration, control: &Control) -> Result<bool, GroupError> {
+        let until = Instant::now() + span;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if control.interrupted() {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                return Ok(true);
+            }
+            match self.coordinator.next_within(left.min(TICK)) {
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
+    }
+
+    fn at_rest(&self, report: Report) -> Result<(), GroupError> {
+        match report {
+            Report::Lost(lost) => {
+                let why = lost.why.to_string();
+                self.note_lost(lost.client, why.clone());
+                match self.on_lost {
+                    OnLost::End => {
+                        Err(GroupError::Broken(format!("client {} {why}", self.name(lost.client))))
+                    }
+                    OnLost::Continue => Ok(()),
+                }
+            }
+            Report::Disbanded(why) => {
+                Err(GroupError::Broken(why.unwrap_or_else(|| "the group is over".to_owned())))
+            }
+            Report::Ending(why) => Err(GroupError::Broken(why)),
+            Report::Trouble(what) => {
+                (self.trouble)(&what);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has clients run a program, all at the same instant. What came of it, by client; those
+    /// that were lost are not in it.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn command(
+        &self,
+        command: &str,
+        timeout: Duration,
+        environment: &[(String, String)],
+        parts: &[Option<ClientPart>],
+        control: &Control,
+    ) -> Result<Vec<(usize, CommandWire)>, GroupError> {
+        let work = |(client, part): (usize, &Option<ClientPart>)| {
+            part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties = environment.to_vec();
+            properties.push((TIMEOUT.to_owned(), timeout.as_nanos().to_string()));
+            properties.push(("SERVAL_CLIENT".to_owned(), (client + 1).to_string()));
+            Some(Work {
+                phase: 0,
+                kind: COMMAND.to_owned(),
+                store: String::new(),
+                properties,
+                command: Some(command.to_owned()),
+            })
+        };
+        let works: Vec<Option<Work>> = parts.iter().enumerate().map(work).collect();
+        if let Some(why) = self.unfit(&works) {
+            return Err(GroupError::Broken(why));
+        }
+        self.coordinator.phase(works, Some(timeout + SLACK));
+        let mut outcomes = Vec::new();
+        let mut stopping = false;
+        loop {
+            if control.interrupted() && !std::mem::replace(&mut stopping, true) {
+                self.coordinator.stop();
+            }
+            match self.coordinator.next_within(TICK) {
+                Ok(Report::Result(client, bytes)) => {
+                    // Nothing where it never began.
+                    if !bytes.is_empty() {
+                        let outcome = serde_json::from_slice(&bytes).map_err(|error| {
+                            let name = self.name(client);
+                            GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
+                        })?;
+                        outcomes.push((client, outcome));
+                    }
+                }
+                Ok(Report::Over(_)) if outcomes.is_empty() && !stopping => {
+                    let why = self
+                        .who_is_lost()
+                        .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
+                    return Err(GroupError::Broken(why));
+                }
+                Ok(Report::Over(_)) => return Ok(outcomes),
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+/// Clients that are of another version than this process, or were built without the store of their work.
+fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option<String> {
+    let problem = |(facts, work): (&ClientFacts, &Option<Work>)| {
+        let Work { store, .. } = work.as_ref()?;
+        let (name, theirs) = (facts.name(), &facts.version);
+        if theirs != version {
+            return Some(format!(
+                "client {name} is Serval {theirs}, and this is {version}: use one version of Serval"
+            ));
+        }
+        // A program needs none.
+        (!store.is_empty() && !facts.stores.contains(store)).then(|| {
+            format!("client {name} was built without the store '{store}': build it with the same features as this one")
+        })
+    };
+    let problems: Vec<String> = facts.iter().zip(works).filter_map(problem).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_cannot_do_their_work_are_named_before_it_begins() {
+        let facts = |host: &str, version: &str, store: &str| ClientFacts {
+            host: host.to_owned(),
+            process: 7,
+            version: version.to_owned(),
+            processors: 1,
+            stores: vec![store.to_owned()],
+        };
+        let work = Some(Work {
+            phase: 0,
+            kind: RUN.to_owned(),
+            store: "redis".to_owned(),
+            properties: Vec::new(),
+            command: None,
+        });
+        let clients = [facts("a", "2", "redis"), facts("b", "1", "redis"), facts("c", "2", "noop")];
+        let unfit = |works: &[Option<Work>]| unfit(&clients, works, "2").unwrap_or_default();
+        let all = unfit(&[work.clone(), work.clone(), work.clone()]);
+        assert_eq!(
+            all,
+            "client b (process 7) is Serval 1, and this is 2: use one version of Serval; client c (process 7) was built \
+             without the store 'redis': build it with the same features as this one"
+        );
+        // A client without a part may have any version.
+        assert_eq!(unfit(&[work, None, None]), "");
+    }
+}

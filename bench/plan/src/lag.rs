@@ -1,0 +1,514 @@
+//! Read-after-write lag in a run (`docs/lag.md`): who takes which part, consumers beside the
+//! clients of a run, and what they found.
+
+use crate::{
+    error::PlanError,
+    session::{LagFound, Ran, Session},
+    workloads::{self, OpenWorkload, WorkloadInfo},
+};
+use serde::{Deserialize, Serialize};
+use serval_coordination::{
+    message::FRAME_MAX,
+    queue::{QueueLocation, ZooKeeperQueue},
+};
+use serval_lag::{
+    Clock, Consumer, Consuming, Producer, Producing,
+    analysis::{self, Part, PartClock, Setting},
+    journal::{Item, Journal},
+    properties as p,
+    queue::{InMemory, Queue, decode, encode},
+    stamp,
+};
+use serval_model::{
+    Share, StoreError,
+    properties::{Properties, Reader},
+};
+use serval_runner::{Control, Observer, RunError, RunOptions, clock};
+use serval_workload::{
+    Workload,
+    core::{Phase, properties as core},
+};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Bytes of a process's notes that it sends at most: what else there is in a result has room beside them.
+const NOTES_MAX: usize = FRAME_MAX - (32 << 20);
+
+/// Time that consumers may take beyond their drain time.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// What a process noted of sampled keys, and its part in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LagNotes {
+    /// The notes.
+    pub journal: Journal,
+    /// How many consumers it has.
+    pub consumers: u64,
+    /// The queue, in words.
+    pub queue: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Producer,
+    Consumer,
+    Both,
+}
+
+/// What measures lag in one process.
+#[derive(Debug)]
+pub struct LagMeasurement {
+    role: Role,
+    journal: Arc<Mutex<Journal>>,
+    queue: Arc<LazyQueue>,
+    producing: Option<Arc<Producing>>,
+    consuming: Option<Arc<Consuming>>,
+    consumers: usize,
+    drain: Duration,
+    setting: Setting,
+    /// Where the queue is in ZooKeeper, and how many keys it has at most.
+    place: Option<QueueLocation>,
+    queue_max: usize,
+    /// What tells the thread that would end consumers that they are gone.
+    closing: Mutex<Option<mpsc::Sender<()>>>,
+}
+
+/// A queue in ZooKeeper.
+#[derive(Debug)]
+struct SharedQueue {
+    queue: ZooKeeperQueue,
+    foreign: AtomicU64,
+}
+
+impl Queue for SharedQueue {
+    fn offer(&self, item: Item) -> bool {
+        encode(&item).is_some_and(|bytes| self.queue.offer(bytes))
+    }
+    fn take(&self) -> Option<Item> {
+        loop {
+            let bytes = self.queue.take()?;
+            if let Some(item) = decode(&bytes) {
+                return Some(item);
+            }
+            self.foreign.fetch_add(1, Relaxed);
+        }
+    }
+    fn drained(&self) -> bool {
+        self.queue.drained()
+    }
+    fn dropped(&self) -> u64 {
+        self.queue.dropped()
+    }
+    fn earlier(&self) -> u64 {
+        self.queue.earlier()
+    }
+    fn foreign(&self) -> u64 {
+        self.foreign.load(Relaxed)
+    }
+    fn flush(&self, within: Duration) {
+        self.queue.flush(within);
+    }
+    fn describe(&self) -> String {
+        self.queue.describe()
+    }
+}
+
+/// A queue that is opened when the run begins: making a plan reaches for nothing.
+#[derive(Debug, Default)]
+struct LazyQueue(OnceLock<Arc<dyn Queue>>);
+
+impl Queue for LazyQueue {
+    fn offer(&self, item: Item) -> bool {
+        self.0.get().is_some_and(|queue| queue.offer(item))
+    }
+    fn take(&self) -> Option<Item> {
+        self.0.get()?.take()
+    }
+    fn drained(&self) -> bool {
+        self.0.get().is_none_or(|queue| queue.drained())
+    }
+    fn dropped(&self) -> u64 {
+        self.0.get().map_or(0, |queue| queue.dropped())
+    }
+    fn earlier(&self) -> u64 {
+        self.0.get().map_or(0, |queue| queue.earlier())
+    }
+    fn foreign(&self) -> u64 {
+        self.0.get().map_or(0, |queue| queue.foreign())
+    }
+    fn flush(&self, within: Duration) {
+        if let Some(queue) = self.0.get() {
+            queue.flush(within);
+        }
+    }
+    fn describe(&self) -> String {
+        self.0.get().map_or_else(|| "none".to_owned(), |queue| queue.describe())
+    }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    span.as_nanos().min(u128::from(u64::MAX)) as u64
+}
+
+/// Faults of what a producer cannot write.
+fn check_writes(reader: &mut Reader<'_>, info: Option<&WorkloadInfo>) {
+    let able = [workloads::CORE.name, workloads::CONSTANT_OCCUPANCY.name, workloads::SCRIPT.name];
+    if let Some(info) = info.filter(|info| !able.contains(&info.name)) {
+        reader.fault(&p::ROLE, format!("the values of the workload {} cannot carry versions", info.name));
+    }
+    if reader.flag(&core::DATA_INTEGRITY) {
+        let problem = "leaves no room for the versions that lag.role writes into values";
+        reader.fault(&core::DATA_INTEGRITY, problem);
+    }
+    let shortest = match reader.choice(&core::FIELD_LENGTH_DISTRIBUTION) {
+        "constant" => &core::FIELD_LENGTH,
+        "histogram" => return,
+        _ => &core::MIN_FIELD_LENGTH,
+    };
+    let length = if *shortest == core::FIELD_LENGTH { reader.size(shortest) } else { reader.count(shortest) };
+    if length < stamp::LENGTH as u64 {
+        let problem = format!(
+            "values must have {} bytes or more: with lag.role they begin with their writer and version",
+            stamp::LENGTH
+        );
+        reader.fault(shortest, problem);
+    }
+}
+
+/// Whether ZooKeeper takes it for a path, with a slash before it or without.
+fn is_node(path: &str) -> bool {
+    let path = path.trim_matches('/');
+    !path.is_empty()
+        && path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.chars().any(char::is_control))
+}
+
+/// How keys are sampled and read, by properties.
+pub fn setting(properties: &Properties) -> Setting {
+    let mut reader = Reader::new(properties);
+    Setting {
+        queue: String::new(),
+        sample: reader.number(&p::SAMPLE),
+        poll: nanoseconds(reader.duration(&p::POLL)),
+        consumers: 0,
+    }
+}
+
+/// How often a stop request is polled.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl LagMeasurement {
+    /// What properties ask for. Faults go to the reader.
+    pub(crate) fn read(
+        reader: &mut Reader<'_>,
+        info: Option<&'static WorkloadInfo>,
+        opened: Option<&OpenWorkload>,
+        phase: Phase,
+        share: Share,
+    ) -> Option<LagMeasurement> {
+        let role = match reader.choice(&p::ROLE) {
+            "producer" => Role::Producer,
+            "consumer" => Role::Consumer,
+            "both" => Role::Both,
+            _ => {
+                // The clients of a group get their roles later; their values are checked here.
+                if reader.count(&p::CONSUMER_CLIENTS) > 0 {
+                    check_writes(reader, info);
+                }
+                return None;
+            }
+        };
+        if role != Role::Consumer {
+            check_writes(reader, info);
+        } else if phase == Phase::Load {
+            reader.fault(&p::ROLE, "a consumer reads: start it with 'serval run', also beside a load");
+        }
+        let cluster = reader.optional_text(&p::ZOOKEEPER).filter(|text| !text.trim().is_empty());
+        if role != Role::Both && cluster.is_none() {
+            let problem =
+                "needs a queue that other processes reach: set lag.zookeeper=HOST:2181, or use lag.role=both";
+            reader.fault(&p::ROLE, problem);
+        }
+        if reader.count(&p::CONSUMER_CLIENTS) > 0 {
+            reader.fault(&p::CONSUMER_CLIENTS, "gives a group's clients their roles: leave lag.role out");
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Those of a group begin in the same moment.
+        let apart = if share == Share::WHOLE { u64::from(std::process::id()) } else { share.index() };
+        let journal = Arc::new(Mutex::new(Journal::new(stamp::writer(now.as_millis() as u64, apart))));
+        let queue = Arc::new(LazyQueue::default());
+        let time: Clock = Arc::new(clock::now);
+        let producing = (role != Role::Consumer).then(|| {
+            let mut producing = Producing::new(Arc::clone(&time), queue.clone(), Arc::clone(&journal));
+            producing.sample = reader.number(&p::SAMPLE);
+            producing.sample_seed = reader.count(&p::SAMPLE_SEED);
+            producing.read_back = reader.number(&p::READ_BACK);
+            Arc::new(producing)
+        });
+        let drain = reader.duration(&p::DRAIN);
+        let consuming = (role != Role::Producer).then(|| {
+            let mut consuming = Consuming::new(time, queue.clone(), Arc::clone(&journal));
+            consuming.poll = nanoseconds(reader.duration(&p::POLL));
+            consuming.again = reader.number(&p::AGAIN);
+            consuming.drain = nanoseconds(drain);
+            let idle = reader.duration(&p::IDLE);
+            consuming.idle = (role == Role::Consumer && !idle.is_zero()).then(|| nanoseconds(idle));
+            Arc::new(consuming)
+        });
+        let place = cluster.map(|cluster| QueueLocation {
+            cluster: cluster.trim().to_owned(),
+            node: reader.text(&p::QUEUE),
+            timeout: reader.duration(&serval_coordination::properties::TIMEOUT),
+            max: reader.count(&p::QUEUE_MAX) as usize,
+        });
+        if place.as_ref().is_some_and(|place| !is_node(&place.node)) {
+            reader.fault(
+                &p::QUEUE,
+                "is no path of a node: names with slashes between, such as serval-lag/run7",
+            );
+        }
+        let consumers = match role {
+            Role::Producer => 0,
+            Role::Consumer => reader.count(&crate::properties::THREAD_COUNT).max(1) as usize,
+            Role::Both => reader.count(&p::CONSUMERS).max(1) as usize,
+        };
+        opened?;
+        Some(LagMeasurement {
+            role,
+            journal,
+            queue,
+            producing,
+            consuming,
+            consumers,
+            drain,
+            setting: Setting { consumers: consumers as u64, ..setting(reader.properties()) },
+            place,
+            queue_max: reader.count(&p::QUEUE_MAX) as usize,
+            closing: Mutex::default(),
+        })
+    }
+
+    /// A consumer's run is bounded by what comes, and by time.
+    pub(crate) fn adjust(&self, options: &mut RunOptions) {
+        if self.role == Role::Consumer {
+            (options.units, options.rate, options.steady) = (None, None, None);
+            options.warm_up = Duration::ZERO;
+        }
+    }
+
+    /// The workload of the process's run.
+    pub(crate) fn workload(&self, inner: Arc<dyn Workload>) -> Arc<dyn Workload> {
+        match (&self.producing, &self.consuming) {
+            (Some(producing), _) => Arc::new(Producer::new(inner, Arc::clone(producing))),
+            (None, Some(consuming)) => Arc::new(Consumer::new(inner.schema(), Arc::clone(consuming))),
+            (None, None) => inner,
+        }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this process noted.
+    pub(crate) fn take_journal(&self) -> Journal {
+        let mut journal = self.journal();
+        let fresh = Journal::new(journal.writer);
+        let mut noted = std::mem::replace(&mut *journal, fresh);
+        let counts = &mut noted.counts;
+        let dropped = self.queue.dropped().min(counts.carried);
+        counts.carried -= dropped;
+        counts.not_carried += dropped;
+        (counts.from_before, counts.foreign) = (self.queue.earlier(), self.queue.foreign());
+        noted
+    }
+
+    /// What its values carry, if it writes any.
+    pub fn writer(&self) -> Option<u64> {
+        self.producing.as_ref().map(|_| self.journal().writer)
+    }
+
+    /// What this process noted, for the coordinator of its group.
+    pub fn notes(&self) -> LagNotes {
+        let mut journal = self.take_journal();
+        journal.shorten_to(NOTES_MAX);
+        LagNotes { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
+    }
+
+    fn open_queue(&self) -> Result<(), StoreError> {
+        if self.queue.0.get().is_some() {
+            return Ok(());
+        }
+        let queue: Arc<dyn Queue> = match &self.place {
+            None => Arc::new(InMemory::new(self.queue_max)),
+            Some(place) => {
+                let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
+                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?;
+                Arc::new(SharedQueue { queue, foreign: AtomicU64::new(0) })
+            }
+        };
+        let _ = self.queue.0.set(queue);
+        Ok(())
+    }
+
+    /// Ends a process of consumers from outside: when they have found what is left, and `control`
+    /// once their time is over. False where there are no consumers alone.
+    pub fn close(&self, control: &Control) -> bool {
+        let (Role::Consumer, Some(consuming)) = (self.role, &self.consuming) else { return false };
+        consuming.close();
+        let (control, patience) = (control.clone(), self.drain + SLACK);
+        let (over, until_over) = mpsc::channel();
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = Some(over);
+        // A store that hangs must not hold them.
+        let waiting = thread::Builder::new().name("lag-drain".to_owned()).spawn(move || {
+            if until_over.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                control.interrupt();
+            }
+        });
+        waiting.is_ok()
+    }
+
+    /// The run, with what belongs to it. `another` opens the store once more, for consumers, where
+    /// one that is open cannot have two runs.
+    pub(crate) fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        session: &dyn Session,
+        another: &dyn Fn() -> Result<Box<dyn Session + Send>, String>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<Ran, PlanError> {
+        self.open_queue().map_err(RunError::Store)?;
+        let mut arming = ArmingObserver { lag: self, observer };
+        let mut ran = match (self.role, &self.consuming) {
+            (Role::Both, Some(consuming)) => {
+                let same = session.beside();
+                // The store is at an end when the run is.
+                let finishes = same.is_none();
+                let beside = same.map_or_else(another, Ok).map_err(|why| {
+                    PlanError::Group(format!(
+                        "lag.role=both: the store cannot be opened once more for consumers: {why}. Let them be processes of \
+                         their own: lag.role=consumer, or lag.consumers.clients in a group"
+                    ))
+                })?;
+                let consumer: Arc<dyn Workload> =
+                    Arc::new(Consumer::new(workload.schema(), Arc::clone(consuming)));
+                let of_consumers = RunOptions {
+                    clients: self.consumers,
+                    grace: options.grace,
+                    seed: options.seed,
+                    finishes,
+                    ..RunOptions::default()
+                };
+                self.with_consumers(beside, &consumer, consuming, control, &of_consumers, |control| {
+                    session.run(workload, options, control, &mut arming)
+                })?
+            }
+            _ => session.run(workload, options, control, &mut arming)?,
+        };
+        if self.role == Role::Producer {
+            self.queue.flush(self.drain);
+        }
+        // A process of a group sends its notes; alone they are looked at here.
+        if options.gate.is_none() {
+            let part = Part { journal: self.take_journal(), clock: PartClock::Common, lost: false };
+            let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
+            let (result, keys) = analysis::analyse(&[part], setting);
+            ran.lag = Some(LagFound { result, keys });
+        }
+        Ok(ran)
+    }
+
+    /// Runs consumers on a thread while `main` runs, and then until they have found what is left.
+    fn with_consumers(
+        &self,
+        beside: Box<dyn Session + Send>,
+        consumer: &Arc<dyn Workload>,
+        consuming: &Consuming,
+        control: &Control,
+        of_consumers: &RunOptions,
+        main: impl FnOnce(&Control) -> Result<Ran, PlanError>,
+    ) -> Result<Ran, PlanError> {
+        // An end for want of consumers is not a stop request.
+        let (theirs, mine) = (Control::default(), Control::default());
+        thread::scope(|scope| {
+            let (done, ended) = mpsc::channel::<()>();
+            let (theirs_too, main_control) = (theirs.clone(), mine.clone());
+            let (over, until_over) = mpsc::channel::<()>();
+            let (asked, passed_on) = (control.clone(), mine.clone());
+            scope.spawn(move || {
+                while until_over.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    if asked.interrupted() {
+                        passed_on.interrupt();
+                    }
+                }
+            });
+            let thread = scope.spawn(move || {
+                let _done = done;
+                let found = beside.run(consumer, of_consumers, &theirs_too, &mut ());
+                // Without consumers the rest would be for nothing.
+                if found.as_ref().map_or(true, |found| found.lost.is_some()) {
+                    main_control.interrupt();
+                }
+                found
+            });
+            let asked_before = control.interrupted();
+            let ran = main(&mine);
+            drop(over);
+            // Items that are still on their way into the queue are to be found too.
+            if ran.is_ok() && !control.interrupted() {
+                self.queue.flush(self.drain);
+            }
+            consuming.close();
+            let patience = if ran.is_err() || control.interrupted() && !asked_before {
+                Duration::ZERO
+            } else {
+                self.drain + SLACK
+            };
+            if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                theirs.interrupt();
+            }
+            let found = thread.join().unwrap_or(Err(RunError::Panicked(0).into()));
+            match (ran, found) {
+                (ran, Err(PlanError::Run(RunError::Interrupted))) => ran,
+                (_, Err(error)) => Err(error),
+                (Ok(ran), Ok(found)) => Ok(Ran { lost: ran.lost.clone().or(found.lost), ..ran }),
+                (ran, Ok(_)) => ran,
+            }
+        })
+    }
+}
+
+/// Arms the producers for the measured part.
+struct ArmingObserver<'a> {
+    lag: &'a LagMeasurement,
+    observer: &'a mut dyn Observer,
+}
+
+impl ArmingObserver<'_> {
+    fn arm(&self, armed: bool) {
+        if let Some(producing) = &self.lag.producing {
+            producing.arm(armed);
+        }
+    }
+}
+
+impl Observer for ArmingObserver<'_> {
+    fn inner(&mut self) -> Option<&mut dyn Observer> {
+        Some(self.observer)
+    }
+    fn measuring(&mut self) {
+        self.arm(true);
+        self.observer.measuring();
+    }
+    fn measured(&mut self) {
+        self.arm(false);
+        self.observer.measured();
+    }
+}
