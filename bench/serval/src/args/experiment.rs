@@ -7,16 +7,16 @@ use serval_experiment::file::REPEATS_MAX;
 use serval_model::share::SHARES_MAX;
 use std::path::PathBuf;
 
-/// How every run of an experiment is made.
+/// Settings of every run of an experiment.
 #[derive(Debug, Args)]
 pub(crate) struct RunSettingArgs {
-    /// Number of clients, or auto for as many as saturate the store [default: auto]
+    /// Number of clients, or auto to saturate the store [default: auto]
     #[arg(long, value_name = "N", alias = "threads")]
     pub(crate) clients: Option<String>,
     /// Measured time of each run [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<String>,
-    /// Number of runs of each point [default: 3]
+    /// Number of runs per point [default: 3]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=REPEATS_MAX))]
     pub(crate) repeats: Option<u64>,
     /// Shortest warm-up of each run [default: 2s]
@@ -34,7 +34,7 @@ pub(crate) struct RunSettingArgs {
     /// Order of points: shuffled or rising [default: shuffled]
     #[arg(long, value_name = "ORDER")]
     pub(crate) order: Option<String>,
-    /// Seed from which the seeds of all runs are derived [default: random]
+    /// Seed that determines the seeds of all runs [default: random]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(0..1 << 53))]
     pub(crate) seed: Option<u64>,
     /// Skip the load: the records exist
@@ -43,15 +43,15 @@ pub(crate) struct RunSettingArgs {
     /// Number of agents that divide the work of each run (coordination.clients)
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SHARES_MAX))]
     pub(crate) agents: Option<u64>,
-    /// ZooKeeper through which they find each other (coordination.zookeeper)
+    /// ZooKeeper server through which the agents find each other (coordination.zookeeper)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) coordination: Option<String>,
 }
 
-/// Where an experiment's result goes.
+/// Result of an experiment.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// Result folder, which must not exist, but must with --resume [default: results/TIME-NAME-experiment]
+    /// Result folder; must not exist, except with --resume [default: results/TIME-NAME-experiment]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Continue the interrupted experiment in the result folder
@@ -70,16 +70,16 @@ pub(crate) struct PlaceArgs {
     pub(crate) live: LiveArgs,
 }
 
-/// What `serval sweep` and `serval max` share.
+/// Arguments that `serval sweep` and `serval max` share.
 #[derive(Debug, Args)]
 pub(crate) struct SeriesArgs {
-    /// Workload files, or scripts (file.lua); one curve per workload and store
+    /// Workload files or scripts (file.lua); each workload and store is a curve
     #[arg(value_name = "WORKLOAD", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) workloads: Vec<PathBuf>,
     /// Store; may be repeated [default: yesquel]
     #[arg(long = "store", value_name = "STORE")]
     pub(crate) stores: Vec<String>,
-    /// Process of the store whose cost is measured: its id, or a part of its command line
+    /// Store process whose cost is measured: its id, or part of its command line; may be repeated
     #[arg(long, value_name = "PROCESS")]
     pub(crate) watch: Vec<String>,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct SweepArgs {
 /// `serval max`.
 #[derive(Debug, Args)]
 pub(crate) struct MaxArgs {
-    /// SLO: "read.p99 < 10ms", "update.service.mean < 2ms and failed < 0.1%"
+    /// SLO, such as "read.p99 < 10ms" or "update.service.mean < 2ms and failed < 0.1%"
     #[arg(long, value_name = "PROMISE", required = true)]
     pub(crate) slo: String,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub(crate) struct ShowArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Divisor of an experiment of phases: of its records, operations, key ranges, runs and pauses
+    /// Divisor of an experiment of phases: its records, operations, key ranges, runs and pauses
     #[arg(long, value_name = "N")]
     pub(crate) scale: Option<f64>,
     /// Print JSON
@@ -141,10 +141,11 @@ pub(crate) struct ExperimentRunArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Store, instead of those of the file: its name there, or one of 'serval stores'; may be repeated
+    /// Store that replaces those of the file: a name in the file or of 'serval stores'; may be
+    /// repeated
     #[arg(long = "store", value_name = "STORE")]
     pub(crate) stores: Vec<String>,
-    /// Divisor of an experiment of phases: of its records, operations, key ranges, runs and pauses
+    /// Divisor of an experiment of phases: its records, operations, key ranges, runs and pauses
     #[arg(long, value_name = "N")]
     pub(crate) scale: Option<f64>,
     #[command(flatten)]

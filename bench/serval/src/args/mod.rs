@@ -1,5 +1,5 @@
-//! The command line. YCSB's own commands take YCSB's flags, which have single
-//! dashes; these are put into the common form before they are read.
+//! The command line. YCSB's commands take YCSB's single-dash flags, which are normalized before
+//! parsing.
 
 mod experiment;
 
@@ -13,11 +13,11 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::{ffi::OsString, path::PathBuf};
 
-const ABOUT: &str = "Serval measures cloud serving stores: the YCSB client, whole.";
+const ABOUT: &str = "Serval benchmarks cloud serving stores, as a complete and compatible YCSB client.";
 
 const START: &str = "\
 Start here:
-  serval bench workloads/workloada         an embedded store: load, warm up, measure, report
+  serval bench workloads/workloada         load, warm up, measure, report, with an embedded store
   serval bench workloads/workloada --store redis -p redis.host=10.0.0.5 --threads 32
 
 As with YCSB:
@@ -25,14 +25,14 @@ As with YCSB:
   serval run redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16 -target 10000
 
 Compare:
-  serval compare before/ after/            which metrics differ, by how much, with what confidence
+  serval compare before/ after/            differences per metric, with confidence intervals
 
 Reference:
   serval stores, serval workloads, serval properties [NAME]
 
 Exit status: 0 success, 1 operations failed, or compare found a regression, 2 wrong usage or
 configuration, 3 the store cannot be used, 4 the result cannot be written, 5 compare has too few
-runs to decide, 130 interrupted before its end (0 for a run without a limit).";
+runs, 130 interrupted before the end (0 for a run without a limit).";
 
 /// Serval's command line.
 #[derive(Debug, Parser)]
@@ -43,7 +43,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// A command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Benchmark a store with a workload file: load, warm up, measure, report
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Run(YcsbArgs),
     /// Read, write and scan single records interactively, like YCSB's shell
     Shell(ShellArgs),
-    /// Measure latency against throughput, up to saturation and beyond, of one or several stores
+    /// Measure latency against throughput of one or several stores, up to saturation and beyond
     Sweep(SweepArgs),
     /// Find the highest rate that keeps an SLO such as "read.p99 < 10ms"
     Max(MaxArgs),
@@ -67,26 +67,26 @@ pub(crate) enum Command {
     Workloads(NameArgs),
     /// List the properties, or explain one
     Properties(NameArgs),
-    /// Report stored results and experiments, one or several together
+    /// Report one or several stored results and experiments
     Report(ReportArgs),
-    /// Compare repeated runs of a baseline and a candidate: which metrics differ, by how much
+    /// Compare repeated runs of a baseline and a candidate, metric by metric
     Compare(CompareArgs),
     /// Merge the results of clients that ran at the same time
     Merge(MergeArgs),
-    /// Run the part of one client process on a load machine (docs/coordination.md)
+    /// Run one agent of a group of client processes, on a load machine (docs/coordination.md)
     Agent(AgentArgs),
     /// Test a driver, or serve a store as one (docs/driver-protocol.md)
     #[command(subcommand)]
     Driver(DriverCommand),
     /// Print the JSON schema of result.json, or of experiment.json
     Schema {
-        /// Document
+        /// Document whose schema is printed
         #[arg(value_enum, default_value_t = Document::Result)]
         document: Document,
     },
     /// Print the completion script of a shell
     Completions {
-        /// The shell
+        /// Name of the shell
         shell: Shell,
     },
 }
@@ -103,32 +103,32 @@ pub(crate) enum Document {
 /// Properties, from files and one by one.
 #[derive(Debug, Args)]
 pub(crate) struct PropertyArgs {
-    /// Property file; a later file overrides an earlier one
+    /// Property file; may be repeated, later files override earlier ones
     #[arg(short = 'P', long = "property-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// Property; overrides property files
+    /// Property; may be repeated, overrides property files
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) properties: Vec<String>,
 }
 
-/// Properties of a single run: those that are set most have flags, YCSB's.
+/// Properties of a single run; the most frequent ones have YCSB's flags.
 #[derive(Debug, Args)]
 pub(crate) struct RunPropertyArgs {
     #[command(flatten)]
     pub(crate) named: PropertyArgs,
-    /// Number of clients (-threads N, threadcount)
+    /// Number of clients (-threads N, threadcount) [default: 1]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) threads: Option<String>,
-    /// Offered load of all clients together, operations/s (-target N, target)
+    /// Offered load of all clients together, operations/s (-target N, target) [default: no limit]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) target: Option<String>,
-    /// Name of this run, shown in status lines and results
+    /// Label of the run in status lines and results
     #[arg(short = 'l', long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
-    /// Class of a YCSB binding, for the store java (java.class)
+    /// Class of a YCSB binding, for store java (java.class)
     #[arg(long, value_name = "CLASS", hide_short_help = true)]
     pub(crate) class: Option<String>,
-    /// Class path of a YCSB binding, for the store java (java.classpath)
+    /// Class path of a YCSB binding, for store java (java.classpath)
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub(crate) classpath: Option<String>,
 }
@@ -136,10 +136,10 @@ pub(crate) struct RunPropertyArgs {
 /// `serval bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Workload file, or a script (file.lua)
+    /// Workload file, or script (file.lua)
     #[arg(value_name = "WORKLOAD", value_hint = ValueHint::FilePath)]
     pub(crate) workload: PathBuf,
-    /// Store ('serval stores' lists them)
+    /// Store name; 'serval stores' lists all
     #[arg(long, default_value = "yesquel", value_name = "STORE")]
     pub(crate) store: String,
     /// Result folder, which must not exist [default: results/TIME-WORKLOAD-STORE]
@@ -151,10 +151,10 @@ pub(crate) struct BenchArgs {
     /// Warm-up before the measured time (warmup) [default: 3s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) warm_up: Option<String>,
-    /// Records to load (recordcount)
+    /// Number of records to load (recordcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) records: Option<String>,
-    /// Operations to measure, instead of --time (operationcount)
+    /// Number of operations to measure, instead of --time (operationcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) operations: Option<String>,
     /// Skip the load: the records exist
@@ -180,18 +180,18 @@ pub(crate) struct BenchArgs {
 /// `serval run`, and most of `load`.
 #[derive(Debug, Args)]
 pub(crate) struct YcsbArgs {
-    /// Store, by its name or YCSB class ('serval stores' lists them)
+    /// Store name or YCSB class; 'serval stores' lists all
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
     pub(crate) properties: RunPropertyArgs,
-    /// Status lines on standard error
+    /// Print status lines on standard error
     #[arg(short = 's')]
     pub(crate) status: bool,
     /// Also write a result folder, which must not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) result: Option<PathBuf>,
-    /// Also print Serval's remarks on the run, which YCSB does not print; always on a terminal
+    /// Also print Serval's remarks on the run, which YCSB does not print; on a terminal always
     #[arg(long)]
     pub(crate) notes: bool,
     /// Write the time of every operation to raw.csv in the result folder
@@ -205,13 +205,13 @@ pub(crate) struct YcsbArgs {
     pub(crate) java: JavaArgs,
 }
 
-/// Several client processes as one.
+/// Several client processes that act as one.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
     /// Number of agents that divide the work (coordination.clients)
     #[arg(long, value_name = "N")]
     pub(crate) clients: Option<String>,
-    /// ZooKeeper through which they find each other (coordination.zookeeper)
+    /// ZooKeeper server through which the agents find each other (coordination.zookeeper)
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) coordination: Option<String>,
 }
@@ -219,10 +219,10 @@ pub(crate) struct GroupArgs {
 /// `serval agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// ZooKeeper through which coordinators find the agent: HOST:2181, or several separated by commas
+    /// ZooKeeper servers through which coordinators find the agent, separated by commas
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) join: String,
-    /// ZooKeeper node below which all state is kept (coordination.root)
+    /// ZooKeeper node that holds all state (coordination.root)
     #[arg(long, value_name = "NODE", default_value = "serval")]
     pub(crate) root: String,
     /// Timeout of the ZooKeeper session
@@ -231,7 +231,8 @@ pub(crate) struct AgentArgs {
     /// Exit after one group
     #[arg(long)]
     pub(crate) once: bool,
-    /// Run programs for the phases of an experiment. Anyone with write access to this ZooKeeper can then run programs here
+    /// Run programs for the phases of an experiment; lets anyone with write access to ZooKeeper run
+    /// programs here
     #[arg(long)]
     pub(crate) allow_commands: bool,
 }
@@ -246,22 +247,22 @@ pub(crate) struct LoadArgs {
     pub(crate) ycsb: YcsbArgs,
 }
 
-/// Flags of YCSB that mean something to Java only, or repeat what the command says.
+/// Flags of YCSB that only concern Java or repeat the command.
 #[derive(Debug, Args)]
 pub(crate) struct JavaArgs {
-    /// Java class path: java.classpath for the store java, ignored for other stores
+    /// Java class path for store java (java.classpath); ignored for other stores
     #[arg(long = "cp", value_name = "PATH", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) class_path: Option<String>,
-    /// Java arguments: java.args for the store java, ignored for other stores
+    /// Java arguments for store java (java.args); ignored for other stores
     #[arg(long = "jvm-args", value_name = "ARGS", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) jvm_args: Option<String>,
-    /// Store's class: java.class for the store java, ignored for other stores
+    /// Class of the binding for store java (java.class); ignored for other stores
     #[arg(long = "db", value_name = "CLASS", hide_short_help = true)]
     pub(crate) db: Option<String>,
-    /// YCSB's flag for the load phase: accepted in 'load'
+    /// YCSB's flag for the load phase; accepted by 'load'
     #[arg(long = "load", hide = true)]
     pub(crate) load: bool,
-    /// YCSB's flag for the transaction phase: accepted in 'run'
+    /// YCSB's flag for the transaction phase; accepted by 'run'
     #[arg(short = 't', hide = true)]
     pub(crate) transactions: bool,
 }
@@ -269,7 +270,7 @@ pub(crate) struct JavaArgs {
 /// `serval shell`.
 #[derive(Debug, Args)]
 pub(crate) struct ShellArgs {
-    /// Store, by its name or YCSB class
+    /// Store name or YCSB class
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
@@ -277,7 +278,7 @@ pub(crate) struct ShellArgs {
     /// Initial table (table)
     #[arg(long, value_name = "NAME")]
     pub(crate) table: Option<String>,
-    /// Status lines: accepted and ignored
+    /// Status lines; accepted and ignored
     #[arg(short = 's', hide = true)]
     pub(crate) status: bool,
     #[command(flatten)]
@@ -296,10 +297,10 @@ pub(crate) enum DriverCommand {
 /// `serval driver check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Program of the driver and its arguments, after --
+    /// Driver program and its arguments, after --
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,
-    /// Property passed to the driver
+    /// Property passed to the driver; may be repeated
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE")]
     pub(crate) properties: Vec<String>,
     /// Print JSON
@@ -310,7 +311,7 @@ pub(crate) struct CheckArgs {
 /// `serval driver serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Store
+    /// Store name
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
@@ -320,7 +321,7 @@ pub(crate) struct ServeArgs {
 /// A name to explain.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Name; lists all if omitted
+    /// Name; all are listed if omitted
     pub(crate) name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -330,19 +331,19 @@ pub(crate) struct NameArgs {
 /// `serval report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Folders of results or experiments, or their result.json or experiment.json; several make one report
+    /// Folders of results or experiments, or their result.json or experiment.json
     #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) results: Vec<PathBuf>,
     /// File for the HTML report, instead of printing the summary; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
-    /// File for the numbers as CSV: the series of a result or of phases, else all points; must not exist
+    /// File for the series of a result or of phases, or for all points, as CSV; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
-    /// File for the curves of read-after-write lag as CSV, of a result or of phases; must not exist
+    /// File for the curves of read-after-write lag, as CSV; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) lag_csv: Option<PathBuf>,
-    /// Folder for every plot as SVG and PNG; created if missing
+    /// Folder for all plots, as SVG and PNG; created if missing
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plots: Option<PathBuf>,
 }
@@ -362,19 +363,19 @@ pub(crate) struct CompareArgs {
     /// Baseline (A) and candidate (B) results
     #[arg(value_name = "A B", num_args = 0..=2, value_hint = ValueHint::AnyPath)]
     pub(crate) sides: Vec<PathBuf>,
-    /// Further results of the baseline (A), or all of them
+    /// Results of the baseline (A), in addition to or instead of the argument
     #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) a: Vec<PathBuf>,
-    /// Further results of the candidate (B), or all of them
+    /// Results of the candidate (B), in addition to or instead of the argument
     #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) b: Vec<PathBuf>,
-    /// Repeated runs of one configuration, whose differences are the noise [default: within A and B]
+    /// Repeated runs of one configuration, from which noise is estimated [default: within A and B]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) aa: Vec<PathBuf>,
-    /// Largest probability of a false alarm, over all metrics together
+    /// Largest probability of a false alarm over all metrics, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0.05")]
     pub(crate) alpha: String,
-    /// Ignore changes smaller than this
+    /// Smallest change that counts
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) threshold: String,
     /// Print JSON
@@ -383,7 +384,7 @@ pub(crate) struct CompareArgs {
     /// Print Markdown, for a pull request
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// Seed of the resampling
+    /// Seed of resampling
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -394,7 +395,7 @@ pub(crate) struct MergeArgs {
     /// Result folders or result.json files
     #[arg(value_name = "RESULT", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) results: Vec<PathBuf>,
-    /// Merge runs in turn: durations are added, not throughputs
+    /// Merge runs made one after another: add durations, not throughputs
     #[arg(long)]
     pub(crate) one_after_another: bool,
     /// Also merge results of different stores or workloads
@@ -405,7 +406,7 @@ pub(crate) struct MergeArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// YCSB's long flags with a single dash.
+/// YCSB's single-dash long flags.
 const SINGLE_DASH: [&str; 11] = [
     "-threads",
     "-target",
@@ -420,8 +421,7 @@ const SINGLE_DASH: [&str; 11] = [
     "-classpath",
 ];
 
-/// Puts YCSB's single-dash flags into the common form, for YCSB's commands
-/// only.
+/// Gives YCSB's single-dash flags a second dash, for YCSB's commands only.
 pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let ycsb = arguments.get(1).is_some_and(|command| ["load", "run", "shell"].iter().any(|c| command == c));

@@ -41,13 +41,14 @@ use totals::Totals;
 /// How to look on.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LiveArgs {
-    /// Print plain lines, also on a terminal
+    /// Print plain lines, even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Address on which Prometheus can read metrics during the run; port 0: any free port
+    /// Address that serves metrics to Prometheus during the run; port 0: any free port
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<Address>,
-    /// OpenTelemetry collector to send metrics to during the run [without URL: OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// OpenTelemetry collector that receives metrics during the run [without URL:
+    /// OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL", value_parser = collector_url)]
     pub(crate) otlp: Option<Option<String>>,
 }
