@@ -29,6 +29,23 @@ pub(crate) struct Pieces {
     pub(crate) block: usize,
 }
 
+/// Intervals by piece. A run mostly ends within an interval; a last piece of less than half the
+/// first one's length joins the one before it. Drawn alone, its few operations would count as the
+/// rate of a whole resample: an interval of ±50 % for a run of a second and a bit.
+fn chunks<'a, 'i>(measured: &'a [&'i IntervalSummary]) -> Vec<&'a [&'i IntervalSummary]> {
+    let together = measured.len().div_ceil(PIECES_MAX).max(1);
+    let length = |chunk: &[&IntervalSummary]| chunk.iter().map(|interval| interval.length_s).sum::<f64>();
+    let mut chunks: Vec<_> = measured.chunks(together).collect();
+    if let [first, .., before, last] | [first @ before, last] = chunks[..]
+        && length(last) < length(first) / 2.0
+    {
+        let joined = &measured[measured.len() - before.len() - last.len()..];
+        chunks.truncate(chunks.len() - 2);
+        chunks.push(joined);
+    }
+    chunks
+}
+
 /// The start of an interval as a histogram log has it.
 pub(crate) fn start_ms(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e3).round() as u64
@@ -39,8 +56,8 @@ impl Pieces {
     pub(crate) fn of(series: &[IntervalSummary]) -> Pieces {
         let measured: Vec<&IntervalSummary> =
             series.iter().filter(|interval| !interval.warm_up && interval.length_s > 0.0).collect();
-        let together = measured.len().div_ceil(PIECES_MAX).max(1);
-        let number = measured.len().div_ceil(together);
+        let chunks = chunks(&measured);
+        let number = chunks.len();
         let mut pieces = Pieces {
             length: vec![0.0; number],
             ended: vec![0.0; number],
@@ -52,8 +69,8 @@ impl Pieces {
             .flat_map(|interval| interval.metrics.keys().map(String::as_str))
             .filter(|name| !LEFT_OUT.contains(name))
             .collect();
-        for (index, interval) in measured.iter().enumerate() {
-            let piece = index / together;
+        let by_piece = chunks.iter().enumerate();
+        for (piece, interval) in by_piece.flat_map(|(piece, chunk)| chunk.iter().map(move |i| (piece, i))) {
             pieces.by_start.insert(start_ms(interval.start_s), piece);
             pieces.length[piece] += interval.length_s;
             let operations = names.iter().filter(|name| !is_beside(name));
@@ -66,8 +83,8 @@ impl Pieces {
         let rates: Vec<f64> = pieces.ended.iter().zip(&pieces.length).map(|(n, s)| n / s).collect();
         let mut longest = block_length(&rates);
         for name in names {
-            let means: Vec<f64> = measured
-                .chunks(together)
+            let means: Vec<f64> = chunks
+                .iter()
                 .filter_map(|piece| mean(piece.iter().filter_map(|i| i.metrics.get(name))))
                 .collect();
             longest = longest.max(block_length(&means));
@@ -137,5 +154,28 @@ mod tests {
         let interval = IntervalSummary { start_s: 0.0, length_s: 2.0, warm_up: false, metrics, pacing: None };
         let pieces = Pieces::of(&[interval]);
         assert_eq!((pieces.rate(&[1]), pieces.failed_share(&[1])), (5.0, 0.1));
+    }
+
+    #[test]
+    fn a_short_last_interval_is_no_piece_of_its_own() {
+        let interval = |start_s: f64, length_s: f64, ok| {
+            let times = IntervalTimes::default();
+            let metric =
+                IntervalMetric { ok, failed: 0, response: times, service: times, levels: String::new() };
+            let metrics = [("READ".to_owned(), metric)].into();
+            IntervalSummary { start_s, length_s, warm_up: false, metrics, pacing: None }
+        };
+        // 1,000 operations/s, but the last 20 ms had a stall: alone they would be 100/s.
+        let ends_early = [interval(0.0, 1.0, 1_000), interval(1.0, 1.0, 1_000), interval(2.0, 0.02, 2)];
+        let pieces = Pieces::of(&ends_early);
+        assert_eq!(pieces.number(), 2);
+        assert_eq!(pieces.at(2_000), Some(1));
+        assert!((pieces.rate(&[0, 2]) - 1_002.0 / 1.02).abs() < 1e-9);
+        let ends_late = [interval(0.0, 1.0, 1_000), interval(1.0, 0.6, 600)];
+        assert_eq!(Pieces::of(&ends_late).number(), 2);
+        let short = [interval(0.0, 1.0, 1_000), interval(1.0, 0.1, 10)];
+        assert_eq!(Pieces::of(&short).number(), 1);
+        assert_eq!(Pieces::of(&[interval(0.0, 0.1, 10)]).number(), 1);
+        assert_eq!(Pieces::of(&[]).number(), 0);
     }
 }
