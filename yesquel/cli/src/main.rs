@@ -25,8 +25,8 @@ use failure::CliError;
 use std::{io::Write, process::ExitCode};
 
 /// Exit statuses, as `docs/yesquel/commands.md` lists them.
-const STATUSES: &str = "Exit status: 0 success, 1 failure explained by the message, 2 wrong usage, or a drop was not \
-    confirmed, 3 no such database, map or key, 4 no connection to the server, 130 interrupted by Ctrl-C.";
+const STATUSES: &str = "Exit status: 0 success; 1 failure, explained by the message; 2 wrong usage, or a drop was not \
+    confirmed; 3 no such database, map or key; 4 no connection to the server; 130 interrupted by Ctrl-C.";
 
 /// Yesquel: a SQL store on transactional ordered maps. Its server, its shell, and its tools.
 #[derive(Debug, Parser)]
