@@ -296,36 +296,10 @@ fn summary(rows: &[Row]) -> String {
 fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outcome {
     let missing = if quick { Missing::Report } else { Missing::Install };
     match step {
+        Step::Java | Step::Tcl | Step::Fuzz | Step::Doc if quick => skipped(step, "--quick"),
         Step::Servers => Outcome::Passed(String::new()),
-        Step::Java if quick => skipped(step, "--quick"),
-        Step::Java => {
-            let class_path = setup::provide(children, Purpose::Java, missing)
-                .and_then(|_where| ycsb::class_path(children));
-            match class_path {
-                Ok(class_path) => {
-                    found.ycsb_class_path = Some(class_path);
-                    // With all it takes at hand, a failure is one of the drivers'.
-                    match ycsb::java_drivers(children) {
-                        Ok(drivers) => {
-                            found.java_drivers = Some(drivers);
-                            Outcome::Passed(String::new())
-                        }
-                        Err(reason) => Outcome::Failed(reason),
-                    }
-                }
-                Err(reason) => skipped(step, &reason),
-            }
-        }
-        Step::Trace => match setup::provide(children, Purpose::Trace, missing)
-            .and_then(|_where| strace_that_may_trace(children))
-        {
-            Ok(strace) => {
-                let note = strace.display().to_string();
-                found.strace = Some(strace);
-                Outcome::Passed(note)
-            }
-            Err(reason) => skipped(step, &reason),
-        },
+        Step::Java => java(missing, found, children),
+        Step::Trace => trace(missing, found, children),
         Step::Programs => match programs::provide(children, missing) {
             Ok(folder) => {
                 found.programs = Some(folder);
@@ -333,53 +307,15 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             }
             Err(reason) => skipped(step, &reason),
         },
-        Step::Browser => {
-            let there = setup::provide(children, Purpose::Browser, missing);
-            match there
-                .and_then(|_where| setup::find("chromium").ok_or_else(|| "there is no chromium".to_owned()))
-            {
-                Ok(browser) => {
-                    let note = browser.display().to_string();
-                    found.browser = Some(browser);
-                    Outcome::Passed(note)
-                }
-                Err(reason) => skipped(step, &reason),
-            }
-        }
+        Step::Browser => browser(missing, found, children),
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
         Step::House => match house::check() {
             Ok(0) => Outcome::Passed(String::new()),
             Ok(problems) => Outcome::Failed(format!("{problems} problems, listed above")),
             Err(reason) => Outcome::Failed(reason),
         },
-        Step::Clippy => {
-            let (features, without) = features();
-            // No other step compiles what only benchmarks use.
-            let features = format!("{features},{MEASURED}");
-            let arguments =
-                ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
-            noting(cargo_step(children, &arguments, &[]), without)
-        }
-        Step::Build => {
-            found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
-            let (features, without) = features();
-            // Without examples: to link them, and with them the driver of each
-            // store once more, takes minutes, and clippy checks them.
-            let arguments = ["--workspace", "--features", &features, "--lib", "--bins", "--tests"];
-            let libraries = libraries(&features);
-            let built = test_programs::build(&arguments, children)
-                .and_then(|programs| Ok((programs, programs::build(children, &libraries)?)));
-            match built {
-                Ok((programs, libraries)) => {
-                    let note = format!("{} programs", programs.len());
-                    found.tests = programs;
-                    found.libraries = Some(libraries);
-                    noting(Outcome::Passed(note), without)
-                }
-                Err(_) if children.interrupted().is_some() => Outcome::Failed("interrupted".to_owned()),
-                Err(reason) => Outcome::Failed(reason),
-            }
-        }
+        Step::Clippy => clippy(children),
+        Step::Build => build(found, children),
         Step::Test if found.tests.is_empty() => Outcome::Skipped("no test was built".to_owned()),
         Step::Test => run_tests(found, children),
         Step::Examples => {
@@ -387,24 +323,7 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             let arguments = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
             noting(cargo_step(children, &arguments, &[]), without)
         }
-        Step::Tcl if quick => skipped(step, "--quick"),
-        Step::Tcl => {
-            // What cannot be had, as an archive of Debian's that has moved on,
-            // is no failure of ours.
-            match tcl::provide(children, missing) {
-                Err(reason) => skipped(step, &reason),
-                Ok(sources) => {
-                    let (features, _) = features();
-                    let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
-                    match tcl::told(&limit, &sources, children) {
-                        Ok((true, summary)) => Outcome::Passed(summary),
-                        Ok((false, summary)) => Outcome::Failed(summary),
-                        Err(reason) => Outcome::Failed(reason),
-                    }
-                }
-            }
-        }
-        Step::Fuzz if quick => skipped(step, "--quick"),
+        Step::Tcl => sqlite_tests(missing, children),
         Step::Fuzz => match fuzz::provide(children, missing) {
             Ok(()) => match fuzz::all(FUZZ_SECONDS, children) {
                 Ok(counts) => Outcome::Passed(counts),
@@ -412,20 +331,113 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             },
             Err(reason) => skipped(step, &reason),
         },
-        Step::Doc if quick => skipped(step, "--quick"),
-        Step::Doc => {
-            let (features, without) = features();
-            let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
-            let documented = cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]);
-            match (noting(documented, without), without) {
-                (Outcome::Passed(note), None) => match docs::check(None, children) {
-                    Ok(true) => Outcome::Passed(note),
-                    Ok(false) => Outcome::Failed("docs/reference differs from the tables".to_owned()),
-                    Err(reason) => Outcome::Failed(reason),
-                },
-                (outcome, _) => outcome,
-            }
+        Step::Doc => documentation(children),
+    }
+}
+
+/// YCSB's class path, and the drivers for Java.
+fn java(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
+    let class_path =
+        setup::provide(children, Purpose::Java, missing).and_then(|_where| ycsb::class_path(children));
+    match class_path {
+        Ok(class_path) => found.ycsb_class_path = Some(class_path),
+        Err(reason) => return skipped(Step::Java, &reason),
+    }
+    // With all it takes at hand, a failure is one of the drivers'.
+    match ycsb::java_drivers(children) {
+        Ok(drivers) => {
+            found.java_drivers = Some(drivers);
+            Outcome::Passed(String::new())
         }
+        Err(reason) => Outcome::Failed(reason),
+    }
+}
+
+fn trace(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
+    let strace =
+        setup::provide(children, Purpose::Trace, missing).and_then(|_where| strace_that_may_trace(children));
+    match strace {
+        Ok(strace) => {
+            let note = strace.display().to_string();
+            found.strace = Some(strace);
+            Outcome::Passed(note)
+        }
+        Err(reason) => skipped(Step::Trace, &reason),
+    }
+}
+
+fn browser(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
+    let browser = setup::provide(children, Purpose::Browser, missing)
+        .and_then(|_where| setup::find("chromium").ok_or_else(|| "there is no chromium".to_owned()));
+    match browser {
+        Ok(browser) => {
+            let note = browser.display().to_string();
+            found.browser = Some(browser);
+            Outcome::Passed(note)
+        }
+        Err(reason) => skipped(Step::Browser, &reason),
+    }
+}
+
+fn clippy(children: &Children) -> Outcome {
+    let (features, without) = features();
+    // No other step compiles what only benchmarks use.
+    let features = format!("{features},{MEASURED}");
+    let arguments =
+        ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
+    noting(cargo_step(children, &arguments, &[]), without)
+}
+
+/// Builds the test programs, while the servers start.
+fn build(found: &mut Found, children: &Children) -> Outcome {
+    found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
+    let (features, without) = features();
+    // Without examples: to link them, and with them the driver of each
+    // store once more, takes minutes, and clippy checks them.
+    let arguments = ["--workspace", "--features", &features, "--lib", "--bins", "--tests"];
+    let libraries = libraries(&features);
+    let built = test_programs::build(&arguments, children)
+        .and_then(|programs| Ok((programs, programs::build(children, &libraries)?)));
+    match built {
+        Ok((programs, libraries)) => {
+            let note = format!("{} programs", programs.len());
+            found.tests = programs;
+            found.libraries = Some(libraries);
+            noting(Outcome::Passed(note), without)
+        }
+        Err(_) if children.interrupted().is_some() => Outcome::Failed("interrupted".to_owned()),
+        Err(reason) => Outcome::Failed(reason),
+    }
+}
+
+/// SQLite's own tests. What cannot be had, as an archive of Debian's that has
+/// moved on, is no failure of ours.
+fn sqlite_tests(missing: Missing, children: &Children) -> Outcome {
+    let sources = match tcl::provide(children, missing) {
+        Ok(sources) => sources,
+        Err(reason) => return skipped(Step::Tcl, &reason),
+    };
+    let (features, _) = features();
+    let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
+    match tcl::told(&limit, &sources, children) {
+        Ok((true, summary)) => Outcome::Passed(summary),
+        Ok((false, summary)) => Outcome::Failed(summary),
+        Err(reason) => Outcome::Failed(reason),
+    }
+}
+
+/// The crates' documentation, and whether the reference is as the tables have it.
+fn documentation(children: &Children) -> Outcome {
+    let (features, without) = features();
+    let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
+    let documented = cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]);
+    match (noting(documented, without), without) {
+        (Outcome::Passed(note), None) => match docs::check(None, children) {
+            Ok(true) => Outcome::Passed(note),
+            Ok(false) => Outcome::Failed("docs/reference differs from the tables".to_owned()),
+            Err(reason) => Outcome::Failed(reason),
+        },
+        (outcome, _) => outcome,
     }
 }
 
