@@ -27,7 +27,7 @@ mod tcp;
 
 pub use group::{Group, NotFound, Selection};
 pub use machine::Machine;
-pub use snapshot::{Look, Memory, Snapshot, ThreadShare};
+pub use snapshot::{Memory, Snapshot, SystemReading, ThreadShare};
 pub use tcp::{SocketBytes, Sockets};
 
 use std::{

@@ -26,7 +26,7 @@ pub enum Memory {
 
 /// One look at the machine: what is asked for once for all groups.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct SystemReading<'a> {
     system: &'a System,
     parents: OnceCell<BTreeMap<u32, Stat>>,
     sockets: OnceCell<Result<Sockets, String>>,
@@ -34,12 +34,12 @@ pub struct Look<'a> {
 
 impl System {
     /// Begins to look.
-    pub fn look(&self) -> Look<'_> {
-        Look { system: self, parents: OnceCell::new(), sockets: OnceCell::new() }
+    pub fn look(&self) -> SystemReading<'_> {
+        SystemReading { system: self, parents: OnceCell::new(), sockets: OnceCell::new() }
     }
 }
 
-impl Look<'_> {
+impl SystemReading<'_> {
     /// All processes of the machine.
     fn all(&self) -> &BTreeMap<u32, Stat> {
         self.parents.get_or_init(|| {
@@ -115,7 +115,7 @@ fn socket_numbers(system: &System, pid: u32) -> Result<HashSet<u32>, String> {
     Ok(sockets.collect())
 }
 
-fn carried(look: &Look<'_>, members: &BTreeMap<u32, Stat>) -> Result<Carried, String> {
+fn carried(look: &SystemReading<'_>, members: &BTreeMap<u32, Stat>) -> Result<Carried, String> {
     let system = look.system;
     let mut carried = Carried::new();
     let network = |pid: u32| fs::read_link(system.root.join(format!("{pid}/ns/net"))).ok();
@@ -152,7 +152,7 @@ fn memory(system: &System, members: &BTreeMap<u32, Stat>) -> Option<u64> {
 
 impl Snapshot {
     /// Reads the accounts of a group.
-    pub fn take(look: &Look<'_>, group: &Group, with: Memory) -> Snapshot {
+    pub fn take(look: &SystemReading<'_>, group: &Group, with: Memory) -> Snapshot {
         let (at, system) = (Instant::now(), look.system);
         let members = look.members(group);
         let mut threads = HashMap::new();

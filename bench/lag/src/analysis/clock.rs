@@ -38,7 +38,7 @@ const NEAR: usize = 3;
 
 /// An instant of the common clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Moment {
+pub(crate) struct ClockInstant {
     /// ns.
     pub(crate) at: i64,
     /// ns of its own clock. Two instants of one clock are compared by this.
@@ -58,11 +58,11 @@ pub(crate) enum Certainty {
 }
 
 impl PartClock {
-    pub(crate) fn moment(&self, clock: usize, instant: u64) -> Moment {
+    pub(crate) fn moment(&self, clock: usize, instant: u64) -> ClockInstant {
         let own = i64::try_from(instant).unwrap_or(i64::MAX);
         match self {
-            PartClock::Common => Moment { at: own, own, error: 0.0, clock },
-            PartClock::Unknown => Moment { at: own, own, error: f64::INFINITY, clock },
+            PartClock::Common => ClockInstant { at: own, own, error: 0.0, clock },
+            PartClock::Unknown => ClockInstant { at: own, own, error: f64::INFINITY, clock },
             PartClock::Known(offsets) => {
                 let after = offsets.partition_point(|offset| offset.at < instant);
                 let near = offsets.get(after.saturating_sub(NEAR)..(after + NEAR).min(offsets.len()));
@@ -71,8 +71,8 @@ impl PartClock {
                     .iter()
                     .min_by(|a, b| a.error_at(instant).total_cmp(&b.error_at(instant)));
                 match best {
-                    None => Moment { at: own, own, error: f64::INFINITY, clock },
-                    Some(offset) => Moment {
+                    None => ClockInstant { at: own, own, error: f64::INFINITY, clock },
+                    Some(offset) => ClockInstant {
                         at: own.saturating_sub(offset.ahead as i64),
                         own,
                         error: offset.error_at(instant),
@@ -84,14 +84,14 @@ impl PartClock {
     }
 }
 
-impl Moment {
+impl ClockInstant {
     /// Returns the largest error of the difference of two instants, ns.
-    pub(crate) fn error_to(self, other: Moment) -> f64 {
+    pub(crate) fn error_to(self, other: ClockInstant) -> f64 {
         if self.clock == other.clock { 0.0 } else { self.error + other.error }
     }
 
     /// Returns whether this was before the other, or at the same time.
-    pub(crate) fn before(self, other: Moment) -> Certainty {
+    pub(crate) fn before(self, other: ClockInstant) -> Certainty {
         let (error, span) = (self.error_to(other), self.span_to(other) as f64);
         if span >= error {
             Certainty::Yes
@@ -103,7 +103,7 @@ impl Moment {
     }
 
     /// Returns the ns from this to the other; negative if the other was earlier.
-    pub(crate) fn span_to(self, other: Moment) -> i64 {
+    pub(crate) fn span_to(self, other: ClockInstant) -> i64 {
         if self.clock == other.clock {
             other.own.saturating_sub(self.own)
         } else {

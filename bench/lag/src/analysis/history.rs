@@ -2,7 +2,7 @@
 
 use super::{
     Part,
-    clock::{Certainty, Moment, PartClock},
+    clock::{Certainty, ClockInstant, PartClock},
 };
 use crate::{
     journal::{FIELDS_MAX, Names, WriteKind},
@@ -20,8 +20,8 @@ pub(super) struct WrittenVersion {
     pub(super) session: (usize, u32),
     /// Number of the write in its process, in order of sending.
     pub(super) number: u64,
-    pub(super) sent: Moment,
-    pub(super) acknowledged: Option<Moment>,
+    pub(super) sent: ClockInstant,
+    pub(super) acknowledged: Option<ClockInstant>,
 }
 
 /// What a read saw in a field.
@@ -256,7 +256,7 @@ impl<'a> History<'a> {
             return true;
         }
         // Clock errors: consider versions that were acknowledged shortly before the latest.
-        let near = |acknowledged: Moment| acknowledged.at as f64 >= sent.at as f64 - 2.0 * self.error;
+        let near = |acknowledged: ClockInstant| acknowledged.at as f64 >= sent.at as f64 - 2.0 * self.error;
         let mut before = at;
         while before > 0
             && let Some(latest) = overlaps[before].latest

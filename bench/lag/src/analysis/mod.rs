@@ -10,7 +10,7 @@ pub use survival::survival;
 pub use versions::BEHIND_MAX;
 
 use crate::journal::{Counts, Journal, Trial};
-use clock::Moment;
+use clock::ClockInstant;
 use history::History;
 use serval_measure::histogram::Histogram;
 use serval_result::{
@@ -73,12 +73,12 @@ pub struct Verdict {
     pub error: u64,
 }
 
-fn span(from: Moment, to: Moment) -> u64 {
+fn span(from: ClockInstant, to: ClockInstant) -> u64 {
     from.span_to(to).max(0) as u64
 }
 
 impl Verdict {
-    fn of(history: &History<'_>, trial: &Trial, moment: impl Fn(u64) -> Moment) -> Verdict {
+    fn of(history: &History<'_>, trial: &Trial, moment: impl Fn(u64) -> ClockInstant) -> Verdict {
         let first = moment(trial.first);
         let (found, found_by) = (trial.found.map(&moment), trial.found_by.map(&moment));
         let in_vain = trial.last_in_vain.map(&moment);
@@ -89,7 +89,7 @@ impl Verdict {
             let ends = [Some(first), in_vain, found];
             ends.into_iter().flatten().map(|end| acknowledged.error_to(end)).fold(0.0, f64::max)
         });
-        let since = |to: Moment| acknowledged.map(|acknowledged| acknowledged.span_to(to));
+        let since = |to: ClockInstant| acknowledged.map(|acknowledged| acknowledged.span_to(to));
         let error = error.ceil() as u64;
         let lower = match in_vain {
             None => since(first).map(|_| 0),

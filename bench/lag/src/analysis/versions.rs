@@ -4,7 +4,7 @@
 
 use super::{
     PERCENTILES, Part,
-    clock::{Certainty, Moment},
+    clock::{Certainty, ClockInstant},
     history::{FieldState, History, KeyHistory},
 };
 use crate::journal::{Journal, Read, WriteKind};
@@ -34,7 +34,7 @@ fn states(
     key: &KeyHistory,
     journal: &Journal,
     read: &Read,
-    answered: Moment,
+    answered: ClockInstant,
 ) -> Vec<(u8, FieldState)> {
     // A missing record never existed or was deleted. In the store's favour, assume the last
     // delete that had been sent.
@@ -60,7 +60,7 @@ fn states(
 }
 
 /// Compares a read with the versions that it should have seen.
-fn look(history: &History<'_>, key: &KeyHistory, states: Vec<(u8, FieldState)>, sent: Moment) -> Sight {
+fn look(history: &History<'_>, key: &KeyHistory, states: Vec<(u8, FieldState)>, sent: ClockInstant) -> Sight {
     let mut sight = Sight { states, missing: Vec::new(), open: !history.whole };
     let slack = (2.0 * history.error + if sent.error.is_finite() { sent.error } else { 0.0 }) as i64;
     for ((_, state), (_, versions)) in sight.states.iter().zip(&key.by_field) {
@@ -184,7 +184,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Counts how many versions a read is behind.
-    fn behind(&mut self, sight: &Sight, sent: Moment) {
+    fn behind(&mut self, sight: &Sight, sent: ClockInstant) {
         if sight.open {
             self.result.undecided += 1;
         } else {

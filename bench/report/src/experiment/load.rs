@@ -78,7 +78,7 @@ pub(super) struct Point {
     /// What the store said of failures, with how often.
     pub(super) messages: BTreeMap<String, u64>,
     /// The course of each repeat, warm-up left out.
-    pub(super) courses: Vec<Course>,
+    pub(super) courses: Vec<RunSlices>,
 }
 
 /// A number, and its least and most over the repeats.
@@ -128,7 +128,7 @@ pub(super) struct Used {
 
 /// The measured time of one run, in slices.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Course {
+pub(super) struct RunSlices {
     pub(super) slices: Vec<Slice>,
 }
 
@@ -399,7 +399,7 @@ impl Gathering {
                 point.processes.insert(printable(&process.name, 60));
             }
         }
-        point.courses.push(Course::of(&document.series));
+        point.courses.push(RunSlices::of(&document.series));
         let clean = |(name, value): (&String, &String)| (printable(name, 100), printable(value, 300));
         curve.facts.extend(document.run.store_facts.iter().map(clean));
         curve.workloads.insert(printable(&document.run.workload, 200));
@@ -430,12 +430,12 @@ impl Gathering {
     }
 }
 
-impl Course {
-    fn of(series: &[IntervalSummary]) -> Course {
+impl RunSlices {
+    fn of(series: &[IntervalSummary]) -> RunSlices {
         let measured: Vec<&IntervalSummary> =
             without_end(series).iter().filter(|interval| !interval.warm_up).collect();
         let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
-        Course { slices: measured.chunks(chunk).map(Slice::of).collect() }
+        RunSlices { slices: measured.chunks(chunk).map(Slice::of).collect() }
     }
 
     pub(super) fn seconds(&self) -> f64 {

@@ -3,7 +3,7 @@
 
 use super::{
     Block, Figure, Layout, Section,
-    load::{Course, Slice},
+    load::{RunSlices, Slice},
     view::{CurveView, View, operations},
 };
 use crate::{
@@ -223,7 +223,7 @@ fn overlaid(view: &View<'_>) -> Vec<Plot> {
         })
         .collect();
     let courses = view.points().flat_map(|(_, point)| &point.courses);
-    let Some(x) = Axis::seconds(courses.map(Course::seconds).fold(0.0, f64::max), WIDE.0) else {
+    let Some(x) = Axis::seconds(courses.map(RunSlices::seconds).fold(0.0, f64::max), WIDE.0) else {
         return Vec::new();
     };
     let lines = |value: &dyn Fn(&Slice) -> Option<f64>| -> Vec<Line> {

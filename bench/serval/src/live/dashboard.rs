@@ -3,7 +3,7 @@
 
 use super::{
     draw::{View, draw},
-    seen::Seen,
+    live_state::LiveState,
 };
 use crate::{
     interrupt::{Screen, Unfinished},
@@ -56,11 +56,11 @@ pub(super) fn possible() -> bool {
 struct Tty {
     /// Whether it is, held while something is written.
     open: Mutex<bool>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<LiveState>>,
 }
 
 impl Tty {
-    fn take(seen: Arc<Mutex<Seen>>) -> io::Result<Arc<Tty>> {
+    fn take(seen: Arc<Mutex<LiveState>>) -> io::Result<Arc<Tty>> {
         let tty = Tty { open: Mutex::new(true), seen };
         enable_raw_mode()?;
         if let Err(error) = execute!(io::stderr(), EnterAlternateScreen) {
@@ -116,7 +116,7 @@ pub(super) struct Dashboard {
 impl Dashboard {
     /// Takes the terminal.
     pub(super) fn begin(
-        seen: &Arc<Mutex<Seen>>,
+        seen: &Arc<Mutex<LiveState>>,
         control: &Control,
         unfinished: &Unfinished,
     ) -> io::Result<Dashboard> {
@@ -231,7 +231,7 @@ impl Keys {
 fn show(
     tty: &Tty,
     mut terminal: Terminal<CrosstermBackend<Stderr>>,
-    seen: &Mutex<Seen>,
+    seen: &Mutex<LiveState>,
     mut keys: Keys,
     ended: &mpsc::Receiver<()>,
 ) {

@@ -3,7 +3,7 @@
 
 use super::{
     lines::named,
-    seen::{Last, Part, Point, Seen, plain},
+    live_state::{Last, LiveState, Part, Point, plain},
 };
 use crate::format::span;
 use ratatui::{
@@ -33,7 +33,7 @@ const WIDE: u16 = 90;
 /// The state and the times that pass.
 pub(super) struct View<'a> {
     /// What is seen.
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a LiveState,
     /// Since the experiment was begun, or gone on with.
     pub(super) elapsed: Duration,
     /// Since the step began.
@@ -149,7 +149,7 @@ fn step_line(view: &View<'_>) -> Line<'static> {
 }
 
 /// Failures of the run under way, or of all.
-fn failures(seen: &Seen) -> Span<'static> {
+fn failures(seen: &LiveState) -> Span<'static> {
     let (operations, failed) = seen.failures();
     if failed == 0 {
         return Span::styled(" · 0 failed", DIM);
@@ -162,7 +162,7 @@ fn section(mut title: Line<'static>) -> Block<'static> {
     Block::new().borders(Borders::TOP).border_style(DIM).title(title)
 }
 
-fn throughput(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
+fn throughput(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     let mut title = vec![Span::styled("Throughput", HEAD)];
     if let Some(Last { rate: now, .. }) = &seen.last {
         title.push(Span::styled(format!(" {}/s", rate(now.done)), Style::new().fg(DONE)));
@@ -228,7 +228,7 @@ fn right(text: String) -> Line<'static> {
     Line::from(text).right_aligned()
 }
 
-fn last_interval(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
+fn last_interval(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     let block = section(Line::styled("Response time, last interval", HEAD));
     let Some(last) = seen.last.as_ref().filter(|last| !last.operations.is_empty()) else {
         frame.render_widget(Paragraph::new(Line::styled("nothing yet", DIM)).block(block), area);
@@ -298,7 +298,7 @@ fn flags(point: &Point, wide: bool) -> Line<'static> {
     Line::from(spans)
 }
 
-fn points_done(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
+fn points_done(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     let block = section(Line::styled("Runs done", HEAD));
     if seen.points.is_empty() {
         frame.render_widget(Paragraph::new(Line::styled("none yet", DIM)).block(block), area);
@@ -330,14 +330,14 @@ fn points_done(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
     frame.render_widget(table, area);
 }
 
-fn notes_of(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
+fn notes_of(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     let rows = usize::from(area.height.saturating_sub(1));
     let last = seen.notes.iter().skip(seen.notes.len().saturating_sub(rows));
     let lines: Vec<Line<'_>> = last.map(|note| Line::from(note.as_str())).collect();
     frame.render_widget(Paragraph::new(lines).block(section(Line::styled("Notes", HEAD))), area);
 }
 
-fn hints_line(seen: &Seen) -> Line<'static> {
+fn hints_line(seen: &LiveState) -> Line<'static> {
     if seen.ending {
         return Line::from("ending; Ctrl-C once more ends at once").style(DOUBTFUL);
     }
@@ -346,11 +346,11 @@ fn hints_line(seen: &Seen) -> Line<'static> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::made_up, *};
+    use super::{super::sample_run, *};
     use ratatui::{Terminal, backend::TestBackend};
     use std::time::Instant;
 
-    fn drawn(seen: &Seen, width: u16, height: u16) -> (String, ratatui::buffer::Buffer) {
+    fn drawn(seen: &LiveState, width: u16, height: u16) -> (String, ratatui::buffer::Buffer) {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let view = View { seen, elapsed: Duration::from_secs(3_725), step_taken: Duration::from_secs(8) };
         terminal.draw(|frame| draw(frame, &view)).unwrap();
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn wide_narrow_and_small() {
-        let seen = made_up::seen(0, Instant::now());
+        let seen = sample_run::seen(0, Instant::now());
         for (width, height) in [(120, 40), (80, 24), (60, 15)] {
             let (text, _) = drawn(&seen, width, height);
             super::super::golden(&format!("dashboard-{width}x{height}.txt"), &text);
@@ -373,17 +373,17 @@ mod tests {
 
     #[test]
     fn nothing_has_been_seen_yet() {
-        let mut seen = Seen::default();
+        let mut seen = LiveState::default();
         super::super::golden("dashboard-empty.txt", &drawn(&seen, 80, 24).0);
-        seen.experiment(&made_up::experiment());
-        seen.begin(&made_up::load(), Instant::now());
+        seen.experiment(&sample_run::experiment());
+        seen.begin(&sample_run::load(), Instant::now());
         seen.connected(3, 16);
         super::super::golden("dashboard-connecting.txt", &drawn(&seen, 80, 24).0);
     }
 
     #[test]
     fn failures_are_red() {
-        let mut seen = made_up::seen(7, Instant::now());
+        let mut seen = sample_run::seen(7, Instant::now());
         seen.ending = true;
         let (text, buffer) = drawn(&seen, 100, 30);
         super::super::golden("dashboard-failures.txt", &text);
@@ -391,14 +391,14 @@ mod tests {
             buffer.content().iter().filter(|cell| cell.fg == Color::Red && cell.symbol() != " ").count()
         };
         assert!(reds(&buffer) > 20, "{}", reds(&buffer));
-        let mut well = made_up::seen(0, Instant::now());
+        let mut well = sample_run::seen(0, Instant::now());
         well.points.clear();
         assert_eq!(reds(&drawn(&well, 100, 30).1), 0);
     }
 
     #[test]
     fn no_size_panics() {
-        for seen in [Seen::default(), made_up::seen(3, Instant::now())] {
+        for seen in [LiveState::default(), sample_run::seen(3, Instant::now())] {
             for (width, height) in
                 (0..70).flat_map(|width| [0, 1, 2, 3, 5, 8, 13, 21, 34].map(|h| (width, h)))
             {

@@ -1,6 +1,6 @@
 //! An experiment as plain lines, for logs and pipes.
 
-use super::seen::{Part, Point, Seen, plain};
+use super::live_state::{LiveState, Part, Point, plain};
 use crate::format::span;
 use serval_experiment::watcher::ExperimentStep;
 use serval_report::units::{count, plural, rate, time};
@@ -25,7 +25,7 @@ impl Lines {
         Lines { write, begun: false, next: LINE_EVERY }
     }
 
-    pub(super) fn experiment(&mut self, seen: &Seen) {
+    pub(super) fn experiment(&mut self, seen: &LiveState) {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
@@ -42,7 +42,7 @@ impl Lines {
         ));
     }
 
-    pub(super) fn step(&mut self, seen: &Seen, step: &ExperimentStep) {
+    pub(super) fn step(&mut self, seen: &LiveState, step: &ExperimentStep) {
         self.next = LINE_EVERY;
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
         if !step.names_clients() {
@@ -65,7 +65,7 @@ impl Lines {
         (self.write)(&format!("[{}/{}] begin {}{left}", seen.done, seen.planned, parts.join(", ")));
     }
 
-    pub(super) fn progress(&mut self, seen: &Seen) {
+    pub(super) fn progress(&mut self, seen: &LiveState) {
         let Some(progress) = &seen.progress else { return };
         if progress.elapsed < self.next {
             return;
@@ -97,7 +97,7 @@ impl Lines {
         (self.write)(&format!("  {:>4}s: {}", progress.elapsed.as_secs(), parts.join(" · ")));
     }
 
-    pub(super) fn ended(&mut self, seen: &Seen) {
+    pub(super) fn ended(&mut self, seen: &LiveState) {
         let Some(point) = seen.points.back() else { return };
         (self.write)(&format!("[{}/{}] done  {}", seen.done, seen.planned, result(point)));
     }
@@ -127,7 +127,7 @@ fn result(point: &Point) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::made_up, *};
+    use super::{super::sample_run, *};
     use serval_result::experiment::Flag;
     use std::{
         sync::{Arc, Mutex},
@@ -139,36 +139,36 @@ mod tests {
         let written = Arc::new(Mutex::new(String::new()));
         let sink = Arc::clone(&written);
         let mut lines = Lines::new(Box::new(move |line| *sink.lock().unwrap() += &format!("{line}\n")));
-        let mut seen = Seen::default();
-        let document = made_up::experiment();
+        let mut seen = LiveState::default();
+        let document = sample_run::experiment();
         for _ in 0..2 {
             // Told again after each run; the line is written once.
             seen.experiment(&document);
             lines.experiment(&seen);
         }
-        let begin = |seen: &mut Seen, lines: &mut Lines, step: &ExperimentStep| {
+        let begin = |seen: &mut LiveState, lines: &mut Lines, step: &ExperimentStep| {
             seen.begin(step, Instant::now());
             lines.step(seen, step);
         };
-        begin(&mut seen, &mut lines, &made_up::load());
-        begin(&mut seen, &mut lines, &made_up::step(7));
+        begin(&mut seen, &mut lines, &sample_run::load());
+        begin(&mut seen, &mut lines, &sample_run::step(7));
         for second in 0..=23 {
             let failed = if second > 12 { 7 } else { 0 };
-            seen.progress(&made_up::progress(second * 2, second * 24_000, failed));
+            seen.progress(&sample_run::progress(second * 2, second * 24_000, failed));
             // What comes between two lines is not a line of its own.
             lines.progress(&seen);
             if second != 18 {
-                seen.interval(&made_up::interval(second * 2, 12_000 + second, failed));
+                seen.interval(&sample_run::interval(second * 2, 12_000 + second, failed));
             }
         }
-        seen.ended(&made_up::entry(1, vec![]), &made_up::result(0));
+        seen.ended(&sample_run::entry(1, vec![]), &sample_run::result(0));
         lines.ended(&seen);
         begin(
             &mut seen,
             &mut lines,
-            &ExperimentStep { what: "up\u{1b}[2J".into(), target: None, ..made_up::step(8) },
+            &ExperimentStep { what: "up\u{1b}[2J".into(), target: None, ..sample_run::step(8) },
         );
-        seen.ended(&made_up::entry(2, vec![Flag::Failures, Flag::Overloaded]), &made_up::result(1234));
+        seen.ended(&sample_run::entry(2, vec![Flag::Failures, Flag::Overloaded]), &sample_run::result(1234));
         lines.ended(&seen);
         lines.note("the load average was 1.3");
         super::super::golden("lines.txt", &written.lock().unwrap());

@@ -8,12 +8,12 @@
 mod dashboard;
 mod draw;
 mod lines;
-#[cfg(test)]
-mod made_up;
+mod live_state;
 #[cfg(feature = "opentelemetry")]
 mod otlp;
 mod prometheus;
-mod seen;
+#[cfg(test)]
+mod sample_run;
 #[cfg(test)]
 mod tests;
 mod totals;
@@ -22,8 +22,8 @@ use crate::{failure::Failure, interrupt::Unfinished, locked};
 use clap::Args;
 use dashboard::Dashboard;
 use lines::Lines;
+use live_state::LiveState;
 use prometheus::{Address, Serving};
-use seen::Seen;
 use serval_experiment::watcher::{ExperimentStep, Watcher};
 use serval_plan::Plan;
 use serval_result::{
@@ -72,7 +72,7 @@ enum Shown {
 
 /// All who look on.
 pub(crate) struct Live {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<LiveState>>,
     totals: Arc<Mutex<Totals>>,
     shown: Shown,
     /// Whether anybody is told of totals.
@@ -122,7 +122,7 @@ impl Live {
     }
 
     fn exporting(args: &LiveArgs, on_dashboard: bool) -> Result<Live, Failure> {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(LiveState::default()));
         let totals = Arc::new(Mutex::new(Totals::default()));
         #[cfg(not(feature = "opentelemetry"))]
         let _ = (without_otlp(args)?, on_dashboard);

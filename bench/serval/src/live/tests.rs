@@ -194,8 +194,8 @@ fn what_prometheus_is_told_adds_up_to_the_results() {
 fn what_is_not_true_between_runs_is_not_told() {
     let mut totals = Totals::default();
     let names = |totals: &Totals| -> Vec<&str> { totals.families().iter().map(|f| f.name).collect() };
-    totals.step(&made_up::step(7), "a \"b\" \\ c\nd", Instant::now());
-    totals.interval(&made_up::interval(4, 10_000, 0));
+    totals.step(&sample_run::step(7), "a \"b\" \\ c\nd", Instant::now());
+    totals.interval(&sample_run::interval(4, 10_000, 0));
     totals.rate(10_000.0, Some(12_000.0));
     assert!(names(&totals).contains(&"serval_offered_load"));
     let all = parsed(&prometheus::text(totals.families()).unwrap());
@@ -271,12 +271,12 @@ fn a_small_sweep() {
     let time = std::env::var("SERVAL_TEST_TIME").unwrap_or("3s".into());
     let (control, unfinished) = interrupt::control();
     let mut live = Live::begin(&LiveArgs::default(), &control, &unfinished).unwrap();
-    let mut document = made_up::experiment();
+    let mut document = sample_run::experiment();
     live.experiment(&document);
     live.note("this is a test, and its runs are short");
     let load = plan(Phase::Load, &[]);
     let session = open("memory", &load.properties).unwrap();
-    live.step(&made_up::load());
+    live.step(&sample_run::load());
     run(&load, &*session, &mut live, &control);
     for done in 0.. {
         if control.interrupted() {
@@ -287,12 +287,12 @@ fn a_small_sweep() {
         }
         let target = 2_000.0 * (1 + done % 12) as f64;
         let what = format!("{} %, repeat 1 of 1", 10 * (1 + done % 12));
-        live.step(&ExperimentStep { what, target: Some(target), clients: 2, ..made_up::step(done) });
+        live.step(&ExperimentStep { what, target: Some(target), clients: 2, ..sample_run::step(done) });
         let settings = [("maxexecutiontime", time.as_str()), ("operationcount", "0"), ("warmup", "1s")];
         let settings: Vec<_> =
             settings.into_iter().chain([("target", target.to_string().leak() as &str)]).collect();
         let ran = run(&plan(Phase::Run, &settings), &*session, &mut live, &control);
-        let mut entry = made_up::entry(0, if done % 3 == 0 { vec![Flag::FewSamples] } else { vec![] });
+        let mut entry = sample_run::entry(0, if done % 3 == 0 { vec![Flag::FewSamples] } else { vec![] });
         (entry.kind, entry.target) = (RunKind::Point, Some(target));
         entry.throughput = ran.document.overall.throughput;
         live.ended(&entry, &ran.document);

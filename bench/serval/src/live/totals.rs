@@ -250,16 +250,16 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::made_up, *};
+    use super::{super::sample_run, *};
 
     #[test]
     fn intervals_add_up_and_parts_are_kept_apart() {
         let mut totals = Totals::default();
         for second in 0..5 {
-            totals.interval(&made_up::interval(second, 10_000, 7));
+            totals.interval(&sample_run::interval(second, 10_000, 7));
         }
         totals.loading = true;
-        totals.interval(&made_up::interval(9, 10_000, 0));
+        totals.interval(&sample_run::interval(9, 10_000, 0));
         let families = totals.families();
         let count = |part: &str, status: &str| -> f64 {
             let of = |(labels, value): &Sample| match value {

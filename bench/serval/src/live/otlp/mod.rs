@@ -204,7 +204,7 @@ impl Drop for Sending {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::made_up, *};
+    use super::{super::sample_run, *};
     use std::{
         io::{BufRead, BufReader, Read, Write},
         net::TcpListener,
@@ -213,9 +213,9 @@ mod tests {
 
     fn totals() -> Arc<Mutex<Totals>> {
         let mut totals = Totals::default();
-        totals.step(&made_up::step(7), "redis", std::time::Instant::now());
+        totals.step(&sample_run::step(7), "redis", std::time::Instant::now());
         for second in 0..5 {
-            totals.interval(&made_up::interval(second, 10_000, 7));
+            totals.interval(&sample_run::interval(second, 10_000, 7));
         }
         Arc::new(Mutex::new(totals))
     }

@@ -1,6 +1,6 @@
 //! For tests: an experiment that never was.
 
-use super::seen::Seen;
+use super::live_state::LiveState;
 use serval_experiment::watcher::ExperimentStep;
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status};
@@ -181,8 +181,8 @@ pub(super) fn result(failed: u64) -> ResultDocument {
 }
 
 /// In the middle of it: one point done, one under way.
-pub(super) fn seen(failed: u64, now: Instant) -> Seen {
-    let mut seen = Seen::default();
+pub(super) fn seen(failed: u64, now: Instant) -> LiveState {
+    let mut seen = LiveState::default();
     seen.experiment(&experiment());
     seen.begin(&step(6), now);
     seen.ended(&entry(0, vec![]), &result(0));

@@ -99,7 +99,7 @@ pub(crate) struct Point {
 
 /// All of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct LiveState {
     /// The experiment's title.
     pub(crate) title: String,
     /// What it is, once that is known.
@@ -143,9 +143,9 @@ pub(crate) struct Seen {
 /// An interval shorter than this share of the one before is what is left over at a run's end.
 const LEFT_OVER: f64 = 0.2;
 
-impl Default for Seen {
+impl Default for LiveState {
     fn default() -> Self {
-        Seen {
+        LiveState {
             title: String::new(),
             kind: None,
             figure: String::new(),
@@ -208,7 +208,7 @@ fn whole(result: &ResultDocument) -> Option<Histogram> {
     (!all.is_empty()).then_some(all)
 }
 
-impl Seen {
+impl LiveState {
     /// The name of a curve of the plan.
     pub(crate) fn curve(&self, index: usize) -> &str {
         self.curves.get(index).map_or("", String::as_str)
@@ -350,24 +350,24 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::made_up, *};
+    use super::{super::sample_run, *};
 
     #[test]
     fn what_is_left_over_at_the_end_is_no_interval() {
-        let mut seen = Seen::default();
+        let mut seen = LiveState::default();
         for second in 3..6 {
-            seen.interval(&made_up::interval(second, 12_000, 0));
+            seen.interval(&sample_run::interval(second, 12_000, 0));
         }
-        let nothing = Interval { pairs: Default::default(), ..made_up::interval(6, 12_000, 0) };
+        let nothing = Interval { pairs: Default::default(), ..sample_run::interval(6, 12_000, 0) };
         seen.interval(&Interval { length: Duration::from_millis(30), ..nothing });
         assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (3, 12_000.0));
         // After a long one those that follow are short, and no end.
-        let long = Interval { length: Duration::from_secs(9), ..made_up::interval(6, 12_000, 0) };
+        let long = Interval { length: Duration::from_secs(9), ..sample_run::interval(6, 12_000, 0) };
         seen.interval(&long);
-        (7..10).for_each(|second| seen.interval(&made_up::interval(second, 12_000, 0)));
+        (7..10).for_each(|second| seen.interval(&sample_run::interval(second, 12_000, 0)));
         assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.length), (6, Duration::from_secs(1)));
         // A whole one in which nothing was done is one: the store stalls.
-        let stall = Interval { pairs: Default::default(), ..made_up::interval(7, 12_000, 0) };
+        let stall = Interval { pairs: Default::default(), ..sample_run::interval(7, 12_000, 0) };
         seen.interval(&stall);
         assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (7, 0.0));
     }
