@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | lints of the default build | as long as they take | those of the full build |
 //! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
-//! | laws of reports, on random results | as long as they take | a quarter of the cases |
 //! | SQLite's own tests on Yesquel's trees | 35 % | two minutes of those that test SQL |
 //! | fuzzing of what Yesquel reads | 20 % | 30 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
@@ -84,12 +83,6 @@ pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
         pairs.args(["test", "--release", "--package", "serval", "--test", "compare_aa", "--", "--nocapture"]);
         println!("    PAIRS=50 {}", line(&pairs));
         Ok(children.run(pairs.env("PAIRS", "50"))?.success())
-    })?;
-    part("laws", &mut || {
-        let mut laws = crate::cargo();
-        laws.args(["test", "--release", "--package", "serval-report", "--lib"]);
-        println!("    PROPTEST_CASES=64 {}", line(&laws));
-        Ok(children.run(laws.env("PROPTEST_CASES", "64"))?.success())
     })?;
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;

@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn what_is_written_is_read_back(document in sample::any_document()) {
             prop_assert_eq!(read(&text(&document)[..]).unwrap(), document);

@@ -575,7 +575,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn the_parts_are_the_whole(a in sample::operations(), b in sample::operations(), c in sample::operations()) {
             let documents = [sample::of(&a, 2.0), sample::of(&b, 3.0), sample::of(&c, 1.0)];

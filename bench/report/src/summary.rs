@@ -278,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_line_is_too_wide(document in sample::any_document()) {
             for line in summary(&document, &Styles::plain()).lines() {

@@ -306,7 +306,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(8))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn no_results_break_a_report(
             a in sample::any_document(),

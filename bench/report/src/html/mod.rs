@@ -507,7 +507,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(12))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn no_result_breaks_the_page(document in sample::any_document()) {
             check(&html(&document));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::sample::cases(4))]
+        #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
         fn the_parts_are_the_whole(lags in proptest::collection::vec(
             proptest::collection::vec(0u64..1_000_000_000, 1..50), 2..4)
