@@ -405,7 +405,7 @@ fn options_say_what_is_wrong_with_them() {
     let (status, said) = server.fails(&["status", "--watch=0.01", "SOCKET"]);
     assert!(status == 2 && said.contains("it must be 0.1 or more"), "{said}");
     let help = server.prints(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains("3 there is no such database, map or key"), "{help}");
+    assert!(help.contains("3 no such database, map or key"), "{help}");
 }
 
 #[test]
