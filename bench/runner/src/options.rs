@@ -123,8 +123,8 @@ pub struct RunOptions {
     pub gate: Option<Gate>,
     /// Decides when the run is in steady state; `None` for the process itself.
     pub judge: Option<Judge>,
-    /// Whether to call [`Store::finish`] at the end. `false` if another run uses the same open
-    /// store concurrently.
+    /// Whether to call [`Store::finish`](serval_model::Store::finish) at the end. `false` if another
+    /// run uses the same open store concurrently.
     pub finishes: bool,
 }
 

@@ -11,7 +11,7 @@ pub struct SentCounters {
     bytes_received: ShardedCounter,
 }
 
-/// Values of [`ClientCounters`] at one instant.
+/// Values of [`SentCounters`] at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentCounts {
     /// Requests sent.
