@@ -359,6 +359,7 @@ impl ClientLoop<'_> {
     }
 
     /// Records an operation.
+    #[inline]
     fn record(&self, operation: &Operation, outcome: &Outcome, times: Times, origin: SampleOrigin) {
         match operation.batch().len() as u64 {
             0 => self.recorder.record(operation.kind.into(), outcome, times, origin),
