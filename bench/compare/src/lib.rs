@@ -13,7 +13,7 @@ mod points;
 mod run;
 #[cfg(test)]
 #[path = "../../report/src/sample.rs"]
-#[allow(dead_code, reason = "the tests of reports need the rest")]
+#[expect(dead_code, reason = "the tests of reports need the rest")]
 mod sample;
 mod search;
 mod setup;

@@ -133,7 +133,7 @@ pub enum Action {
     /// All clients have joined: the first phase may be prepared.
     Complete,
     /// Ask all clients of the phase to agree to a start, ns of the coordinator's
-    /// clock; each is told the instant of its own clock.
+    /// clock. The message to a client has the instant on the client's own clock.
     Propose {
         /// Number of the proposal; agreement to an earlier one is void.
         attempt: u32,

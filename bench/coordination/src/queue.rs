@@ -359,7 +359,8 @@ async fn fetch(
             continue;
         }
         for chunk in names.chunks(FETCHED_MAX) {
-            // Claims only items that there is room for; other consumers may take the rest.
+            // A claim takes only as many items as the buffer has room for, and leaves the rest to
+            // other consumers.
             loop {
                 wanted.borrow_and_update();
                 let count = shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).len();

@@ -315,8 +315,7 @@ impl LinkTask {
                 }
                 Err(error) => return Err(failed(&error)),
             };
-            // A short read means that there is no more; later bytes make it ready
-            // again.
+            // A short read has emptied the socket; later bytes make it ready again.
             if count < wanted {
                 ready.clear_ready();
             }

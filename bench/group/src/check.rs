@@ -50,7 +50,10 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
     }
     let consumers = consumers(&plan.properties);
     if consumers > 0 && consumers >= clients {
-        refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
+        refuse(
+            &lag::CONSUMER_CLIENTS,
+            "must be below the number of clients, since at least one client writes",
+        );
     }
     if raw {
         faults.extend(Faults::one("--raw: single times are kept by one process only").0);

@@ -8,12 +8,8 @@ use serval_coordination::{
     properties::{BARRIER_STATUS, CLIENTS, CLOCK_MAX, GROUP, LISTEN, LOST, ROOT, TIMEOUT, WAIT, ZOOKEEPER},
 };
 use serval_model::properties::{Faults, Properties, Reader};
-use serval_runner::clock;
+use serval_runner::clock::{self, nanoseconds};
 use std::{net::ToSocketAddrs, time::Duration};
-
-fn nanoseconds(span: Duration) -> u64 {
-    span.as_nanos().min(u128::from(u64::MAX)) as u64
-}
 
 /// Whether properties speak of a group, and not only of a barrier.
 fn names_group(properties: &Properties) -> bool {

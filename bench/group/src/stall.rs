@@ -49,7 +49,7 @@ mod tests {
         still.done(1, 5, 40 * SECOND);
         // Two are at work, and one of them has made progress lately.
         assert!(still.stalled(|client| client > 0, 61 * SECOND).is_empty());
-        assert!(still.stalled(|_| true, 500 * SECOND).is_empty(), "nobody waits for them");
+        assert!(still.stalled(|_| true, 500 * SECOND).is_empty(), "no client that has ended waits for these");
         still.done(1, 5, 99 * SECOND);
         assert_eq!(still.stalled(|client| client == 1, 100 * SECOND), [1]);
         assert!(still.stalled(|client| client == 1, 200 * SECOND).is_empty());

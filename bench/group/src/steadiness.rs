@@ -1,8 +1,8 @@
 //! Whether a group is steady (`docs/warm-up.md`): the sum of the samples that its clients send.
 
 use serval_result::load::Steadiness;
-use serval_runner::{RunOptions, Sample, WarmUp};
-use std::{collections::VecDeque, time::Duration};
+use serval_runner::{RunOptions, Sample, WarmUp, clock::nanoseconds};
+use std::collections::VecDeque;
 
 /// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own;
 /// between two samples its rate is taken as constant.
@@ -65,11 +65,10 @@ impl GroupSteadiness {
     /// Creates it for a run that warms up until steady; `None` for other runs.
     pub(crate) fn new(options: &RunOptions, clients: usize) -> Option<GroupSteadiness> {
         let steady = options.steady?;
-        let ns = |span: Duration| span.as_nanos().min(u128::from(u64::MAX)) as u64;
         Some(GroupSteadiness {
             warm_up: WarmUp::new(steady, options.rate.is_some(), options.time, options.units, 0),
-            least: ns(options.warm_up),
-            most: ns(options.warm_up_max()),
+            least: nanoseconds(options.warm_up),
+            most: nanoseconds(options.warm_up_max()),
             clients: (0..clients).map(|_| ClientSamples::default()).collect(),
             to: 0,
         })
@@ -129,6 +128,7 @@ impl GroupSteadiness {
 mod tests {
     use super::*;
     use serval_runner::Steady;
+    use std::time::Duration;
 
     fn steadily(clients: usize) -> GroupSteadiness {
         let options = RunOptions {

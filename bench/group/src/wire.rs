@@ -8,7 +8,7 @@ use serval_measure::{
 use serval_model::{Metric, Status};
 use serval_plan::{lag::LagNotes, session::RunLost};
 use serval_result::load::ClientLoad;
-use serval_runner::{EndedBy, Interval, RunRecord, Sample};
+use serval_runner::{EndedBy, Interval, RunRecord, Sample, clock::nanoseconds};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Times by metric and status.
@@ -251,8 +251,4 @@ impl RecordWire {
         };
         self.messages.iter().map(one).collect()
     }
-}
-
-fn nanoseconds(span: Duration) -> u64 {
-    span.as_nanos().min(u128::from(u64::MAX)) as u64
 }

@@ -23,7 +23,10 @@ use serval_model::{
     Share, StoreError,
     properties::{Properties, Reader},
 };
-use serval_runner::{Control, Observer, RunError, RunOptions, clock};
+use serval_runner::{
+    Control, Observer, RunError, RunOptions,
+    clock::{self, nanoseconds},
+};
 use serval_workload::{
     Workload,
     core::{Phase, properties as core},
@@ -151,10 +154,6 @@ impl Queue for LazyQueue {
     fn describe(&self) -> String {
         self.0.get().map_or_else(|| "none".to_owned(), |queue| queue.describe())
     }
-}
-
-fn nanoseconds(span: Duration) -> u64 {
-    span.as_nanos().min(u128::from(u64::MAX)) as u64
 }
 
 /// Faults of what a producer cannot write.

@@ -1,6 +1,6 @@
 //! Secrets in properties and command lines, which no result shows.
 
-/// What stands in place of a secret.
+/// Text shown instead of a secret.
 pub const HIDDEN: &str = "***";
 
 /// Names of properties whose values are secrets.

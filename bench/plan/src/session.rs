@@ -3,8 +3,8 @@
 use crate::error::PlanError;
 use serval_measure::recorder::Pair;
 use serval_model::{
-    Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store,
-    StoreError,
+    Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status,
+    Store, StoreError,
     properties::{Faults, Properties, Reader},
 };
 use serval_result::{
@@ -185,6 +185,10 @@ async fn sent<C: Client>(client: &mut C, outcome: Outcome) -> Outcome {
     outcome
 }
 
+fn record(fields: &[(String, String)]) -> Record {
+    fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
+}
+
 fn selection(fields: &[String]) -> FieldSelection {
     let mut selection = FieldSelection::default();
     fields.iter().for_each(|field| selection.push(field));
@@ -263,16 +267,8 @@ impl<S: Store> OpenStore for StoreSession<S> {
                     ShellVerb::Insert(fields) | ShellVerb::Update(fields) if fields.is_empty() => {
                         Outcome::failed(Status::BadRequest, "no fields are given")
                     }
-                    ShellVerb::Insert(ref fields) => {
-                        let record =
-                            fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-                        client.insert(&table, &key, &record).await
-                    }
-                    ShellVerb::Update(ref fields) => {
-                        let record =
-                            fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-                        client.update(&table, &key, &record).await
-                    }
+                    ShellVerb::Insert(ref fields) => client.insert(&table, &key, &record(fields)).await,
+                    ShellVerb::Update(ref fields) => client.update(&table, &key, &record(fields)).await,
                 };
                 let outcome = sent(client, outcome).await;
                 answer(outcome, &reply);

@@ -30,7 +30,7 @@ impl Clock for SystemClock {
 }
 
 /// Converts to ns. A longer duration becomes `u64::MAX`, an instant that never comes.
-pub(crate) fn nanoseconds(span: Duration) -> u64 {
+pub fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -57,7 +57,7 @@ impl AnomalyKind {
     /// Returns a short description.
     pub fn meaning(self) -> &'static str {
         match self {
-            AnomalyKind::PhantomElement => "an element was read that nobody appended",
+            AnomalyKind::PhantomElement => "an element was read that no transaction appended",
             AnomalyKind::DuplicateElement => "an element is in a list twice, and was appended once",
             AnomalyKind::IncompatibleOrders => "two reads of a key of which neither begins with the other",
             AnomalyKind::Internal => {

@@ -124,9 +124,8 @@ impl Core {
         handled
     }
 
-    /// Handles a request. Returns whether the reply was available at once, and then stands in
-    /// `reply`, which must be empty before. Otherwise `later` is called first and the reply is
-    /// delivered later.
+    /// Handles a request. Returns `true` after writing the reply to `reply`, which must be empty
+    /// before. Otherwise `later` is called first and the reply is delivered later.
     pub fn call(
         &self,
         caller: Caller,

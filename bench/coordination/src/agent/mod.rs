@@ -89,7 +89,7 @@ impl Default for Quit {
 }
 
 impl Quit {
-    /// Asks the agent to end. A running load ends, and its group is told.
+    /// Asks the agent to end. The agent stops a running load and notifies its group.
     pub fn quit(&self) {
         self.0.send_replace(true);
     }

@@ -290,7 +290,7 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<UnitKind>, Vec<f64>, Vec<Demand>) {
     if actions.is_empty() {
         let names: Vec<&str> = shares.iter().map(|(property, _)| property.name).collect();
         reader.fault_overall(format!("there is nothing to do: all of {} are 0", names.join(", ")));
-        // A placeholder, so that further faults are found.
+        // Any valid mix: the fault above is reported with those found after it.
         return (vec![UnitKind::Operation(Read)], vec![1.0], Vec::new());
     }
     (actions, weights, demands)

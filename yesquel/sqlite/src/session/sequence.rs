@@ -187,7 +187,7 @@ impl SqlSession {
         let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
         let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
         if new.last == i64::MAX {
-            // No counter goes beyond the largest number: the row says that there are no more.
+            // A counter cannot pass the largest number; the row records that none is left.
             let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
             self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
             return Ok(stored.is_none());
