@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::Result;
 use crate::children::Children;
 use crate::setup::{self, Missing, Purpose};
+use crate::unchanged::{Passed, Stamp};
 
 /// The crate of the targets, from the workspace's root.
 const FOLDER: &str = "yesquel/fuzz";
@@ -74,9 +76,22 @@ pub(crate) fn fuzz(arguments: &Arguments, children: &Children) -> Result<bool> {
     targets.each(&meant, arguments.seconds, children).map(|_summary| true)
 }
 
-/// Runs every target for some seconds; says how many inputs each was given.
-pub(crate) fn all(seconds: u64, children: &Children) -> Result<String> {
-    Targets::build(children)?.each(&TARGETS.iter().collect::<Vec<_>>(), seconds, children)
+/// Runs every target for some seconds; says how many inputs each was given. With
+/// `passed`, targets that passed before and have not changed are not run.
+pub(crate) fn all(seconds: u64, passed: Option<&Passed>, children: &Children) -> Result<String> {
+    let targets = Targets::build(children)?;
+    let all: Vec<&Target> = TARGETS.iter().collect();
+    let Some(passed) = passed else { return targets.each(&all, seconds, children) };
+    let mut stamp = Stamp::new();
+    all.iter().for_each(|target| stamp.content(&targets.programs.join(target.name), &|_| false));
+    stamp.content(&crate::root().join(FOLDER).join("seeds"), &|_| false);
+    let stamp = stamp.finish();
+    if let Some(before) = passed.unchanged("fuzz", stamp.as_deref()) {
+        return Ok(format!("not run, unchanged since {}", before.as_str().unwrap_or_default()));
+    }
+    let outcome = targets.each(&all, seconds, children);
+    passed.set("fuzz", outcome.is_ok(), stamp.as_deref(), &json!(outcome.as_deref().unwrap_or_default()));
+    outcome
 }
 
 /// How many batches `all` runs: its time is that many times `seconds`.

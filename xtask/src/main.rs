@@ -28,6 +28,7 @@ mod soak;
 mod steps;
 mod tcl;
 mod test_programs;
+mod unchanged;
 mod ycsb;
 
 /// A failure of a developer's tool is read by a developer and never matched
@@ -41,6 +42,7 @@ type Result<T> = std::result::Result<T, String>;
     after_help = "Examples:\n  \
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
+        cargo xtask test --all            also what passed before and has not changed since\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask docs                  the reference pages and the book, in target/book\n  \
         cargo xtask house                 lines by crate, cycles of files, long functions\n  \

@@ -87,14 +87,14 @@ pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;
         let limit = tcl::Arguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
-        let (passed, summary) = tcl::told(&limit, &sources, children)?;
+        let (passed, summary) = tcl::told(&limit, &sources, None, children)?;
         println!("    {summary}");
         Ok(passed)
     })?;
     part("fuzz", &mut || {
         fuzz::provide(children, Missing::Install)?;
         let seconds = whole.mul_f64(0.2).as_secs() / fuzz::batches();
-        fuzz::all(seconds.max(1), children).map(|_counts| true)
+        fuzz::all(seconds.max(1), None, children).map(|_counts| true)
     })?;
     part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;
     part("seeds", &mut || {

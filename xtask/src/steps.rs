@@ -21,7 +21,8 @@ use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::tcl;
-use crate::test_programs::{self, TestProgram};
+use crate::test_programs::{self, TestProgram, Variable};
+use crate::unchanged::Passed;
 use crate::ycsb;
 
 /// What benchmarks compare with, and nothing else needs.
@@ -39,6 +40,9 @@ pub(crate) struct Arguments {
     /// Install and fetch nothing, regenerate no goldens, fuzz nothing, build no documentation
     #[arg(long)]
     quick: bool,
+    /// Run also the tests that passed before and have not changed since
+    #[arg(long)]
+    all: bool,
     /// Leave this step out; may be given several times
     #[arg(long, value_enum, value_name = "STEP")]
     skip: Vec<Step>,
@@ -197,6 +201,7 @@ fn not_run(kind: &Kind, reason: &str) -> String {
 /// Runs the steps; true if none failed and nothing interrupted them.
 pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     let mut found = Found::default();
+    let passed = Passed::read(&crate::root().join("target/tests"), arguments.all);
     let mut rows = Vec::new();
     for &step in Step::value_variants() {
         println!("\n==> {}: {}", step.name(), step.help());
@@ -210,7 +215,7 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
             rows.extend(servers::KINDS.iter().map(|kind| provide(kind, arguments, &mut found, children)));
             continue;
         } else {
-            run(step, arguments.quick, &mut found, children)
+            run(step, arguments.quick, &mut found, &passed, children)
         };
         rows.push(row(step.name(), outcome, started));
     }
@@ -293,7 +298,7 @@ fn summary(rows: &[Row]) -> String {
     text
 }
 
-fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outcome {
+fn run(step: Step, quick: bool, found: &mut Found, passed: &Passed, children: &Children) -> Outcome {
     let missing = if quick { Missing::Report } else { Missing::Install };
     match step {
         Step::Java | Step::Tcl | Step::Fuzz | Step::Doc if quick => skipped(step, "--quick"),
@@ -317,15 +322,15 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
         Step::Clippy => clippy(children),
         Step::Build => build(found, children),
         Step::Test if found.tests.is_empty() => Outcome::Skipped("no test was built".to_owned()),
-        Step::Test => run_tests(found, children),
+        Step::Test => run_tests(found, passed, children),
         Step::Examples => {
             let (features, without) = features();
             let arguments = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
             noting(cargo_step(children, &arguments, &[]), without)
         }
-        Step::Tcl => sqlite_tests(missing, children),
+        Step::Tcl => sqlite_tests(missing, passed, children),
         Step::Fuzz => match fuzz::provide(children, missing) {
-            Ok(()) => match fuzz::all(FUZZ_SECONDS, children) {
+            Ok(()) => match fuzz::all(FUZZ_SECONDS, Some(passed), children) {
                 Ok(counts) => Outcome::Passed(counts),
                 Err(reason) => Outcome::Failed(reason),
             },
@@ -412,14 +417,14 @@ fn build(found: &mut Found, children: &Children) -> Outcome {
 
 /// SQLite's own tests. What cannot be had, as an archive of Debian's that has
 /// moved on, is no failure of ours.
-fn sqlite_tests(missing: Missing, children: &Children) -> Outcome {
+fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> Outcome {
     let sources = match tcl::provide(children, missing) {
         Ok(sources) => sources,
         Err(reason) => return skipped(Step::Tcl, &reason),
     };
     let (features, _) = features();
     let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
-    match tcl::told(&limit, &sources, children) {
+    match tcl::told(&limit, &sources, Some(passed), children) {
         Ok((true, summary)) => Outcome::Passed(summary),
         Ok((false, summary)) => Outcome::Failed(summary),
         Err(reason) => Outcome::Failed(reason),
@@ -476,10 +481,11 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
 
 /// Runs the test programs between the start and the stop of the servers, whose
 /// addresses are in environment variables.
-fn run_tests(found: &mut Found, children: &Children) -> Outcome {
+fn run_tests(found: &mut Found, passed: &Passed, children: &Children) -> Outcome {
     let started = Instant::now();
-    let mut variables: Vec<(String, String)> = Vec::new();
-    let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
+    let mut variables = Vec::new();
+    let mut set =
+        |name: &str, value: String| variables.push(Variable { name: name.to_owned(), value, is_input: true });
     let text = |path: &PathBuf| path.display().to_string();
     if let Some(class_path) = &found.ycsb_class_path {
         set("SERVAL_YCSB_CLASSPATH", class_path.clone());
@@ -509,11 +515,16 @@ fn run_tests(found: &mut Found, children: &Children) -> Outcome {
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
     println!("    {servers} servers run after {:.1} s", started.elapsed().as_secs_f64());
     for (_, fixture) in &fixtures {
-        fixture.variables.iter().for_each(|(name, value)| set(name, value.clone()));
+        let of_server = |(name, value): &(_, _)| Variable {
+            name: String::from(*name),
+            value: String::clone(value),
+            is_input: false,
+        };
+        variables.extend(fixture.variables.iter().map(of_server));
     }
     let programs = std::mem::take(&mut found.tests);
-    let counts = match test_programs::run(programs, &variables, &crate::root().join("target/tests"), children)
-    {
+    let folder = crate::root().join("target/tests");
+    let counts = match test_programs::run(programs, &variables, &folder, passed, children) {
         Ok(counts) => counts,
         Err(reason) => {
             problems.push(reason);
@@ -523,7 +534,12 @@ fn run_tests(found: &mut Found, children: &Children) -> Outcome {
     let missing =
         counts.missing.iter().map(|(what, count)| format!(", {count} not run without {}", servers_of(what)));
     let ignored = if counts.ignored > 0 { format!(", {} ignored", counts.ignored) } else { String::new() };
-    let note = format!("{} tests{}{ignored}", counts.passed + counts.failed, missing.collect::<String>());
+    let unchanged = match counts.unchanged {
+        0 => String::new(),
+        count => format!(", {count} more passed before and have not changed (--all runs them)"),
+    };
+    let run = counts.passed + counts.failed;
+    let note = format!("{run} tests{unchanged}{}{ignored}", missing.collect::<String>());
     if counts.failed > 0 {
         let programs = counts.programs.into_iter().collect::<Vec<_>>().join(", ");
         problems.push(format!("{} of {note} failed, in {programs}", counts.failed));

@@ -9,6 +9,9 @@
 //! programs, and `mount` for the permission to mount a file system. Plain
 //! `cargo test` reports it as ignored. Here it runs when all of that is there,
 //! and otherwise counts as not run, with what is missing.
+//!
+//! A program that passed and whose inputs have not changed since is left out,
+//! and the summary says so ([`crate::unchanged`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -19,15 +22,26 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Result;
 use crate::children::{Children, line};
 use crate::setup;
+use crate::unchanged::{Passed, Stamp};
 
 /// Test programs that measure time, or count what the whole process or machine
 /// does: package and target.
 const ALONE: &[(&str, &str)] = &[("serval", "compare_aa"), ("serval", "costs"), ("serval-watch", "accounts")];
+
+/// Packages whose tests read the sources of the whole workspace: they always run.
+const ALWAYS: &[&str] = &["xtask"];
+
+/// Folders outside the packages that tests read data from.
+const DATA: &[&str] = &["docs", "drivers", "experiments", "workloads"];
+
+/// Test programs, by target, that read the documents: for the others these are
+/// no inputs.
+const OF_DOCUMENTS: &str = "docs";
 
 /// How the names of variables begin that lead tests to what is outside.
 const OUTSIDE: &[&str] = &["SERVAL_TEST_", "SERVAL_YCSB_", "YESQUEL_TEST_"];
@@ -45,6 +59,8 @@ pub(crate) struct TestProgram {
     executable: PathBuf,
     /// The package's folder, in which Cargo runs its tests.
     folder: PathBuf,
+    /// The package's own programs, which its tests start.
+    starts: Vec<PathBuf>,
 }
 
 impl TestProgram {
@@ -53,11 +69,22 @@ impl TestProgram {
     }
 }
 
+/// An environment variable that leads tests to what is outside.
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// The value is a path, or several, of what stays between two runs and counts
+    /// as an input. Addresses and folders of servers are new in each run.
+    pub(crate) is_input: bool,
+}
+
 /// How many tests ended in which way.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
+    /// Not run: they passed, and nothing has changed since.
+    pub(crate) unchanged: u64,
     /// Not run because something from outside was missing: how many tests by
     /// what.
     pub(crate) missing: BTreeMap<String, u64>,
@@ -71,6 +98,7 @@ impl Counts {
     fn add(&mut self, other: Counts) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.unchanged += other.unchanged;
         self.ignored += other.ignored;
         for (what, count) in other.missing {
             *self.missing.entry(what).or_default() += count;
@@ -85,8 +113,11 @@ pub(crate) fn build(arguments: &[&str], children: &Children) -> Result<Vec<TestP
     command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);
     println!("    {}", line(&command));
     let messages = children.printed(&mut command)?;
-    let programs: Vec<TestProgram> =
-        messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?)).collect();
+    let messages: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut programs: Vec<TestProgram> = messages.iter().filter_map(program).collect();
+    for program in &mut programs {
+        program.starts = messages.iter().filter_map(|message| started(message, &program.package)).collect();
+    }
     if programs.is_empty() { Err("Cargo names no test program".to_owned()) } else { Ok(programs) }
 }
 
@@ -104,7 +135,15 @@ fn program(message: &Value) -> Option<TestProgram> {
         target: if kind == "test" { name.to_owned() } else { kind.to_owned() },
         executable: message["executable"].as_str()?.into(),
         folder,
+        starts: Vec::new(),
     })
+}
+
+/// The program that one of Cargo's messages names, if the package's tests start it.
+fn started(message: &Value, of: &str) -> Option<PathBuf> {
+    let is_bin = message["profile"]["test"] == false && message["target"]["kind"][0] == "bin";
+    let package = package(message["package_id"].as_str()?)?;
+    if is_bin && package == of { Some(message["executable"].as_str()?.into()) } else { None }
 }
 
 /// The name in a package id: `path+file:///w/bench/model#serval-model@0.1.0` or
@@ -117,11 +156,13 @@ fn package(id: &str) -> Option<String> {
     }
 }
 
-/// Runs the programs with these variables set.
+/// Runs the programs with these variables set, except those that passed before
+/// and have not changed.
 pub(crate) fn run(
     programs: Vec<TestProgram>,
-    variables: &[(String, String)],
+    variables: &[Variable],
     folder: &Path,
+    passed: &Passed,
     children: &Children,
 ) -> Result<Counts> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -133,8 +174,8 @@ pub(crate) fn run(
     let history = History::read(folder);
     together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
     let history = Mutex::new(history);
-    let runs =
-        Runs { variables, folder, children, counts: Mutex::default(), history, mounts: OnceLock::new() };
+    let counts = Mutex::default();
+    let runs = Runs { variables, folder, passed, children, counts, history, mounts: OnceLock::new() };
     let beside = thread::available_parallelism().map_or(1, usize::from);
     runs.all(together, beside)?;
     runs.all(alone, 1)?;
@@ -143,9 +184,10 @@ pub(crate) fn run(
 }
 
 struct Runs<'a> {
-    variables: &'a [(String, String)],
+    variables: &'a [Variable],
     /// Where outputs and durations are kept.
     folder: &'a Path,
+    passed: &'a Passed,
     children: &'a Children,
     counts: Mutex<Counts>,
     history: Mutex<History>,
@@ -186,7 +228,19 @@ impl Runs<'_> {
     /// failed.
     fn one(&self, program: &TestProgram) -> Result<Counts> {
         let name = program.name();
-        let Needs { mut missing, skip } = Needs::of(&self.listed(program)?, |word| self.is_there(word));
+        let needs = Needs::of(&self.listed(program)?, |word| self.is_there(word));
+        let stamp = self.stamp(program, &needs);
+        let Needs { mut missing, skip, .. } = needs;
+        if let Some(before) = self.passed.unchanged(&name, stamp.as_deref()) {
+            let of = |what: &str| before[what].as_u64().unwrap_or_default();
+            println!("    same   {name}: {} passed before", of("passed"));
+            return Ok(Counts {
+                unchanged: of("passed"),
+                ignored: of("ignored"),
+                missing,
+                ..Counts::default()
+            });
+        }
         let output = self.folder.join(format!("{}.txt", name.replace('/', "-")));
         let failed = |error: std::io::Error| format!("{}: {error}", output.display());
         let file = File::create(&output).map_err(failed)?;
@@ -215,6 +269,8 @@ impl Runs<'_> {
         if self.children.interrupted().is_some() {
             return Err("interrupted".to_owned());
         }
+        let summary = json!({"passed": counts.passed, "ignored": counts.ignored});
+        self.passed.set(&name, success && counts.failed == 0, stamp.as_deref(), &summary);
         let mut shown = std::io::stdout().lock();
         let word = if success { "ok    " } else { "FAILED" };
         let Counts { passed, failed: bad, .. } = counts;
@@ -236,12 +292,48 @@ impl Runs<'_> {
         Ok(counts)
     }
 
+    /// A digest of all that decides how the program's tests end.
+    fn stamp(&self, program: &TestProgram, needs: &Needs) -> Option<String> {
+        if ALWAYS.contains(&program.package.as_str()) {
+            return None;
+        }
+        let mut stamp = Stamp::new();
+        stamp.built(&program.executable);
+        program.starts.iter().for_each(|program| stamp.built(program));
+        let of_documents = program.target == OF_DOCUMENTS;
+        let is_no_input = |path: &Path| {
+            let is = |extension: &str| path.extension().is_some_and(|its| its == extension);
+            let is_made = path.ends_with("target") || path.ends_with("__pycache__");
+            is("rs") || is_made || (is("md") && !of_documents)
+        };
+        stamp.content(&program.folder, &is_no_input);
+        let root = crate::root();
+        DATA.iter().for_each(|folder| stamp.content(&root.join(folder), &is_no_input));
+        if of_documents {
+            ["README.md", "yesquel/README.md"]
+                .iter()
+                .for_each(|page| stamp.content(&root.join(page), &is_no_input));
+        }
+        if !needs.words.is_empty() {
+            stamp.surroundings();
+        }
+        for word in &needs.words {
+            stamp.text(word);
+            stamp.text(if self.is_there(word) { "there" } else { "missing" });
+            let inputs = self.variables.iter().filter(|variable| variable.name == *word && variable.is_input);
+            for path in inputs.flat_map(|variable| variable.value.split(':')) {
+                stamp.content(Path::new(path), &|_| false);
+            }
+        }
+        stamp.finish()
+    }
+
     /// Whether something is there that a test needs.
     fn is_there(&self, word: &str) -> bool {
         match word {
             "mount" => *self.mounts.get_or_init(|| may_mount(self.children)),
             _ if word.starts_with(|first: char| first.is_ascii_uppercase()) => {
-                self.variables.iter().any(|(name, _)| name == word)
+                self.variables.iter().any(|variable| variable.name == word)
             }
             program => setup::find(program).is_some(),
         }
@@ -256,7 +348,7 @@ impl Runs<'_> {
         outside.for_each(|(name, _)| {
             command.env_remove(name);
         });
-        command.envs(self.variables.iter().cloned());
+        command.envs(self.variables.iter().map(|variable| (&variable.name, &variable.value)));
         command
     }
 
@@ -272,17 +364,19 @@ impl Runs<'_> {
 }
 
 /// What a program's tests need, held against what there is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
     /// How many tests cannot run, by what they lack.
     missing: BTreeMap<String, u64>,
     /// These, by name, and those that are ignored for good.
     skip: Vec<String>,
+    /// All that any of the tests needs.
+    words: BTreeSet<String>,
 }
 
 impl Needs {
     fn of(listed: &str, is_there: impl Fn(&str) -> bool) -> Needs {
-        let mut needs = Needs { missing: BTreeMap::new(), skip: Vec::new() };
+        let mut needs = Needs::default();
         for test in listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let (Some(name), true) = (test["name"].as_str(), test["ignore"] == true) else { continue };
             let reason = test["ignore_message"].as_str().unwrap_or_default();
@@ -290,6 +384,7 @@ impl Needs {
                 needs.skip.push(name.to_owned());
                 continue;
             };
+            needs.words.extend(words.split_whitespace().map(str::to_owned));
             let lacks: Vec<&str> = words.split_whitespace().filter(|word| !is_there(word)).collect();
             if !lacks.is_empty() {
                 *needs.missing.entry(lacks.join(" ")).or_default() += 1;
@@ -368,6 +463,10 @@ mod tests {
             program(&message(true, "lib")).map(|program| program.name()),
             Some("serval-model/lib".into())
         );
+        let executable = |of: &str| started(&message(false, "bin"), of);
+        assert_eq!(executable("serval-model"), Some("/t/x-1".into()));
+        assert_eq!(executable("serval"), None);
+        assert_eq!(started(&message(true, "bin"), "serval-model"), None);
         assert_eq!(package("path+file:///w/xtask#0.1.0").as_deref(), Some("xtask"));
     }
 
@@ -383,6 +482,7 @@ mod tests {
         let needs = Needs::of(&listed, |word| word == "A");
         assert_eq!(needs.missing, BTreeMap::from([("B".to_owned(), 1)]));
         assert_eq!(needs.skip, ["two", "soaked"]);
+        assert_eq!(needs.words.into_iter().collect::<Vec<_>>(), ["A", "B"]);
         assert!(Needs::of(&listed, |_| false).skip.contains(&"one".to_owned()));
     }
 

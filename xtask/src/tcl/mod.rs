@@ -25,6 +25,7 @@ use serde_json::json;
 use crate::Result;
 use crate::children::Children;
 use crate::setup::{self, Missing, Purpose};
+use crate::unchanged::{Passed, Stamp};
 use expected::{Differences, Expected};
 use script::{Engine, Outcome, Script};
 
@@ -234,7 +235,7 @@ struct Found {
 /// Whether all is as the list says.
 pub(crate) fn tcl(arguments: &Arguments, children: &Children) -> Result<bool> {
     let sources = provide(children, Missing::Install)?;
-    let (passed, summary) = told(arguments, &sources, children)?;
+    let (passed, summary) = told(arguments, &sources, None, children)?;
     if !arguments.list && !arguments.json {
         println!("{summary}");
     }
@@ -249,8 +250,14 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
     source::provide(children, &folder, missing)
 }
 
-/// Whether all is as the list says, and one line about it.
-pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -> Result<(bool, String)> {
+/// Whether all is as the list says, and one line about it. With `passed`, a
+/// program that passed before and has not changed is not run.
+pub(crate) fn told(
+    arguments: &Arguments,
+    sources: &Path,
+    passed: Option<&Passed>,
+    children: &Children,
+) -> Result<(bool, String)> {
     let folder = folder();
     let list = crate::root().join(LIST);
     let whole = Expected::parse(&fs::read_to_string(&list).map_err(failed(&list))?)?;
@@ -267,6 +274,10 @@ pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -
         return Ok((true, String::new()));
     }
     let program = build::testfixture(children, sources, &folder, &arguments.library)?;
+    let stamp = passed.and_then(|_| stamp(&program, sources, &list));
+    if let Some(before) = passed.and_then(|passed| passed.unchanged("tcl", stamp.as_deref())) {
+        return Ok((true, format!("not run, unchanged since {}", before.as_str().unwrap_or_default())));
+    }
     let (engine, expected) = match arguments.stock {
         true => (Engine::Stock, whole.of_stock()),
         false => (Engine::Trees, whole),
@@ -295,7 +306,22 @@ pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -
         println!("{}", as_json(&found));
     }
     let differ = found.differences.values().filter(|differences| !differences.is_none()).count();
-    Ok((differ == 0, summary(&found, differ)))
+    let summary = summary(&found, differ);
+    if let Some(passed) = passed {
+        passed.set("tcl", differ == 0, stamp.as_deref(), &json!(summary));
+    }
+    Ok((differ == 0, summary))
+}
+
+/// A digest of what decides how the scripts end: the program, the list, this
+/// program, and the version of the scripts, which the folder's name has.
+fn stamp(program: &Path, sources: &Path, list: &Path) -> Option<String> {
+    let mut stamp = Stamp::new();
+    stamp.content(program, &|_| false);
+    stamp.content(list, &|_| false);
+    stamp.text(&sources.display().to_string());
+    stamp.surroundings();
+    stamp.finish()
 }
 
 /// How soon a script is run.
