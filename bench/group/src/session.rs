@@ -24,7 +24,11 @@ use serval_plan::{
     session::{OpenStore, Ran, RunLost, Session},
 };
 use serval_report::units::are;
-use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
+use serval_runner::{
+    Control, EndedBy, Observer, RunError, RunOptions,
+    clock::{self, nanoseconds},
+    pacing::rate::RateSchedule,
+};
 use serval_workload::Workload;
 use std::{
     ops::Range,
@@ -213,7 +217,7 @@ impl<'a> GroupRun<'a> {
             }
             Report::Starts(at) => {
                 self.window.start = Some(at);
-                self.window.from = Some(at.saturating_add(self.options.warm_up_max().as_nanos() as u64));
+                self.window.from = Some(at.saturating_add(nanoseconds(self.options.warm_up_max())));
                 self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                 observer.started(self.started);
             }

@@ -13,7 +13,7 @@ use serval_model::{
     Share,
     properties::{
         Fault, Faults, Origin, Properties, Reader,
-        units::{counted, format_duration},
+        units::{counted, format_span},
     },
 };
 use serval_runner::RunOptions;
@@ -241,10 +241,10 @@ impl Plan {
         let units = self.workload.units().or(options.units);
         let bound = match (units, options.time) {
             (Some(units), None) => counted(units, "operation"),
-            (None, Some(time)) => format_duration(time.as_nanos() as u64),
+            (None, Some(time)) => format_span(time),
             (Some(units), Some(time)) => {
                 let units = counted(units, "operation");
-                format!("{units}, at most {}", format_duration(time.as_nanos() as u64))
+                format!("{units}, at most {}", format_span(time))
             }
             (None, None) => match &options.rate {
                 Some(rate) if rate.length_s().is_some() => serval_runner::pacing::rate::length_in_words(rate),
@@ -255,8 +255,8 @@ impl Plan {
             None => "as fast as it goes".to_owned(),
             Some(rate) => format!("offered load {rate}, arrivals {}", options.arrivals.name()),
         };
-        let least = format_duration(options.warm_up.as_nanos() as u64);
-        let most = format_duration(options.warm_up_max().as_nanos() as u64);
+        let least = format_span(options.warm_up);
+        let most = format_span(options.warm_up_max());
         let warm_up = match (options.warm_up.is_zero(), options.steady) {
             (true, None) => String::new(),
             (false, None) => format!(" after {least} of warm-up"),

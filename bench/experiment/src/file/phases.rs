@@ -10,7 +10,7 @@ use super::{
     series::{self, checked_name, origin, unique},
 };
 use serval_group::program;
-use serval_model::{properties::units, share::SHARES_MAX};
+use serval_model::{properties::units::format_span, share::SHARES_MAX};
 use std::{path::Path, time::Duration};
 
 /// Kinds of phases.
@@ -85,7 +85,6 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
     let work = work(&table, &kind, time)?;
     if work.measures() {
         let at = |key: &'static str| table.source().origin(&table.span(key));
-        let span = |time: Duration| units::format_duration(time.as_nanos() as u64);
         let mut add = |key: &'static str, property: &str, value: Option<String>| {
             if let Some(value) = value {
                 properties.push((property.to_owned(), value, at(key)));
@@ -98,9 +97,9 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
                 }
             }
         }
-        add("time", "maxexecutiontime", time.map(span));
+        add("time", "maxexecutiontime", time.map(format_span));
         add("operationcount", "operationcount", count.map(|count| count.to_string()));
-        add("warmup", "warmup", warm_up.map(span));
+        add("warmup", "warmup", warm_up.map(format_span));
     } else {
         let at_clients = matches!(work, PhaseWork::Command { at: At::Clients, .. });
         let none = [

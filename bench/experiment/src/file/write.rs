@@ -9,7 +9,7 @@ use super::{
     phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
     points::LoadPoint,
 };
-use serval_model::properties::units::format_duration;
+use serval_model::properties::units::format_span;
 use serval_plan::secrets::shown;
 use std::fmt::Write as _;
 
@@ -87,10 +87,6 @@ fn store(out: &mut String, store: &StoreEntry) {
     properties(out, "[stores.properties]", &store.properties);
 }
 
-fn span(time: std::time::Duration) -> String {
-    format_duration(time.as_nanos() as u64)
-}
-
 /// A file of phases as text.
 fn phases(file: &PhasesFile) -> String {
     let mut out = format!("version = {FORMAT_VERSION}\n");
@@ -122,7 +118,7 @@ fn phase(out: &mut String, phase: &PhaseSpec) {
     }
     match &phase.work {
         PhaseWork::Load | PhaseWork::Run | PhaseWork::Later(_) => {}
-        PhaseWork::Pause(time) => line(out, "time", &span(*time)),
+        PhaseWork::Pause(time) => line(out, "time", &format_span(*time)),
         PhaseWork::Presplit { partitions, points, command, timeout } => {
             if let Some(partitions) = partitions {
                 let _ = writeln!(out, "partitions = {partitions}");
@@ -131,17 +127,17 @@ fn phase(out: &mut String, phase: &PhaseSpec) {
                 let _ = writeln!(out, "points = {}", list(points.iter().cloned()));
             }
             line(out, "command", command.as_deref().unwrap_or_default());
-            line(out, "timeout", &span(*timeout));
+            line(out, "timeout", &format_span(*timeout));
         }
         PhaseWork::Command { command, at, timeout } => {
             line(out, "command", command);
             line(out, "at", name_of(&At::NAMES, at));
-            line(out, "timeout", &span(*timeout));
+            line(out, "timeout", &format_span(*timeout));
         }
         PhaseWork::Wait { command, every, timeout } => {
             line(out, "command", command);
-            line(out, "every", &span(*every));
-            line(out, "timeout", &span(*timeout));
+            line(out, "every", &format_span(*every));
+            line(out, "timeout", &format_span(*timeout));
         }
     }
     if let Some(file) = &phase.workload {
@@ -171,9 +167,9 @@ impl ExperimentFile {
             None => out.push_str("clients = \"auto\"\n"),
         }
         line(&mut out, "arrivals", name_of(&ARRIVALS, &run.arrivals));
-        line(&mut out, "time", &span(run.time));
-        line(&mut out, "warmup", &span(run.warm_up));
-        line(&mut out, "warmup_max", &span(run.warm_up_max));
+        line(&mut out, "time", &format_span(run.time));
+        line(&mut out, "warmup", &format_span(run.warm_up));
+        line(&mut out, "warmup_max", &format_span(run.warm_up_max));
         let _ = writeln!(out, "repeats = {}", run.repeats);
         line(&mut out, "state", name_of(&StatePolicy::NAMES, &run.state));
         line(&mut out, "order", name_of(&PointOrder::NAMES, &run.order));

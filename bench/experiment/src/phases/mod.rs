@@ -14,11 +14,11 @@ use serval_coordination::properties::{self as group, is_of_group};
 use serval_group::{ClientPart, Leading, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
-    units::{counted, format_duration},
+    units::{counted, format_span},
 };
 use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
-use serval_workload::{core::Phase, random::split_mix};
+use serval_workload::{core::Phase, random::derived_seed};
 use std::time::Duration;
 
 /// An experiment of phases that is checked and ready.
@@ -251,21 +251,18 @@ impl Phases {
     fn seed(&self, nth: usize, seed: u64) -> u64 {
         // Records are the same whoever looks for them: loads and runs of one experiment share
         // what values are made of.
-        let mut state = seed ^ (nth as u64) << 32;
-        // 53 bits, so that every JSON reader gets it back exactly.
-        if self.kind(nth) == Phase::Load { seed } else { split_mix(&mut state) >> 11 }
+        if self.kind(nth) == Phase::Load { seed } else { derived_seed(seed ^ (nth as u64) << 32) }
     }
 
     /// The description of each phase: its name with its kind, and its work.
     pub fn describe(&self) -> Vec<(String, String)> {
-        let span = |time: Duration| format_duration(time.as_nanos() as u64);
         let words = |nth: usize, phase: &PhaseSpec| {
             let mut words = match &phase.work {
                 PhaseWork::Load | PhaseWork::Run => match self.plan_of(nth, self.properties(nth, None)) {
                     Ok(plan) => plan.describe(phase.clients.as_ref().map_or(self.clients as usize, Vec::len)),
                     Err(faults) => faults.to_string(),
                 },
-                PhaseWork::Pause(time) => format!("pause of {}", span(*time)),
+                PhaseWork::Pause(time) => format!("pause of {}", format_span(*time)),
                 PhaseWork::Presplit { command, .. } => {
                     let keys = counted(self.points(nth).map_or(0, |points| points.len() as u64), "key");
                     match command {
@@ -275,10 +272,14 @@ impl Phases {
                 }
                 PhaseWork::Command { command, at, timeout } => {
                     let at = crate::file::name_of(&crate::file::At::NAMES, at);
-                    format!("command, at {at}, for {} at most: {command}", span(*timeout))
+                    format!("command, at {at}, for {} at most: {command}", format_span(*timeout))
                 }
                 PhaseWork::Wait { command, every, timeout } => {
-                    format!("wait for {} at most, asking every {}: {command}", span(*timeout), span(*every))
+                    format!(
+                        "wait for {} at most, asking every {}: {command}",
+                        format_span(*timeout),
+                        format_span(*every)
+                    )
                 }
                 PhaseWork::Later(kind) => later(kind),
             };
