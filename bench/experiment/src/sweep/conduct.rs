@@ -15,7 +15,7 @@ use crate::{
 use serval_group::{GroupSession, Team, check};
 use serval_model::{
     OperationKind,
-    properties::{Origin, Properties, units::format_duration},
+    properties::{Origin, Properties, units::format_span},
 };
 use serval_plan::{
     Plan, PlanError, PlanRequest,
@@ -35,7 +35,7 @@ use serval_runner::{Control, EndedBy, RunError};
 use serval_stores::StoreInfo;
 use serval_workload::{
     core::{Phase, properties as core},
-    random::split_mix,
+    random::{derived_seed, split_mix},
 };
 use std::{
     collections::BTreeMap,
@@ -250,32 +250,38 @@ impl SweepConductor<'_> {
 
     /// The runs of all points, in the order in which they are made.
     fn point_jobs(&self, points: &[LoadPoint]) -> Vec<PlannedRun> {
-        let settings = self.settings();
+        let given = self.settings().clients;
+        self.jobs(points.len(), |curve, point| {
+            let saturation = self.journal.document.curves[curve].saturation.as_ref();
+            let found = saturation.map(|s| s.clients);
+            let (target, clients) = match points[point] {
+                LoadPoint::Max => (None, given.or(found)),
+                LoadPoint::Rate(rate) => (Some(rate), given.or(found.map(window))),
+                // A curve that is lost has no saturation, and no points.
+                LoadPoint::Share(share) => {
+                    (Some(share * saturation?.throughput), given.or(found.map(window)))
+                }
+            };
+            Some((target, clients.unwrap_or(1), points[point].to_string()))
+        })
+    }
+
+    /// The runs of `points` points on every curve, in the order in which they are made. `run` returns the target,
+    /// the clients and the description of a point on a curve; `None` if it is left out.
+    pub(super) fn jobs(
+        &self,
+        points: usize,
+        run: impl Fn(usize, usize) -> Option<(Option<f64>, u64, String)>,
+    ) -> Vec<PlannedRun> {
+        let RunSettings { time, repeats, .. } = *self.settings();
         let mut jobs = Vec::new();
-        for repeat in 0..settings.repeats as u32 {
-            for (turn, point) in self.order(points.len(), repeat).into_iter().enumerate() {
+        for repeat in 0..repeats as u32 {
+            for (turn, point) in self.order(points, repeat).into_iter().enumerate() {
                 for curve in self.curves_from(turn + repeat as usize) {
-                    let saturation = self.journal.document.curves[curve].saturation.as_ref();
-                    let found = saturation.map(|s| s.clients);
-                    let (target, clients) = match points[point] {
-                        LoadPoint::Max => (None, settings.clients.or(found)),
-                        LoadPoint::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
-                        // A curve that is lost has no saturation, and no points.
-                        LoadPoint::Share(share) => match saturation {
-                            Some(s) => (Some(share * s.throughput), settings.clients.or(found.map(window))),
-                            None => continue,
-                        },
-                    };
-                    jobs.push(PlannedRun {
-                        curve,
-                        kind: RunKind::Point,
-                        point,
-                        repeat,
-                        target,
-                        clients: clients.unwrap_or(1),
-                        time: settings.time,
-                        what: format!("{}, repeat {} of {}", points[point], repeat + 1, settings.repeats),
-                    });
+                    let Some((target, clients, what)) = run(curve, point) else { continue };
+                    let what = format!("{what}, repeat {} of {repeats}", repeat + 1);
+                    let kind = RunKind::Point;
+                    jobs.push(PlannedRun { curve, kind, point, repeat, target, clients, time, what });
                 }
             }
         }
@@ -294,13 +300,13 @@ impl SweepConductor<'_> {
     }
 
     /// The curves, beginning with another one each time.
-    pub(super) fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
+    fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.experiment.curves.len();
         (0..count).map(move |i| (i + turn) % count)
     }
 
     /// The order of points in a repeat.
-    pub(super) fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
+    fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (0..points).collect();
         if self.settings().order == crate::file::PointOrder::Shuffled {
             let mut state = self.journal.document.seed ^ (u64::from(repeat) << 32) ^ ORDER_STREAM;
@@ -435,9 +441,7 @@ impl SweepConductor<'_> {
             RunKind::Search => 2,
             RunKind::Point => 3,
         };
-        let mut state = self.journal.document.seed ^ kind << 60 ^ (point as u64) << 32 ^ u64::from(repeat);
-        // 53 bits, so that every JSON reader gets it back exactly.
-        split_mix(&mut state) >> 11
+        derived_seed(self.journal.document.seed ^ kind << 60 ^ (point as u64) << 32 ^ u64::from(repeat))
     }
 
     fn plan(&self, job: &PlannedRun, curve: &CurvePlan) -> Result<Plan, ConductError> {
@@ -450,11 +454,10 @@ impl SweepConductor<'_> {
                 properties.set(name, setting.value.clone(), setting.origin.clone());
             }
         }
-        let span = |time: Duration| format_duration(time.as_nanos() as u64);
         set(&mut properties, p::THREAD_COUNT.name, self.threads(job.clients).to_string());
-        set(&mut properties, p::MAX_EXECUTION_TIME.name, span(job.time));
-        set(&mut properties, p::WARM_UP.name, span(settings.warm_up));
-        set(&mut properties, p::WARM_UP_MAX.name, span(settings.warm_up_max));
+        set(&mut properties, p::MAX_EXECUTION_TIME.name, format_span(job.time));
+        set(&mut properties, p::WARM_UP.name, format_span(settings.warm_up));
+        set(&mut properties, p::WARM_UP_MAX.name, format_span(settings.warm_up_max));
         set(&mut properties, p::SEED.name, self.seed(job.kind, job.point, job.repeat).to_string());
         if let Some(target) = job.target {
             set(&mut properties, p::TARGET.name, format!("{target}"));
