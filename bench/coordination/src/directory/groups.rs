@@ -129,14 +129,14 @@ impl Directory {
     }
 
     /// Returns the nodes of an epoch of a group.
-    pub(crate) fn epoch(&self, group: &str, epoch: u64) -> Epoch {
+    pub fn epoch(&self, group: &str, epoch: u64) -> Epoch {
         Epoch { directory: self.clone(), path: self.path(&format!("groups/{group}/{epoch}")) }
     }
 }
 
 /// Nodes of an epoch of a group.
 #[derive(Debug, Clone)]
-pub(crate) struct Epoch {
+pub struct Epoch {
     directory: Directory,
     path: String,
 }
@@ -191,7 +191,11 @@ impl Epoch {
     }
 
     /// Returns the clients that have a node below `members` or `0/entered`, say; `None` if there is no such folder.
-    pub(crate) async fn standing(&self, place: &str) -> Result<Option<Vec<u64>>, DirectoryError> {
+    ///
+    /// # Errors
+    ///
+    /// ZooKeeper fails the request.
+    pub async fn standing(&self, place: &str) -> Result<Option<Vec<u64>>, DirectoryError> {
         let path = format!("{}/{place}", self.path);
         let listing = self.directory.session.list_children(&path);
         let names = self.directory.ask_unless("look at a barrier", &[Error::NoNode], listing).await?;

@@ -16,8 +16,7 @@ mod lists;
 
 pub use agents::Agent;
 pub(crate) use agents::KnownAgents;
-pub(crate) use groups::Epoch;
-pub use groups::{EpochChange, EpochWatch, Leader};
+pub use groups::{Epoch, EpochChange, EpochWatch, Leader};
 
 use serde::Deserialize;
 use std::time::Duration;
