@@ -343,10 +343,6 @@ mod tests {
         fn drained(&self) -> bool {
             self.0.load(Relaxed) > 3
         }
-
-        fn describe(&self) -> String {
-            String::new()
-        }
     }
 
     #[test]

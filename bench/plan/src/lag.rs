@@ -70,7 +70,7 @@ enum Role {
 pub struct LagMeasurement {
     role: Role,
     journal: Arc<Mutex<Journal>>,
-    queue: Arc<LazyQueue>,
+    queue: Arc<RunQueue>,
     producing: Option<Arc<Producing>>,
     consuming: Option<Arc<Consuming>>,
     consumers: usize,
@@ -83,76 +83,89 @@ pub struct LagMeasurement {
     closing: Mutex<Option<mpsc::Sender<()>>>,
 }
 
-/// A queue in ZooKeeper.
+/// A queue that is open.
 #[derive(Debug)]
-struct SharedQueue {
-    queue: ZooKeeperQueue,
+enum OpenQueue {
+    Memory(InMemory),
+    ZooKeeper(ZooKeeperQueue),
+}
+
+/// The queue of a run. It is opened when the run begins: making a plan reaches for nothing.
+#[derive(Debug, Default)]
+struct RunQueue {
+    opened: OnceLock<OpenQueue>,
+    /// Entries that Serval has not written.
     foreign: AtomicU64,
 }
 
-impl Queue for SharedQueue {
+impl Queue for RunQueue {
     fn offer(&self, item: Item) -> bool {
-        encode(&item).is_some_and(|bytes| self.queue.offer(bytes))
-    }
-    fn take(&self) -> Option<Item> {
-        loop {
-            let bytes = self.queue.take()?;
-            if let Some(item) = decode(&bytes) {
-                return Some(item);
-            }
-            self.foreign.fetch_add(1, Relaxed);
+        match self.opened.get() {
+            Some(OpenQueue::Memory(queue)) => queue.offer(item),
+            Some(OpenQueue::ZooKeeper(queue)) => encode(&item).is_some_and(|bytes| queue.offer(bytes)),
+            None => false,
         }
     }
+
+    fn take(&self) -> Option<Item> {
+        match self.opened.get()? {
+            OpenQueue::Memory(queue) => queue.take(),
+            OpenQueue::ZooKeeper(queue) => loop {
+                if let Some(item) = decode(&queue.take()?) {
+                    return Some(item);
+                }
+                self.foreign.fetch_add(1, Relaxed);
+            },
+        }
+    }
+
     fn drained(&self) -> bool {
-        self.queue.drained()
-    }
-    fn dropped(&self) -> u64 {
-        self.queue.dropped()
-    }
-    fn earlier(&self) -> u64 {
-        self.queue.earlier()
-    }
-    fn foreign(&self) -> u64 {
-        self.foreign.load(Relaxed)
-    }
-    fn flush(&self, within: Duration) {
-        self.queue.flush(within);
-    }
-    fn describe(&self) -> String {
-        self.queue.describe()
+        match self.opened.get() {
+            Some(OpenQueue::Memory(queue)) => queue.drained(),
+            Some(OpenQueue::ZooKeeper(queue)) => queue.drained(),
+            None => true,
+        }
     }
 }
 
-/// A queue that is opened when the run begins: making a plan reaches for nothing.
-#[derive(Debug, Default)]
-struct LazyQueue(OnceLock<Arc<dyn Queue>>);
+impl RunQueue {
+    fn open(&self, place: Option<&QueueLocation>, max: usize, consumes: bool) -> Result<(), StoreError> {
+        if self.opened.get().is_some() {
+            return Ok(());
+        }
+        let queue = match place {
+            None => OpenQueue::Memory(InMemory::new(max)),
+            Some(place) => OpenQueue::ZooKeeper(
+                ZooKeeperQueue::open(place, consumes)
+                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?,
+            ),
+        };
+        let _ = self.opened.set(queue);
+        Ok(())
+    }
 
-impl Queue for LazyQueue {
-    fn offer(&self, item: Item) -> bool {
-        self.0.get().is_some_and(|queue| queue.offer(item))
+    /// The queue, if it is in ZooKeeper: one in memory loses nothing and begins empty.
+    fn shared(&self) -> Option<&ZooKeeperQueue> {
+        match self.opened.get() {
+            Some(OpenQueue::ZooKeeper(queue)) => Some(queue),
+            _ => None,
+        }
     }
-    fn take(&self) -> Option<Item> {
-        self.0.get()?.take()
-    }
-    fn drained(&self) -> bool {
-        self.0.get().is_none_or(|queue| queue.drained())
-    }
-    fn dropped(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.dropped())
-    }
-    fn earlier(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.earlier())
-    }
-    fn foreign(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.foreign())
-    }
+
+    /// Waits, for at most `within`, until all accepted items are in the queue.
     fn flush(&self, within: Duration) {
-        if let Some(queue) = self.0.get() {
+        if let Some(queue) = self.shared() {
             queue.flush(within);
         }
     }
+
+    /// A description for results.
     fn describe(&self) -> String {
-        self.0.get().map_or_else(|| "none".to_owned(), |queue| queue.describe())
+        match self.opened.get() {
+            Some(OpenQueue::Memory(_)) => "memory".to_owned(),
+            Some(OpenQueue::ZooKeeper(queue)) => queue.describe(),
+            None => "none".to_owned(),
+        }
     }
 }
 
@@ -241,7 +254,7 @@ impl LagMeasurement {
         // Those of a group begin in the same moment.
         let apart = if share == Share::WHOLE { u64::from(std::process::id()) } else { share.index() };
         let journal = Arc::new(Mutex::new(Journal::new(stamp::writer(now.as_millis() as u64, apart))));
-        let queue = Arc::new(LazyQueue::default());
+        let queue = Arc::new(RunQueue::default());
         let time: Clock = Arc::new(clock::now);
         let producing = (role != Role::Consumer).then(|| {
             let mut producing = Producing::new(Arc::clone(&time), queue.clone(), Arc::clone(&journal));
@@ -320,10 +333,12 @@ impl LagMeasurement {
         let fresh = Journal::new(journal.writer);
         let mut noted = std::mem::replace(&mut *journal, fresh);
         let counts = &mut noted.counts;
-        let dropped = self.queue.dropped().min(counts.carried);
-        counts.carried -= dropped;
-        counts.not_carried += dropped;
-        (counts.from_before, counts.foreign) = (self.queue.earlier(), self.queue.foreign());
+        if let Some(queue) = self.queue.shared() {
+            let dropped = queue.dropped().min(counts.carried);
+            counts.carried -= dropped;
+            counts.not_carried += dropped;
+            (counts.from_before, counts.foreign) = (queue.earlier(), self.queue.foreign.load(Relaxed));
+        }
         noted
     }
 
@@ -337,22 +352,6 @@ impl LagMeasurement {
         let mut journal = self.take_journal();
         journal.shorten_to(NOTES_MAX);
         LagNotes { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
-    }
-
-    fn open_queue(&self) -> Result<(), StoreError> {
-        if self.queue.0.get().is_some() {
-            return Ok(());
-        }
-        let queue: Arc<dyn Queue> = match &self.place {
-            None => Arc::new(InMemory::new(self.queue_max)),
-            Some(place) => {
-                let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
-                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?;
-                Arc::new(SharedQueue { queue, foreign: AtomicU64::new(0) })
-            }
-        };
-        let _ = self.queue.0.set(queue);
-        Ok(())
     }
 
     /// Ends a process of consumers from outside: when they have found what is left, and `control`
@@ -383,7 +382,8 @@ impl LagMeasurement {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        self.open_queue().map_err(RunError::Store)?;
+        let consumes = self.role != Role::Producer;
+        self.queue.open(self.place.as_ref(), self.queue_max, consumes).map_err(RunError::Store)?;
         let mut arming = ArmingObserver { lag: self, observer };
         let mut ran = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
