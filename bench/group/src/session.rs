@@ -32,7 +32,7 @@ use serval_runner::{
 use serval_workload::Workload;
 use std::{
     ops::Range,
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -368,13 +368,7 @@ impl Session for GroupSession<'_> {
         let mut run = GroupRun::new(team, &self.parts, options, &has_work);
         let mut stopping = false;
         let end = loop {
-            let report = match team.coordinator.next_within(TICK) {
-                Ok(report) => Some(report),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(PlanError::Group("the group's coordinator has ended".to_owned()));
-                }
-            };
+            let report = team.next(TICK).map_err(|error| PlanError::Group(error.to_string()))?;
             run.window.update(clock::now(), observer);
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 team.coordinator.stop();

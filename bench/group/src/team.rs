@@ -218,6 +218,17 @@ impl Team {
         }
     }
 
+    /// Waits for the coordinator's next report for at most `span`.
+    pub(crate) fn next(&self, span: Duration) -> Result<Option<Report>, GroupError> {
+        match self.coordinator.next_within(span) {
+            Ok(report) => Ok(Some(report)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(GroupError::Broken("the group's coordinator has ended".to_owned()))
+            }
+        }
+    }
+
     fn name(&self, client: usize) -> String {
         self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
     }
@@ -237,12 +248,8 @@ impl Team {
             if left.is_zero() {
                 return Ok(true);
             }
-            match self.coordinator.next_within(left.min(TICK)) {
-                Ok(report) => self.at_rest(report)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
-                }
+            if let Some(report) = self.next(left.min(TICK))? {
+                self.at_rest(report)?;
             }
         }
     }
@@ -309,8 +316,8 @@ impl Team {
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 self.coordinator.stop();
             }
-            match self.coordinator.next_within(TICK) {
-                Ok(Report::Result(client, bytes)) => {
+            match self.next(TICK)? {
+                Some(Report::Result(client, bytes)) => {
                     // Nothing where it never began.
                     if !bytes.is_empty() {
                         let outcome = serde_json::from_slice(&bytes).map_err(|error| {
@@ -320,18 +327,15 @@ impl Team {
                         outcomes.push((client, outcome));
                     }
                 }
-                Ok(Report::Over(_)) if outcomes.is_empty() && !stopping => {
+                Some(Report::Over(_)) if outcomes.is_empty() && !stopping => {
                     let why = self
                         .who_is_lost()
                         .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
                     return Err(GroupError::Broken(why));
                 }
-                Ok(Report::Over(_)) => return Ok(outcomes),
-                Ok(report) => self.at_rest(report)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
-                }
+                Some(Report::Over(_)) => return Ok(outcomes),
+                Some(report) => self.at_rest(report)?,
+                None => {}
             }
         }
     }

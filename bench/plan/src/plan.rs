@@ -97,14 +97,12 @@ fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     info
 }
 
-/// The script that properties name, if they name one. What it sets by default
-/// is set.
-fn script(properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
-    let class = Reader::new(properties).text(&p::WORKLOAD);
-    if !is_script(class.trim()) {
+/// The script of this name, if it is one. What it sets by default is set.
+fn script(class: &str, properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
+    if !is_script(class) {
         return Ok(None);
     }
-    let script = Script::read(class.trim().as_ref(), &p::catalog())?;
+    let script = Script::read(class.as_ref(), &p::catalog())?;
     script.apply_defaults(properties);
     Ok(Some(Arc::new(script)))
 }
@@ -116,15 +114,16 @@ fn prepare(
     store: &StoreInfo,
     strict: bool,
 ) -> (Option<Arc<Script>>, Faults, Vec<Fault>) {
+    let class = Reader::new(properties).text(&p::WORKLOAD);
     // Names cannot be judged without the script that may know them.
-    let (script, mut faults, mut warnings) = match script(properties) {
+    let (script, mut faults, mut warnings) = match script(class.trim(), properties) {
         Ok(script) => {
             let (faults, warnings) = names(properties, store, script.as_deref(), strict);
             (script, Faults(faults), warnings)
         }
         Err(faults) => (None, faults, Vec::new()),
     };
-    if let Some(info) = workload_info(&mut Reader::new(properties)) {
+    if let Some(info) = workloads::find(class.trim()) {
         match workloads::derive(info, properties) {
             Ok(notes) => warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem })),
             Err(more) => faults.0.extend(more.0),
@@ -163,6 +162,11 @@ fn time_series_warning(
 }
 
 impl Plan {
+    /// Makes the plan of a phase in which every unknown property is a fault.
+    pub fn strict(properties: Properties, phase: Phase, store: &'static StoreInfo) -> Result<Plan, Faults> {
+        Plan::new(PlanRequest { properties, phase, store, strict: true })
+    }
+
     /// Checks all properties and makes the plan. All faults come at once.
     pub fn new(request: PlanRequest) -> Result<Plan, Faults> {
         let PlanRequest { mut properties, phase, store, strict } = request;

@@ -95,7 +95,7 @@ impl Phases {
         looking_on: LookingOn<'_>,
         keep_stores: bool,
     ) -> Result<(ExperimentJournal, Stopped), ConductError> {
-        self.refuse().map_err(PlanError::Faults)?;
+        self.refuse()?;
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
@@ -216,7 +216,7 @@ impl PhaseConductor<'_> {
             PhaseWork::Load | PhaseWork::Run => return self.measured(nth, entry),
             PhaseWork::Pause(time) => self.rest(*time)?,
             PhaseWork::Presplit { command, timeout, .. } => {
-                let points = self.phases.points(nth).map_err(PlanError::Faults)?;
+                let points = self.phases.points(nth)?;
                 let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
                 let command = command.as_deref().unwrap_or_default();
                 entry.output = self.program(nth, command, *timeout, input.copied().collect())?;
@@ -378,7 +378,7 @@ impl PhaseConductor<'_> {
             // It was cut off: some of its records may be there.
             properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
         }
-        let mut plan = self.phases.plan_of(nth, properties).map_err(PlanError::Faults)?;
+        let mut plan = self.phases.plan_of(nth, properties)?;
         plan.label = self.phases.file.phases[nth].name.clone();
         Ok(plan)
     }
@@ -414,7 +414,7 @@ impl PhaseConductor<'_> {
             // One of the same files must be closed first.
             self.session = None;
             let session = self.stores.open(self.phases.store, &plan.properties);
-            self.session = Some((identity, session.map_err(PlanError::Faults)?));
+            self.session = Some((identity, session?));
         }
         let Some((_, local)) = &self.session else { return Err(ConductError::Interrupted) };
         let parts = |team| GroupSession::with_parts(team, &**local, &plan, self.phases.parts(nth));

@@ -16,7 +16,7 @@ use serval_model::properties::{
     Fault, Faults, Origin, Properties,
     units::{counted, format_span},
 };
-use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
+use serval_plan::{Plan, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::{core::Phase, random::derived_seed};
 use std::time::Duration;
@@ -205,7 +205,7 @@ impl Phases {
     }
 
     fn plan_of(&self, nth: usize, properties: Properties) -> Result<Plan, Faults> {
-        Plan::new(PlanRequest { properties, phase: self.kind(nth), store: self.store, strict: true })
+        Plan::strict(properties, self.kind(nth), self.store)
     }
 
     /// What each client of the group does in a phase; the properties are those that it has
@@ -235,8 +235,7 @@ impl Phases {
         let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
         let Some(partitions) = partitions else { return Ok(points.clone()) };
         let properties = self.properties(nth, None);
-        let request = PlanRequest { properties, phase: Phase::Load, store: self.store, strict: true };
-        let core = Plan::new(request)?.core;
+        let core = Plan::strict(properties, Phase::Load, self.store)?.core;
         core.and_then(|core| core.split_points(*partitions)).ok_or_else(|| {
             let problem = format!(
                 "phase '{}': keys are not in the order of their numbers, so that their range cannot be divided evenly: set \

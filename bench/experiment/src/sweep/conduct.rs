@@ -18,7 +18,7 @@ use serval_model::{
     properties::{Origin, Properties, units::format_span},
 };
 use serval_plan::{
-    Plan, PlanError, PlanRequest,
+    Plan, PlanError,
     folder::ResultFolder,
     fresh_seed,
     perform::{Performed, RunFiles, perform},
@@ -32,7 +32,6 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{Control, EndedBy, RunError};
-use serval_stores::StoreInfo;
 use serval_workload::{
     core::{Phase, properties as core},
     random::{derived_seed, split_mix},
@@ -356,7 +355,7 @@ impl SweepConductor<'_> {
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
-            check(&plan, false, team.clients().len()).map_err(PlanError::Faults)?;
+            check(&plan, false, team.clients().len())?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
@@ -471,7 +470,7 @@ impl SweepConductor<'_> {
         if records.state.next > records.dataset.records {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
-        let mut plan = checked(properties, Phase::Run, curve.info)?;
+        let mut plan = Plan::strict(properties, Phase::Run, curve.info)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }
@@ -511,16 +510,6 @@ const ORDER_STREAM: u64 = 0x0bde_5eed;
 /// their number does not bound a burst.
 pub(super) fn window(clients: u64) -> u64 {
     clients.saturating_mul(2)
-}
-
-/// The plan of a run of these properties.
-pub(super) fn checked(
-    properties: Properties,
-    phase: Phase,
-    store: &'static StoreInfo,
-) -> Result<Plan, ConductError> {
-    let plan = Plan::new(PlanRequest { properties, phase, store, strict: true });
-    Ok(plan.map_err(PlanError::Faults)?)
 }
 
 pub(super) fn set(properties: &mut Properties, name: &'static str, value: String) {

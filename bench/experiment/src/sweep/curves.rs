@@ -12,7 +12,7 @@ use crate::{
 use serval_coordination::properties::is_of_group;
 use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
-use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
+use serval_plan::{Plan, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
@@ -418,8 +418,7 @@ struct Checked {
 
 /// Makes the plans of a load and a run, to see their faults.
 fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
-    let plan =
-        |phase| Plan::new(PlanRequest { properties: properties.clone(), phase, store: info, strict: true });
+    let plan = |phase| Plan::strict(properties.clone(), phase, info);
     let (load, run) = (plan(Phase::Load), plan(Phase::Run));
     let (load, run) = match (load, run) {
         (Ok(load), Ok(run)) => (load, run),

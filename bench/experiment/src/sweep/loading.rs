@@ -1,7 +1,7 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{PlannedRun, SweepConductor, checked, set, spend};
+use super::conduct::{PlannedRun, SweepConductor, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
     refusals::NO_DELETE,
@@ -88,7 +88,7 @@ impl SweepConductor<'_> {
         set(&mut properties, p::THREAD_COUNT.name, self.threads(clients).to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
-        checked(properties, Phase::Load, store)
+        Ok(Plan::strict(properties, Phase::Load, store)?)
     }
 
     /// A resumed experiment may find an empty server.
@@ -139,7 +139,7 @@ impl SweepConductor<'_> {
         set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
         set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
         let store = self.records[dataset].dataset.info;
-        let plan = checked(properties, Phase::Load, store)?;
+        let plan = Plan::strict(properties, Phase::Load, store)?;
         let session = self.records[dataset].session(self.stores)?;
         // An interrupted run must not leave gaps either.
         let control = Control::default();

@@ -1,12 +1,9 @@
 //! What a store turns out not to do once it is open, said before it is loaded.
 
-use super::{
-    conduct::{SweepConductor, checked},
-    curves::Renewal,
-};
+use super::{conduct::SweepConductor, curves::Renewal};
 use crate::{error::ConductError, file::StatePolicy};
 use serval_model::{OperationKind, properties::Faults};
-use serval_plan::{PlanError, perform::refuse};
+use serval_plan::{Plan, perform::refuse};
 use serval_workload::core::Phase;
 
 /// Why records cannot be removed.
@@ -23,7 +20,7 @@ impl SweepConductor<'_> {
                 continue;
             }
             let properties = curve.properties.clone();
-            let plan = checked(properties, Phase::Run, curve.info)?;
+            let plan = Plan::strict(properties, Phase::Run, curve.info)?;
             // A store that cannot be opened is reported when its curve runs.
             let Ok(session) = records.session(self.stores) else { continue };
             let deletes = session.store().capabilities().contains(OperationKind::Delete);
@@ -38,6 +35,6 @@ impl SweepConductor<'_> {
             }
         }
         faults.dedup();
-        Ok(Faults(faults).or(()).map_err(PlanError::Faults)?)
+        Ok(Faults(faults).or(())?)
     }
 }
