@@ -24,10 +24,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
             root.fault(series, "is of sweeps and not of phases: make two files");
         }
     }
-    let properties = match root.table("properties", "[properties]") {
-        Some(table) => table.properties(),
-        None => Vec::new(),
-    };
+    let properties = root.properties_in("[properties]");
     let group = root.table("group", "[group]").map(group::group);
     let stores = root.tables("stores", "[[stores]]");
     match stores.len() {
@@ -38,7 +35,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
             "phases are of one store: run the file once for each (--store), or make more files",
         ),
     }
-    let store = stores.into_iter().filter_map(|table| series::store(table)).next();
+    let store = stores.into_iter().find_map(series::store);
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let tables = root.tables("phases", "[[phases]]");
     if tables.is_empty() || tables.len() > PHASES_MAX {
@@ -62,12 +59,10 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
         }
         return None;
     };
-    let mut properties =
-        table.table("properties", "[phases.properties]").map_or(Vec::new(), |table| table.properties());
+    let mut properties = table.properties_in("[phases.properties]");
     let only = table.tables("only", "[[phases.only]]").into_iter().map(|table| {
         let clients = numbers(&table, "clients");
-        let lines = table.table("properties", "[phases.only.properties]");
-        let properties = lines.map_or(Vec::new(), |table| table.properties());
+        let properties = table.properties_in("[phases.only.properties]");
         if clients.is_none() {
             table.fault("clients", "is missing: which clients are these properties of?");
         }
