@@ -1,7 +1,7 @@
 //! `serval bench`: one command from nothing to a result.
 
 use super::{
-    agent, command_line, resolved, run_properties, tell_debug_build, tell_warnings,
+    agent, command_line, resolved, run_properties, set_flags, tell_debug_build, tell_warnings,
     ycsb::{exit_code, interrupted_or},
 };
 use crate::{
@@ -49,11 +49,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
         (&core::RECORD_COUNT, &args.records, "--records"),
         (&p::OPERATION_COUNT, &args.operations, "--operations"),
     ];
-    for (property, value, flag) in flags {
-        if let Some(value) = value {
-            all.set(property.name, value, Origin::CommandLine(flag.into()));
-        }
-    }
+    set_flags(&mut all, &flags);
     agent::group_properties(&args.group, &mut all);
     let name = args.workload.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(BenchRequest {

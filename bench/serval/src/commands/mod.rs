@@ -18,7 +18,7 @@ use crate::{
     args::{JavaArgs, PropertyArgs, RunPropertyArgs},
     failure::Failure,
 };
-use serval_model::properties::{Fault, Faults, Origin, Properties};
+use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
 use serval_plan::{properties as p, secrets::without_secrets};
 use serval_stores::{StoreInfo, java};
 
@@ -32,12 +32,17 @@ pub(crate) fn run_properties(args: &RunPropertyArgs) -> Result<Properties, Fault
         (&java::CLASS, &args.class, "--class"),
         (&java::CLASS_PATH, &args.classpath, "--classpath"),
     ];
+    set_flags(&mut properties, &flags);
+    Ok(properties)
+}
+
+/// Sets the properties of the flags that were given.
+pub(crate) fn set_flags(properties: &mut Properties, flags: &[(&Property, &Option<String>, &str)]) {
     for (property, value, flag) in flags {
         if let Some(value) = value {
-            properties.set(property.name, value, Origin::CommandLine(flag.into()));
+            properties.set(property.name, value, Origin::CommandLine((*flag).into()));
         }
     }
-    Ok(properties)
 }
 
 /// Reads property files and what `-p` sets over them. All faults come at once.

@@ -3,7 +3,10 @@
 
 use super::{
     agent, command_line,
-    experiments::{Shown, failed, from_journal, group, interrupted, property_lines, report, store_named},
+    experiments::{
+        Shown, failed, from_journal, group, interrupted, journal, override_lines, property_lines, report,
+        store_named,
+    },
     export, tell_debug_build, tell_warnings,
 };
 use crate::{
@@ -38,16 +41,12 @@ pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<Exi
     // Before: what the command line says is not scaled.
     let mut file = scaled(file, args.scale)?;
     // The command line wins over all that the file says.
-    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
-        let lists = file.phases.iter_mut().flat_map(|phase| {
-            let only = phase.only.iter_mut().map(|only| &mut only.properties);
-            std::iter::once(&mut phase.properties).chain(only)
-        });
-        let lists = lists.chain([&mut file.store.properties]);
-        lists.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
-        file.properties.retain(|(known, _, _)| *known != name);
-        file.properties.push((name, value, origin));
-    }
+    let lists = file.phases.iter_mut().flat_map(|phase| {
+        let only = phase.only.iter_mut().map(|only| &mut only.properties);
+        std::iter::once(&mut phase.properties).chain(only)
+    });
+    let lists = lists.chain([&mut file.store.properties]);
+    override_lines(property_lines(&args.properties, &mut faults), &mut file.properties, lists);
     match &args.stores[..] {
         [] => {}
         [name] if file.store.name == *name => {}
@@ -100,21 +99,11 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
         return stdout(plan_text(&phases).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
     phases.refuse()?;
-    let journal = match (&place.out, place.resume) {
-        (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
-        }
-        (Some(out), true) => {
-            let stored = ExperimentJournal::stored_seed(out).map_err(from_journal)?;
-            let mut file = phases.file.clone();
-            file.seed = file.seed.or(Some(stored));
-            ExperimentJournal::resume(out, Some(&file.to_toml())).map_err(from_journal)?
-        }
-        (out, false) => {
-            let folder = out.clone().unwrap_or_else(|| default_folder(name, "experiment"));
-            ExperimentJournal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
-        }
-    };
+    let journal = journal(place, name, |seed| {
+        let mut seeded = phases.clone();
+        seeded.file.seed = phases.file.seed.or(seed);
+        seeded.document(command_line())
+    })?;
     conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
 }
 

@@ -4,7 +4,8 @@
 use super::{
     agent, command_line,
     experiments::{
-        Shown, failed, from_journal, group, interrupted, property_lines, report, resume_with, store_named,
+        Shown, failed, from_journal, group, interrupted, journal, override_lines, property_lines, report,
+        resume_with, store_named,
     },
     phases, tell_debug_build, tell_warnings,
 };
@@ -20,11 +21,10 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
-    ExperimentJournal, JournalError, Stopped,
-    bench::default_folder,
+    ExperimentJournal, Stopped,
     file::{
         ARRIVALS, AnyFile, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder, Question, RunSettings,
-        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file,
+        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file, value_of,
     },
     phases::Phases,
     promise::Promise,
@@ -84,13 +84,9 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
     }
     let mut faults = Vec::new();
     // The command line wins over all that the file says.
-    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
-        let entries = file.stores.iter_mut().map(|store| &mut store.properties);
-        let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
-        entries.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
-        file.properties.retain(|(known, _, _)| *known != name);
-        file.properties.push((name, value, origin));
-    }
+    let entries = file.stores.iter_mut().map(|store| &mut store.properties);
+    let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
+    override_lines(property_lines(&args.properties, &mut faults), &mut file.properties, entries);
     if !args.stores.is_empty() {
         let own = std::mem::take(&mut file.stores);
         file.stores = args
@@ -148,13 +144,7 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
         names: &[(&'static str, T)],
         faults: &mut Vec<Fault>,
     ) -> Option<T> {
-        let text = text.as_ref()?;
-        let found = names.iter().find(|(name, _)| name == text).map(|(_, value)| *value);
-        if found.is_none() {
-            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            faults.push(fault(flag, format!("'{text}' is not one of {}", names.join(", "))));
-        }
-        found
+        value_of(names, text.as_ref()?).map_err(|problem| faults.push(fault(flag, problem))).ok()
     }
     if let Some(arrivals) = choose("--arrivals", &args.arrivals, &ARRIVALS, faults) {
         run.arrivals = arrivals;
@@ -241,34 +231,10 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     if place.dry_run {
         return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
-    let journal = match (&place.out, place.resume) {
-        (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
-        }
-        (Some(out), true) => {
-            let mut document = experiment.document(command_line());
-            let stored = ExperimentJournal::resume(out, None).or_else(|error| match error {
-                // The plan given has what is not stored.
-                JournalError::Secrets(_) => ExperimentJournal::resume(out, Some(&document.plan)),
-                error => Err(error),
-            });
-            // A seed that was drawn is the stored one's.
-            if let Ok(journal) = &stored {
-                document = experiment.with_seed(journal.document.seed).document(command_line());
-            }
-            // Its lock would keep out the next.
-            drop(stored);
-            ExperimentJournal::resume(out, Some(&document.plan)).map_err(from_journal)?
-        }
-        (out, false) => {
-            let folder = match out {
-                Some(out) => out.clone(),
-                None => default_folder(name, "experiment"),
-            };
-            ExperimentJournal::begin(&folder, experiment.document(command_line())).map_err(from_journal)?
-        }
-    };
-    let experiment = experiment.with_seed(journal.document.seed);
+    let journal = journal(place, name, |seed| match seed {
+        Some(seed) => experiment.with_seed(seed).document(command_line()),
+        None => experiment.document(command_line()),
+    })?;
     conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 
