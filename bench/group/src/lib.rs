@@ -9,6 +9,7 @@ mod barrier;
 mod check;
 mod error;
 mod facts;
+mod intervals;
 mod merged;
 mod part;
 pub mod program;
@@ -17,6 +18,8 @@ pub mod settings;
 mod stall;
 mod steadiness;
 mod team;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod work;
 

@@ -2,8 +2,8 @@
 
 use crate::{
     check::consumers,
-    merged,
-    merged::{ClientOutcome, Intervals},
+    intervals::Intervals,
+    merged::{self, ClientOutcome},
     part::ClientPart,
     stall::StallDetector,
     steadiness::GroupSteadiness,
