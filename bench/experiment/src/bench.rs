@@ -90,7 +90,7 @@ impl Bench {
             && request.skip_load
         {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
-            faults.0.extend(Faults::one(problem).0);
+            faults.push(problem);
         }
         if let Some(more) = group::unshared(request.store, properties)
             && group::settings::leading(properties).is_ok_and(|leading| leading.is_some())
@@ -98,12 +98,8 @@ impl Bench {
             faults.0.extend(more.0);
         }
         let mut planned = |phase| {
-            Plan::strict(request.properties.clone(), phase, request.store)
-                .map_err(|more| {
-                    let new: Vec<_> = more.0.into_iter().filter(|fault| !faults.0.contains(fault)).collect();
-                    faults.0.extend(new);
-                })
-                .ok()
+            let plan = Plan::strict(request.properties.clone(), phase, request.store);
+            plan.map_err(|more| faults.add_new(more)).ok()
         };
         let load = if request.skip_load { None } else { planned(Phase::Load) };
         let run = planned(Phase::Run);

@@ -124,10 +124,8 @@ fn prepare(
         Err(faults) => (None, faults, Vec::new()),
     };
     if let Some(info) = workloads::find(class.trim()) {
-        match workloads::derive(info, properties) {
-            Ok(notes) => warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem })),
-            Err(more) => faults.0.extend(more.0),
-        }
+        let notes = faults.take(workloads::derive(info, properties)).into_iter().flatten();
+        warnings.extend(notes.map(|problem| Fault { origin: None, problem }));
     }
     (script, faults, warnings)
 }

@@ -36,15 +36,14 @@ pub struct Phases {
 
 /// Puts what a workload's file says into its phase. What is set for all phases, for the store
 /// or for the phase wins over it.
-pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
-    let mut faults = Vec::new();
+pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Faults) {
+    let mut faults = Faults::default();
     let common: Vec<String> =
         file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
     let overridden = |name: &str| common.iter().any(|set| set == name);
     for phase in &mut file.phases {
         let Some(path) = phase.workload.take() else { continue };
-        let added = add_workload_file(&mut phase.properties, path, &phase.origin, &overridden);
-        faults.extend(added.err().into_iter().flat_map(|more| more.0));
+        faults.take(add_workload_file(&mut phase.properties, path, &phase.origin, &overridden));
     }
     (file, faults)
 }
@@ -57,8 +56,7 @@ impl Phases {
     ///
     /// All of them.
     pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
-        let (file, faults) = inlined(file);
-        let mut faults = Faults(faults);
+        let (file, mut faults) = inlined(file);
         let mut note = |more: Faults| faults.add_new(more);
         let mut named = Properties::new();
         set_lines(&mut named, &file.properties);
@@ -67,7 +65,7 @@ impl Phases {
             Ok(store) => store,
             Err(more) => {
                 let origin = &file.store.origin;
-                note(Faults(more.0.into_iter().map(|fault| fault_at(origin, fault.problem)).collect()));
+                note(more.map(|fault| fault_at(origin, fault.problem)));
                 return Err(faults);
             }
         };
@@ -180,13 +178,11 @@ impl Phases {
             PhaseWork::Presplit { .. } => return self.points(nth).map(|_| Vec::new()),
             _ => return Ok(Vec::new()),
         }
-        let named = |faults: Faults| {
-            let name = |fault: Fault| match fault.origin {
-                Some(_) => fault,
-                None => fault_at(&phase.origin, format!("phase '{}': {}", phase.name, fault.problem)),
-            };
-            Faults(faults.0.into_iter().map(name).collect())
+        let name = |fault: Fault| match fault.origin {
+            Some(_) => fault,
+            None => fault_at(&phase.origin, format!("phase '{}': {}", phase.name, fault.problem)),
         };
+        let named = |faults: Faults| faults.map(name);
         let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
         if self.clients > 1 {
             let taking_part = self.parts(nth).iter().flatten().count();
@@ -318,16 +314,12 @@ impl Phases {
             }
             _ => None,
         };
-        let mut faults: Vec<Fault> = self
-            .file
-            .phases
-            .iter()
-            .filter_map(|phase| {
-                Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
-            })
-            .collect();
-        faults.extend(self.leading().err().into_iter().flat_map(|more| more.0));
-        Faults(faults).or(())
+        let fault = |phase: &PhaseSpec| {
+            Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
+        };
+        let mut faults = Faults(self.file.phases.iter().filter_map(fault).collect());
+        faults.take(self.leading());
+        faults.or(())
     }
 
     /// The times that are known beforehand, added up.

@@ -11,23 +11,17 @@ use serval_experiment::{
     bench::default_folder,
     file::{GroupEntry, PropertyLine, StoreEntry},
 };
-use serval_model::properties::{Fault, Origin};
+use serval_model::properties::{Faults, Origin, Setting};
 use serval_report::{experiment::Loaded, stored::StoredExperiment};
 use serval_result::experiment::ExperimentDocument;
 use std::{io::IsTerminal, path::Path};
 
 /// Properties of all curves, as an experiment file has them.
-pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
-    match properties(args) {
-        Ok(all) => all
-            .iter()
-            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
-            .collect(),
-        Err(more) => {
-            faults.extend(more.0);
-            Vec::new()
-        }
-    }
+pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Faults) -> Vec<PropertyLine> {
+    let all = faults.take(properties(args)).unwrap_or_default();
+    let line =
+        |(name, setting): (&str, &Setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone());
+    all.iter().map(line).collect()
 }
 
 /// Sets properties of the command line, which win over `others`, for all curves or phases.

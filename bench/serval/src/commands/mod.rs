@@ -48,17 +48,15 @@ pub(crate) fn set_flags(properties: &mut Properties, flags: &[(&Property, &Optio
 /// Reads property files and what `-p` sets over them. All faults come at once.
 pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
     let mut properties = Properties::new();
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     for file in &args.files {
-        if let Err(more) = properties.load_file(file) {
-            faults.extend(more.0);
-        }
+        faults.take(properties.load_file(file));
     }
     for text in &args.properties {
         let origin = Origin::CommandLine("-p".into());
         match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
-            _ => faults.push(Fault {
+            _ => faults.0.push(Fault {
                 origin: Some(origin),
                 problem: format!(
                     "'{text}' is no property: write NAME=VALUE, for example -p recordcount=1000"
@@ -66,7 +64,7 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
             }),
         }
     }
-    if faults.is_empty() { Ok(properties) } else { Err(Faults(faults)) }
+    faults.or(properties)
 }
 
 /// YCSB's Java flags mean something to the store java.

@@ -37,7 +37,7 @@ use std::{fmt::Write as _, process::ExitCode, time::Duration};
 
 /// `serval experiment run FILE` of a file of phases.
 pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     // Before: what the command line says is not scaled.
     let mut file = scaled(file, args.scale)?;
     // The command line wins over all that the file says.
@@ -73,9 +73,7 @@ pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<Exi
         file.seed = Some(seed);
     }
     group(&args.run, &mut file.group);
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.or(())?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     carry_out(file, &name, &args.place)
 }
@@ -87,7 +85,7 @@ pub(super) fn scaled(file: PhasesFile, scale: Option<f64>) -> Result<PhasesFile,
         Some(by) if by.is_finite() && by >= 1.0 => {
             // What workloads' files say is scaled too.
             let (file, faults) = inlined(file);
-            if faults.is_empty() { Ok(file.scaled(by)) } else { Err(Faults(faults).into()) }
+            Ok(faults.or(file)?.scaled(by))
         }
         Some(_) => Err(Failure::usage("--scale: must be 1 or more: how many times smaller?")),
     }

@@ -37,11 +37,11 @@ use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let points = match &args.points {
         None => LoadPoint::even(POINTS),
         Some(text) => parse_points(text).unwrap_or_else(|problem| {
-            faults.push(fault("--points", problem));
+            faults.0.push(fault("--points", problem));
             Vec::new()
         }),
     };
@@ -50,11 +50,11 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
 
 /// `serval max WORKLOAD --slo PROMISE`.
 pub(crate) fn max(args: &MaxArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let question = match Promise::parse(&args.slo) {
         Ok(promise) => Question::Max(promise),
         Err(problem) => {
-            faults.push(fault("--slo", problem));
+            faults.0.push(fault("--slo", problem));
             Question::Sweep(Vec::new())
         }
     };
@@ -82,7 +82,7 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
     if args.scale.is_some() {
         return Err(Failure::usage("--scale is for experiments of phases"));
     }
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     // The command line wins over all that the file says.
     let entries = file.stores.iter_mut().map(|store| &mut store.properties);
     let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
@@ -97,13 +97,11 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
                 known.cloned().unwrap_or_else(|| store_named(name, &[]))
             })
             .collect();
-        faults.extend(twice(&args.stores));
+        faults.0.extend(twice(&args.stores));
     }
     run_settings(&args.run, &mut file.run, &mut faults);
     group(&args.run, &mut file.group);
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.or(())?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     carry_out(file, &name, &args.place)
 }
@@ -121,12 +119,12 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Fills in what flags say of every run.
-fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<Fault>) {
-    let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Vec<Fault>| {
+fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Faults) {
+    let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Faults| {
         let Some(text) = text else { return };
         match parse_duration(text, 1_000_000_000) {
             Ok(ns) => *to = Duration::from_nanos(ns),
-            Err(problem) => faults.push(fault(flag, format!("'{text}' {problem}"))),
+            Err(problem) => faults.0.push(fault(flag, format!("'{text}' {problem}"))),
         }
     };
     time("--time", &args.time, &mut run.time, faults);
@@ -142,9 +140,9 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
         flag: &str,
         text: &Option<String>,
         names: &[(&'static str, T)],
-        faults: &mut Vec<Fault>,
+        faults: &mut Faults,
     ) -> Option<T> {
-        value_of(names, text.as_ref()?).map_err(|problem| faults.push(fault(flag, problem))).ok()
+        value_of(names, text.as_ref()?).map_err(|problem| faults.0.push(fault(flag, problem))).ok()
     }
     if let Some(arrivals) = choose("--arrivals", &args.arrivals, &ARRIVALS, faults) {
         run.arrivals = arrivals;
@@ -163,13 +161,14 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
             ("auto", _) => run.clients = None,
             (_, Ok(clients)) if (1..=1_000_000).contains(&clients) => run.clients = Some(clients),
             _ => faults
+                .0
                 .push(fault("--clients", format!("'{text}' is not 'auto' or a number from 1 to 1,000,000"))),
         }
     }
-    if faults.is_empty()
+    if faults.0.is_empty()
         && let Err((key, problem)) = run.check()
     {
-        faults.push(fault(key, problem));
+        faults.0.push(fault(key, problem));
     }
 }
 
@@ -187,7 +186,7 @@ fn twice(names: &[String]) -> Vec<Fault> {
 }
 
 /// The experiment that a command line asks for.
-fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Result<ExitCode, Failure> {
+fn series(args: &SeriesArgs, question: Question, mut faults: Faults) -> Result<ExitCode, Failure> {
     let lines = property_lines(&args.properties, &mut faults);
     let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
     run_settings(&args.run, &mut run, &mut faults);
@@ -218,10 +217,8 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         workloads: workloads.collect(),
     };
     group(&args.run, &mut file.group);
-    faults.extend(twice(names));
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.0.extend(twice(names));
+    faults.or(())?;
     carry_out(file, &name, &args.place)
 }
 
