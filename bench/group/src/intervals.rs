@@ -4,8 +4,8 @@ use crate::wire::{IntervalWire, WireError, add, both};
 use serval_runner::{Interval, Progress};
 use std::{collections::VecDeque, time::Duration};
 
-/// Intervals of a client that wait for those of others, at most: an hour of seconds. A
-/// client that is so far behind is lost long before.
+/// Most intervals of a client that wait for those of others: an hour of seconds. A client that is so far behind is
+/// lost long before.
 const WAITING_MAX: usize = 3600;
 
 /// Intervals of all clients, and the sums of those that are complete.
@@ -15,18 +15,18 @@ pub(crate) struct Intervals {
     gone: Vec<bool>,
     /// Units of each client by its last interval, and failures.
     units: Vec<(u64, u64)>,
-    /// Intervals that could not be kept until those of others had come.
+    /// Number of intervals that were dropped because too many waited.
     pub(crate) missed: u64,
     /// Operations/s of each client in each interval.
     pub(crate) rates: Vec<Vec<f64>>,
-    /// Clients that only read sampled keys; their reads are not part of the work.
+    /// Whether each client only reads sampled keys. Such reads are not part of the work.
     consumes: Vec<bool>,
     length: Duration,
 }
 
 impl Intervals {
-    /// Of as many clients; says which of them only read sampled keys. Their intervals are so long as a
-    /// rule.
+    /// Creates the intervals of as many clients; `consumes`: which of them only read sampled keys. `length` is the
+    /// usual length of an interval.
     pub(crate) fn new(consumes: Vec<bool>, length: Duration) -> Intervals {
         let clients = consumes.len();
         Intervals {
@@ -40,7 +40,7 @@ impl Intervals {
         }
     }
 
-    /// A client's next interval.
+    /// Adds a client's next interval.
     pub(crate) fn take(&mut self, client: usize, wire: &IntervalWire) -> Result<(), WireError> {
         let interval = wire.interval()?;
         match self.waiting.get_mut(client) {
@@ -52,7 +52,7 @@ impl Intervals {
         Ok(())
     }
 
-    /// Takes what lies in a window, and adds it up; `None` if no client that works has anything there.
+    /// Removes the intervals in a window and returns their sum; `None` if no working client has any.
     fn take_window(&mut self, window: &IntervalWindow) -> Option<Interval> {
         let mut sum: Option<Interval> = None;
         let mut rates = Vec::with_capacity(self.rates.len());
@@ -87,20 +87,20 @@ impl Intervals {
         sum
     }
 
-    /// A client that sends no more: it has ended, or is lost.
+    /// A client has ended or is lost, and sends no more intervals.
     pub(crate) fn gone(&mut self, client: usize) {
         if let Some(gone) = self.gone.get_mut(client) {
             *gone = true;
         }
     }
 
-    /// Whether it sends no more.
+    /// Returns whether a client sends no more intervals.
     pub(crate) fn is_gone(&self, client: usize) -> bool {
         self.gone.get(client).is_none_or(|gone| *gone)
     }
 
-    /// The next time of which there is a sum: from the earliest interval that waits to where all begin
-    /// another. A client that stood still has made one long interval of several.
+    /// Returns the span of the next sum: from the earliest waiting interval to an instant at which every client
+    /// begins another interval. A client that froze has one long interval instead of several.
     fn window(&self) -> Option<IntervalWindow> {
         let fronts = || self.waiting.iter().filter_map(|waiting| waiting.front().map(|(front, ..)| front));
         let first = fronts().min_by_key(|front| front.start)?;
@@ -116,7 +116,7 @@ impl Intervals {
         }
     }
 
-    /// The sum of the next interval, once all that are there have sent theirs.
+    /// Returns the sum of the next interval, once all remaining clients have sent theirs.
     pub(crate) fn next(&mut self) -> Option<(Interval, Progress)> {
         if self.waiting.iter().zip(&self.gone).any(|(waiting, gone)| !gone && waiting.is_empty()) {
             return None;
@@ -129,7 +129,7 @@ impl Intervals {
             if !self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || told(waiting)) {
                 return None;
             }
-            // What consumers alone did is in no series.
+            // A window with reads of consumers only is in no series.
             if let Some(sum) = self.take_window(&window) {
                 break sum;
             }
@@ -149,7 +149,7 @@ pub(crate) fn end(interval: &Interval) -> Duration {
 #[derive(Debug)]
 struct IntervalWindow {
     end: Duration,
-    /// Half of an interval: by so much ends of one differ from client to client at most.
+    /// Half of an interval: the largest difference between the clients' ends of one interval.
     half: Duration,
     warm_up: bool,
 }
@@ -159,7 +159,7 @@ impl IntervalWindow {
         interval.warm_up == self.warm_up && interval.start + self.half < self.end
     }
 
-    /// Whether what comes after this interval lies beyond.
+    /// Returns whether all later intervals lie beyond the window.
     fn is_over(&self, interval: &Interval) -> bool {
         end(interval) + self.half >= self.end || self.warm_up && !interval.warm_up
     }

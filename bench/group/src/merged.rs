@@ -31,14 +31,14 @@ use std::{
 /// Percentiles of a client.
 const PERCENTILES: [f64; 4] = [50.0, 95.0, 99.0, 99.9];
 
-/// What a client left, or why there is nothing.
+/// The record of a client, or why there is none.
 #[derive(Debug, Default)]
 pub(crate) struct ClientOutcome {
     pub(crate) record: Option<RecordWire>,
     pub(crate) lost: Option<String>,
-    /// Whether it was to write in this phase.
+    /// Whether the client writes in this phase.
     pub(crate) writes: bool,
-    /// What its values carry, if it writes sampled keys and has said so.
+    /// Its number as a writer, if it stamps sampled keys and has reported it.
     pub(crate) writer: Option<u64>,
 }
 
@@ -48,22 +48,22 @@ fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latenc
     (!sum.is_empty()).then(|| Latency::of(&sum, &PERCENTILES))
 }
 
-/// What the coordinator saw of the clients.
+/// The coordinator's observations of the clients.
 #[derive(Debug)]
 pub(crate) struct CoordinatorView<'a> {
-    /// Operations/s of each in each interval.
+    /// Operations/s of each client in each interval.
     pub(crate) rates: &'a [Vec<f64>],
-    /// What each had to do.
+    /// Each client's part of the plan.
     pub(crate) parts: &'a [Option<ClientPart>],
-    /// The start skew, and the error of the clocks that it was seen by, ns.
+    /// The start skew, and the error of the clocks that measured it, ns.
     pub(crate) skew: Option<(u64, u64)>,
-    /// Offsets of each one's clock at instants of it.
+    /// Offsets of each client's clock at instants of that clock.
     pub(crate) clocks: &'a [Vec<(u64, Offset)>],
-    /// How keys were sampled, if they were.
+    /// Settings of the sampling of keys.
     pub(crate) setting: Setting,
 }
 
-/// What all noted of sampled keys, by the coordinator's clock.
+/// Analyses the journals of all clients by the coordinator's clock.
 fn lag(
     left: &mut [ClientOutcome],
     seen: &CoordinatorView<'_>,
@@ -80,7 +80,7 @@ fn lag(
         };
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
         let Some(record) = left.record.as_mut() else {
-            // Its notes are lost with it; what it put into the queue is not.
+            // Its journal is lost with it; the items that it put into the queue are not.
             if left.writes {
                 parts.push(Part::lost(left.writer.unwrap_or(0), clock));
             }
@@ -124,8 +124,7 @@ pub(crate) fn empty(started: SystemTime) -> RunRecord {
     }
 }
 
-/// The record of the group, of those of its clients. `fatal`: whether a client that was
-/// lost ends what they do together.
+/// Returns the record of the group from those of its clients. `fatal`: whether a lost client ends the run.
 pub(crate) fn record(
     started: SystemTime,
     facts: &[ClientFacts],
@@ -138,7 +137,7 @@ pub(crate) fn record(
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {
-        // Those that take no part are left out.
+        // Clients without a part have no row.
         let Some(Some(part_of_work)) = seen.parts.get(number) else { continue };
         let share = part_of_work.label();
         let mut client = GroupClient {
@@ -158,7 +157,7 @@ pub(crate) fn record(
                 *executions.entry(&part.execution).or_default() += 1;
                 let ended_by = sum.ended_by;
                 merge(&mut sum, part)?;
-                // The others go on without one that is lost.
+                // The others go on without a lost client.
                 if part.lost.is_some() && !fatal {
                     sum.ended_by = ended_by;
                 }
@@ -187,7 +186,7 @@ pub(crate) fn record(
     Ok(Ran { record: sum, execution: executions.join(", "), lost, group: Some(group), lag })
 }
 
-/// What a client did, for its row.
+/// Fills a client's row from its record.
 fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
     let totals = part.totals()?;
@@ -204,7 +203,7 @@ fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Adds what a client did to what all did.
+/// Adds a client's record to the group's.
 fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
     let totals = part.totals()?;

@@ -147,7 +147,7 @@ struct StoreSession<S> {
     store: Arc<S>,
     /// The name that it was asked for by.
     name: String,
-    /// Whether its clients live in runs only, so that nothing else can be asked of it.
+    /// Whether it is in virtual time, in which nothing but a run can be performed.
     only_runs: bool,
 }
 
@@ -157,8 +157,7 @@ impl<S> StoreSession<S> {
     }
 }
 
-/// How a question ended, once what it wrote has been sent: whoever asks by hand does
-/// not wait for a buffer to fill.
+/// Sends buffered writes and returns the final outcome: a person at the shell does not wait for a buffer to fill.
 async fn sent<C: Client>(client: &mut C, outcome: Outcome) -> Outcome {
     if !client.buffers() {
         return outcome;
@@ -301,8 +300,8 @@ pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
     Box::new(StoreSession::new(store, name.to_owned()))
 }
 
-/// A store in virtual time, for tests. It has all records that anybody asks for,
-/// and nothing can be asked of it but runs.
+/// Opens a store in virtual time, for tests. It claims to have every record that is counted, and refuses everything
+/// else outside runs.
 pub fn in_virtual_time<S: Store>(store: S, time: &VirtualTime) -> Box<dyn Session> {
     let name = "virtual time".to_owned();
     Box::new(InVirtualTime(StoreSession { store: Arc::new(store), name, only_runs: true }, time.clone()))

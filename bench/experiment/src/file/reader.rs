@@ -1,5 +1,4 @@
-//! Reading a TOML table key by key, noting every fault with its line, and at
-//! the end the keys that nobody asked for.
+//! Reading a TOML table key by key. Every fault has its line; at the end the unread keys are faults.
 
 use super::lines::{PropertyLine, value_of};
 use serval_model::properties::{Fault, Origin, units};

@@ -244,8 +244,7 @@ impl Phases {
 
     /// The seed of a phase.
     fn seed(&self, nth: usize, seed: u64) -> u64 {
-        // Records are the same whoever looks for them: loads and runs of one experiment share
-        // what values are made of.
+        // Loads of one experiment have the same seed, so that they write the same values.
         if self.kind(nth) == Phase::Load { seed } else { derived_seed(seed ^ (nth as u64) << 32) }
     }
 

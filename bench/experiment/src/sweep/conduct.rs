@@ -60,7 +60,7 @@ pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) journal: ExperimentJournal,
     pub(super) stores: &'a dyn Stores,
-    /// The processes that make its runs, if several do.
+    /// The group that makes its runs, if several processes do.
     pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
@@ -206,7 +206,7 @@ impl SweepConductor<'_> {
         &self.experiment.curves[index]
     }
 
-    /// Makes all runs that are left.
+    /// Makes all remaining runs.
     fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
             Question::Sweep(points) => self.sweep(points),
@@ -214,7 +214,7 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// Writes down where the time went.
+    /// Adds the time spent to the document.
     fn account(&mut self, begun: Instant) {
         let all = begun.elapsed().as_secs_f64();
         let known: f64 = self.spent.values().sum();
@@ -287,7 +287,7 @@ impl SweepConductor<'_> {
         jobs
     }
 
-    /// What share of the saturation a point is, if it was asked for so.
+    /// Returns the share of the saturation of a point that was given as a share.
     fn share(&self, job: &PlannedRun) -> Option<f64> {
         match (job.kind, &self.experiment.file.question) {
             (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
@@ -336,7 +336,7 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// Gives a curve up. It is tried again when the experiment is resumed.
+    /// Gives up a curve. It is tried again when the experiment is resumed.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
         let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
         let note = Note::CurveGivenUp { curve: name, at, why };
@@ -366,7 +366,7 @@ impl SweepConductor<'_> {
         let performed = self.perform(curve.dataset, &plan, Some(&folder))?;
         let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
-            // Only they know how far they have come; each left gaps for the others'.
+            // Only the clients know how far they came. Each has gaps where the others' keys are.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
                 Some(range) => {
                     let before = self.records[curve.dataset].state.next;
