@@ -77,12 +77,11 @@ const DRIVEN: &str = "Response time: from the start (the intended one with an of
     outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
 
 /// What the costs are.
-const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. no processor: threads were ready to \
-    run and waited for one. sent, received: payload of TCP connections. memory: at the end.";
+const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. run-queue wait: time that threads were \
+    ready to run and waited for a processor. sent, received: payload of TCP connections. memory: at the end.";
 
 /// Why there is only one table.
-const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
-    service times.";
+const NOT_PACED: &str = "Closed loop: response time equals service time.";
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let (run, overall) = (&document.run, &document.overall);
@@ -199,12 +198,12 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     }
     let title = "COST";
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(title.len());
-    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "no processor"];
+    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
     let [cpu, sent, received, memory, all, queue] = head;
     text.push('\n');
     line(
         text,
-        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>12}"),
+        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>14}"),
         styles.heading,
     );
     let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
@@ -217,7 +216,7 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     };
     for (name, usage) in &rows {
         let cells = format!(
-            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>12}",
+            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>14}",
             time(usage.cpu_s * 1e9 / operations as f64),
             per(usage.sent_bytes),
             per(usage.received_bytes),

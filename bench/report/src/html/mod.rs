@@ -454,7 +454,7 @@ mod tests {
         // Throughput, failures; a line and a heat map an operation; percentiles.
         assert_eq!(page.matches("<svg role").count(), 2 + 3 * 2 + 3);
         let page = html(&sample::unpaced());
-        assert!(page.contains("Nothing was paced") && !page.contains("service time</span>"));
+        assert!(page.contains("Closed loop: response time equals") && !page.contains("service time</span>"));
         check(&page);
     }
 
