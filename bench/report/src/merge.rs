@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(at_once.environment.cores, 8);
         assert!(at_once.series.is_empty());
         let has = |text: &str| at_once.warnings.iter().any(|w| w.starts_with(text));
-        assert!(has("The series is left out") && has("a: The store runs") && has("b: nothing was paced"));
+        assert!(has("The series is left out") && has("a: The store runs") && has("b: closed loop"));
         assert!(has("The clients' machines differ. a: client-1, AMD"));
         let in_turn = merge(&parts(&documents), Together::InTurn, false).unwrap();
         assert_eq!((in_turn.overall.duration_s, in_turn.run.clients), (220.4, 16));

@@ -260,7 +260,7 @@ fn of_merged(note: &MergedNote) -> String {
             format!("The clients' machines differ. {}.", machines.join(". "))
         }
         MergedNote::NotPaced { part } => {
-            format!("{part}: nothing was paced: its response times are its service times.")
+            format!("{part}: closed loop: its response times are its service times.")
         }
         MergedNote::LagNotMeasured { part } => {
             format!("{part}: no lag was measured: what is said of lag is of the others.")

@@ -51,8 +51,8 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     text
 }
 
-const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s asked for; as fast as \
-    the store answers where there is none. done: operations/s that were done.";
+const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s of the \
+    schedule (–: closed loop). done: operations/s that were done.";
 
 /// Where a store saturates, in words.
 pub(super) fn saturates(saturation: &Saturation) -> String {

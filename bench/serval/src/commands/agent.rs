@@ -73,7 +73,7 @@ pub(crate) fn told(what: &str) {
 pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure> {
     let mut came = |joined: usize, wanted: usize, who: Option<&ClientFacts>| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
-        None => tell!("waiting for clients: {joined} of {wanted} have come"),
+        None => tell!("waiting for clients: {joined} of {wanted} joined"),
     };
     Team::gather(leading, control, &mut came, told).map_err(|error| match error {
         error @ GroupError::Interrupted => Failure { exit: Exit::Interrupted, message: error.to_string() },

@@ -102,7 +102,7 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
     phases.refuse()?;
     let journal = match (&place.out, place.resume) {
         (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
         (Some(out), true) => {
             let stored = ExperimentJournal::stored_seed(out).map_err(from_journal)?;
@@ -187,7 +187,7 @@ fn conduct(
     let (control, unfinished) = interrupt::control();
     let team = gather(phases, &control)?;
     tell!("{}: {}", phases.file.heading.title, in_short(phases));
-    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    tell!("result: {} (it can be interrupted and resumed)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let (mut number, mut exported) = (0, Ok(()));
     let mut each = |plan: &Plan, performed: &Performed| {

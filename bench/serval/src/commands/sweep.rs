@@ -243,7 +243,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     }
     let journal = match (&place.out, place.resume) {
         (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
         (Some(out), true) => {
             let mut document = experiment.document(command_line());
@@ -284,7 +284,7 @@ fn conduct(
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
     tell!("{}: {}", experiment.file.heading.title, in_short(&experiment.estimate()));
-    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    tell!("result: {} (it can be interrupted and resumed)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
     let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
