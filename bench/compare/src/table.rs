@@ -227,7 +227,8 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
         name => format!("{name}; {}", runs(point)),
     };
     wrapped(text, "", &title, styles.headline);
-    let width = point.metrics.iter().map(|m| name(m, NAME_MAX).chars().count()).max().unwrap_or(0).max(13);
+    let name_max = if styles.cuts { NAME_MAX } else { usize::MAX };
+    let width = point.metrics.iter().map(|m| name(m, name_max).chars().count()).max().unwrap_or(0).max(13);
     for (title, metrics) in parts(point) {
         let head = format!(
             "{title:width$} {:>8} {:>8} {:>9} {:>19} {:>6} {:>6} ",
@@ -246,7 +247,7 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
             let (words, style) = verdict(metric, styles);
             let cells = format!(
                 "{:width$} {:>8} {:>8} {:>9} {:>19} {:>6} {:>6}  {style}{words}{style:#}",
-                name(metric, NAME_MAX),
+                name(metric, name_max),
                 value(kind, metric.a),
                 value(kind, metric.b),
                 with_unit(metric.change, unit),

@@ -606,7 +606,7 @@ fn table_and_markdown_are_as_they_were() {
         Side { given: name.to_lowercase(), ..read }
     };
     let found = compare(&side("A", &a), &side("B", &b), &[], &options()).unwrap();
-    let text = table(&found, &Styles::plain());
+    let text = table(&found, &Styles::colourless());
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     check("compare.txt", &text);
     let page = markdown(&found);
@@ -671,7 +671,7 @@ proptest! {
             sides.push(Side::read(name, &paths).unwrap());
         }
         let found = compare(&sides[0], &sides[1], &[], &CompareOptions { resamples: 50, ..options() }).unwrap();
-        let text = table(&found, &Styles::plain());
+        let text = table(&found, &Styles::colourless());
         prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{}", text);
         for line in text.lines().filter(|line| line.contains(' ')) {
             prop_assert!(line.chars().count() <= WIDTH, "{}", line);

@@ -30,7 +30,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
             wrapped(&mut text, "    ", detail, styles.dim);
         }
     }
-    let rows = rows(document);
+    let rows = rows(document, styles);
     if !rows.is_empty() {
         let what = what_times_are(document);
         table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
@@ -115,18 +115,18 @@ struct Row<'a> {
 }
 
 /// An operation's successes, and below it its failures by status.
-fn rows(document: &ResultDocument) -> Vec<Row<'_>> {
+fn rows<'a>(document: &'a ResultDocument, styles: &Styles) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     for metric in &document.metrics {
         let MetricResult { name, ok, failed, .. } = metric;
         rows.push(Row {
-            name: printable(name, NAME_MAX),
+            name: styles.cell(name, NAME_MAX),
             count: metric.count(),
             failed: Some(metric.failed()),
             times: ok.as_ref(),
         });
         for (status, times) in failed {
-            let name = format!("  {}", printable(status, NAME_MAX - 2));
+            let name = format!("  {}", styles.cell(status, NAME_MAX - 2));
             rows.push(Row { name, count: times.service.count, failed: None, times: Some(times) });
         }
     }
@@ -191,7 +191,7 @@ fn table(
 fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let operations = document.overall.operations;
     let client = document.client.iter().map(|load| ("client".to_owned(), &load.usage));
-    let processes = document.processes.iter().map(|load| (printable(&load.name, NAME_MAX), &load.usage));
+    let processes = document.processes.iter().map(|load| (styles.cell(&load.name, NAME_MAX), &load.usage));
     let rows: Vec<_> = client.chain(processes).collect();
     if rows.is_empty() || operations == 0 {
         return;
@@ -245,20 +245,23 @@ mod tests {
 
     #[test]
     fn a_paced_run_has_both_tables_and_response_leads() {
-        check("summary-paced.txt", &summary(&sample::paced(), &Styles::plain()));
+        check("summary-paced.txt", &summary(&sample::paced(), &Styles::colourless()));
     }
 
     #[test]
     fn an_unpaced_run_says_so() {
-        check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::plain()));
+        check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::colourless()));
     }
 
     #[test]
     fn costs_have_a_table_and_a_bound_of_the_client_comes_first() {
-        let text = summary(&sample::costly(), &Styles::plain());
+        let text = summary(&sample::costly(), &Styles::colourless());
         let first = text.lines().find(|line| line.starts_with('!')).unwrap();
         assert!(first.starts_with("! The client bounded this result"), "{first}");
         check("summary-costs.txt", &text);
+        let name = &sample::costly().processes[1].name;
+        let text = summary(&sample::costly(), &Styles::plain());
+        assert!(!text.contains('…') && text.contains(name), "a file has all of '{name}':\n{text}");
         let mut none = sample::costly();
         none.overall.operations = 0;
         assert!(!summary(&none, &Styles::plain()).contains("COST"));
@@ -280,7 +283,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_line_is_too_wide(document in sample::any_document()) {
-            for line in summary(&document, &Styles::plain()).lines() {
+            for line in summary(&document, &Styles::colourless()).lines() {
                 prop_assert!(line.chars().count() <= WIDTH, "{}", line);
             }
         }

@@ -26,7 +26,7 @@ pub fn html(document: &ResultDocument) -> String {
     parts::page(&title(document), &below, |page| {
         // What makes numbers worthless comes before them.
         let warnings = warnings(document);
-        let bound = document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty());
+        let bound = !document.client_bounds().is_empty();
         if bound {
             warnings_section(page, &warnings);
         }
