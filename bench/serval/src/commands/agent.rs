@@ -59,7 +59,9 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 
 /// Gathers the group that properties ask for, if they ask for one.
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
-    let Some(leading) = settings::leading(&plan.properties)? else { return Ok(None) };
+    let Some(leading) = settings::leading(&plan.properties, settings::ProcessesFlag::Clients)? else {
+        return Ok(None);
+    };
     check(plan, raw, leading.settings.clients)?;
     lead(leading, control).map(Some)
 }
