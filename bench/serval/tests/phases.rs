@@ -215,7 +215,8 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
     let report = serval(place.path(), "report r").expect(0);
     assert!(report.stdout.contains("1 of 3 phases are done"), "{}", report.stdout);
     write(place.path(), "ready", "");
-    serval(place.path(), "experiment resume r").expect(0);
+    let resumed = serval(place.path(), "experiment resume r").expect(0);
+    assert!(resumed.stderr.contains("resumed: 1 phase done, 2 to do"), "{}", resumed.stderr);
     let after = document(&place.path().join("r"));
     assert_eq!((after.phases.len(), after.complete), (3, true));
     assert_eq!(after.phases[0], before.phases[0]);
