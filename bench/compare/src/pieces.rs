@@ -29,19 +29,26 @@ pub(crate) struct Pieces {
     pub(crate) block: usize,
 }
 
-/// Intervals by piece. A run mostly ends within an interval; a last piece of less than half the
-/// first one's length joins the one before it. Drawn alone, its few operations would count as the
-/// rate of a whole resample: an interval of ±50 % for a run of a second and a bit.
+/// Intervals by piece. A run mostly ends within an interval, and measuring mostly begins within one,
+/// after the warm-up. A first or last piece of less than half the longest one joins its neighbour.
+/// Drawn alone, its few operations would count as the rate of a whole resample: an interval of ±50 %
+/// for a run of a second and a bit.
 fn chunks<'a, 'i>(measured: &'a [&'i IntervalSummary]) -> Vec<&'a [&'i IntervalSummary]> {
     let together = measured.len().div_ceil(PIECES_MAX).max(1);
     let length = |chunk: &[&IntervalSummary]| chunk.iter().map(|interval| interval.length_s).sum::<f64>();
     let mut chunks: Vec<_> = measured.chunks(together).collect();
-    if let [first, .., before, last] | [first @ before, last] = chunks[..]
-        && length(last) < length(first) / 2.0
+    let longest = chunks.iter().map(|chunk| length(chunk)).fold(0.0, f64::max);
+    let is_short = |chunk: &[&IntervalSummary]| length(chunk) < longest / 2.0;
+    if let [.., before, last] = chunks[..]
+        && is_short(last)
     {
-        let joined = &measured[measured.len() - before.len() - last.len()..];
         chunks.truncate(chunks.len() - 2);
-        chunks.push(joined);
+        chunks.push(&measured[measured.len() - before.len() - last.len()..]);
+    }
+    if let [first, second, ..] = chunks[..]
+        && is_short(first)
+    {
+        chunks.splice(..2, [&measured[..first.len() + second.len()]]);
     }
     chunks
 }
@@ -157,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_last_interval_is_no_piece_of_its_own() {
+    fn a_short_interval_at_an_end_is_no_piece_of_its_own() {
         let interval = |start_s: f64, length_s: f64, ok| {
             let times = IntervalTimes::default();
             let metric =
@@ -175,6 +182,12 @@ mod tests {
         assert_eq!(Pieces::of(&ends_late).number(), 2);
         let short = [interval(0.0, 1.0, 1_000), interval(1.0, 0.1, 10)];
         assert_eq!(Pieces::of(&short).number(), 1);
+        // The warm-up ended 20 ms before an interval did.
+        let begins_late = [interval(0.98, 0.02, 2), interval(1.0, 1.0, 1_000), interval(2.0, 1.0, 1_000)];
+        let pieces = Pieces::of(&begins_late);
+        assert_eq!((pieces.number(), pieces.at(980), pieces.at(1_000)), (2, Some(0), Some(0)));
+        let both = [interval(0.9, 0.1, 10), interval(1.0, 1.0, 1_000), interval(2.0, 0.1, 10)];
+        assert_eq!(Pieces::of(&both).number(), 1);
         assert_eq!(Pieces::of(&[interval(0.0, 0.1, 10)]).number(), 1);
         assert_eq!(Pieces::of(&[]).number(), 0);
     }
