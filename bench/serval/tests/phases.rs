@@ -299,18 +299,19 @@ fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
     let phases = document(&place.path().join("r")).phases;
     let incomplete = |phase: &PhaseEntry| phase.notes.contains(&Note::LoadIncomplete { missing: 1 });
     assert_eq!(phases.iter().map(incomplete).collect::<Vec<_>>(), [false, true], "{phases:#?}");
-    let told =
-        |phase: &PhaseEntry| phase.warnings.iter().any(|warning| warning.contains("1 record is missing"));
+    let told = |phase: &PhaseEntry| {
+        phase.warnings.iter().any(|warning| warning.contains("1 record was not inserted"))
+    };
     assert_eq!(phases.iter().map(told).collect::<Vec<_>>(), [false, true]);
     let shown = serval(place.path(), "report r").expect(0);
     assert!(
-        shown.stdout.contains("Again: the load is not complete: 1 record is missing."),
+        shown.stdout.contains("Again: the load is not complete: 1 record was not inserted."),
         "{}",
         shown.stdout
     );
     let words = "load sqlite -p sqlite.path=records.db -p recordcount=11 -p insertstart=10 -p insertcount=1";
     let ran = serval(place.path(), words).expect(1);
-    assert!(ran.stderr.contains("the load is not complete: 1 record is missing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the load is not complete: 1 record was not inserted"), "{}", ran.stderr);
 }
 
 fn zookeeper() -> Option<String> {
