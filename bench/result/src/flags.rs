@@ -2,7 +2,6 @@
 //! one derivation of a run's flags.
 
 use crate::document::{EndedBy, ResultDocument};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Operations below which tail percentiles say little.
@@ -16,7 +15,8 @@ const TARGET_REACHED: f64 = 0.99;
 const LOAD: &str = "load";
 
 /// Something about a run that a reader of its numbers must know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
     /// The warm-up was cut off before throughput and service time were steady.

@@ -5,10 +5,9 @@ use crate::{
     load::{Change, Stalls},
     metric::MessageCount,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 /// A note. In documents it has a `code` and, if its sentence needs some,
 /// `arguments`; no code is given another meaning, and later versions have more
@@ -389,25 +388,6 @@ pub struct ClientName {
     pub host: String,
     /// Its process id.
     pub process: u32,
-}
-
-/// What holds for notes of all versions.
-impl JsonSchema for Note {
-    fn schema_name() -> Cow<'static, str> {
-        "Note".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "What a reader must know before quoting a number. docs/result-format.md lists the codes.",
-            "type": "object",
-            "properties": {
-                "code": { "description": "Which note it is.", "type": "string" },
-                "arguments": { "description": "What its sentence is made of; absent if it needs nothing.", "type": "object" }
-            },
-            "required": ["code"]
-        })
-    }
 }
 
 #[cfg(test)]
