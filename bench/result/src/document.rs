@@ -248,6 +248,14 @@ impl ResultDocument {
         unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
     }
 
+    /// Why the client bounded the result; nothing for a run that failed, which its failure explains.
+    pub fn client_bounds(&self) -> &[String] {
+        match (&self.client, self.overall.ended_by.known()) {
+            (Some(client), ended) if ended != Some(EndedBy::Failed) => &client.bound_by_client,
+            _ => &[],
+        }
+    }
+
     /// Operations that failed, and writes that were acknowledged and not done.
     pub fn failed(&self) -> u64 {
         let not_done = self.buffered.as_ref().map_or(0, BufferedResult::not_done);

@@ -162,6 +162,15 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A sweep's points did not reach the saturation that was found before them.
+    SaturationNotReached {
+        /// The curve's name.
+        curve: String,
+        /// The saturation, operations/s.
+        saturation: f64,
+        /// The highest throughput of a point, operations/s.
+        most: f64,
+    },
     /// The store held no records before a run whose updates insert them.
     NoRecords {
         /// Number of keys that were looked up.
@@ -311,6 +320,14 @@ pub enum MergedNote {
     Regardless {
         /// Why they should not.
         problem: String,
+    },
+    /// Results were merged as clients at the same time, and their measured times do not overlap.
+    #[serde(rename = "merged-not-at-once")]
+    NotAtOnce {
+        /// The result that ended first, and the one that began after it.
+        parts: [String; 2],
+        /// Time between the end and the beginning, s.
+        apart_s: f64,
     },
     /// The series of merged results is left out.
     #[serde(rename = "merged-without-series")]

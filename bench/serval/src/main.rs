@@ -16,6 +16,7 @@ mod failure;
 mod format;
 mod interrupt;
 mod live;
+mod ready_made;
 mod render;
 mod show;
 
