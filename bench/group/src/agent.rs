@@ -44,7 +44,7 @@ pub struct AgentSettings {
 ///
 /// # Errors
 ///
-/// ZooKeeper cannot be reached.
+/// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
 pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
@@ -154,7 +154,7 @@ impl Worker for AgentWorker<'_> {
             AgentEvent::Waiting => "waiting for work".to_owned(),
             AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
             AgentEvent::Parted(why) => format!("left the group: {why}"),
-            AgentEvent::Trouble(what) => format!("{what}; trying again"),
+            AgentEvent::Trouble(what) => format!("{what}; trying again (Ctrl-C ends)"),
         };
         (self.told)(&words);
     }

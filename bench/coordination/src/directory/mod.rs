@@ -72,6 +72,17 @@ pub enum DirectoryError {
     },
 }
 
+impl DirectoryError {
+    /// Returns whether ZooKeeper may only not be up yet.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            DirectoryError::Unreachable { error, .. } => !matches!(error, Error::BadArguments(_)),
+            DirectoryError::Silent { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 /// A session with ZooKeeper.
 #[derive(Debug, Clone)]
 pub struct Directory {

@@ -12,7 +12,11 @@ use serval_experiment::{
     file::{GroupEntry, PropertyLine, StoreEntry},
 };
 use serval_model::properties::{Faults, Origin, Setting};
-use serval_report::{experiment::Loaded, stored::StoredExperiment};
+use serval_report::{
+    experiment::Loaded,
+    stored::StoredExperiment,
+    units::{count, plural},
+};
 use serval_result::experiment::ExperimentDocument;
 use std::{io::IsTerminal, path::Path};
 
@@ -45,7 +49,7 @@ pub(super) fn journal(
 ) -> Result<ExperimentJournal, Failure> {
     let journal = match (&place.out, place.resume) {
         (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
         (Some(out), true) => ExperimentJournal::stored_seed(out)
             .and_then(|seed| ExperimentJournal::resume(out, Some(&document(Some(seed)).plan))),
@@ -100,6 +104,12 @@ pub(super) fn interrupted(folder: &Path) -> Failure {
 /// The command that goes on with an experiment.
 pub(super) fn resume_with(folder: &Path) -> String {
     format!("serval experiment resume {}", folder.display())
+}
+
+/// Tells what a resumed experiment takes over, of so many runs or phases.
+pub(super) fn tell_resumed(done: usize, planned: u64, what: &str) {
+    let left = planned.saturating_sub(done as u64);
+    tell!("resumed: {} done, {} to do", plural(done as u64, what), count(left));
 }
 
 /// Why an experiment could not go on; `goes_on` is what the command that goes on with it does.

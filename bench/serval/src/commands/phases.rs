@@ -5,7 +5,7 @@ use super::{
     agent, command_line,
     experiments::{
         Shown, failed, from_journal, group, interrupted, journal, override_lines, property_lines, report,
-        store_named,
+        store_named, tell_resumed,
     },
     export, tell_debug_build, tell_warnings,
 };
@@ -174,7 +174,12 @@ fn conduct(
     let (control, unfinished) = interrupt::control();
     let team = gather(phases, &control)?;
     tell!("{}: {}", phases.file.heading.title, in_short(phases));
-    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    let begun = &journal.document.phases;
+    if !begun.is_empty() {
+        let done = begun.iter().filter(|phase| phase.incomplete.is_none()).count();
+        tell_resumed(done, phases.file.phases.len() as u64, "phase");
+    }
+    tell!("result: {} (it can be interrupted and resumed)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let (mut number, mut exported) = (0, Ok(()));
     let mut each = |plan: &Plan, performed: &Performed| {
