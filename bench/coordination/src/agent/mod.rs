@@ -12,7 +12,6 @@ use crate::{
     directory::{Directory, DirectoryError, Leader},
     message::{ClientFacts, Work},
 };
-use membership::quit_requested;
 use std::{sync::mpsc as blocking, thread, time::Duration};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
@@ -145,6 +144,12 @@ pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<
         }
     }
     Ok(())
+}
+
+/// Waits until the agent is asked to end.
+async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
+    // A dropped sender counts as a request.
+    let _ = quitting.wait_for(|quit| *quit).await;
 }
 
 /// Network side of an agent.

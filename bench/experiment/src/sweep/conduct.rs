@@ -3,7 +3,7 @@
 use super::{
     curves::{CurvePlan, Experiment, REPEATED_RATES},
     datasets::{DatasetInUse, Stores},
-    saturation::not_reached,
+    reached::not_reached,
 };
 use crate::{
     document::{experiment_document, plan_notes},

@@ -7,6 +7,7 @@ mod datasets;
 mod estimate;
 mod highest;
 mod loading;
+mod reached;
 mod refusals;
 mod saturation;
 
