@@ -44,7 +44,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use server::RedisServer;
+use server::RedisEndpoint;
 use servers::Servers;
 use settings::RedisSettings;
 use std::rc::Rc;
@@ -88,7 +88,7 @@ impl Redis {
         Ok(Redis { settings: RedisSettings::read(properties)? })
     }
 
-    fn first(&self) -> &RedisServer {
+    fn first(&self) -> &RedisEndpoint {
         &self.settings.servers[0]
     }
 }
@@ -106,7 +106,7 @@ pub struct RedisLocal {
 #[derive(Debug, Clone)]
 enum SharedConnections {
     /// Connections for reads, if they differ.
-    Servers(Vec<Rc<Slot<RedisServer>>>, Option<Vec<Rc<Slot<RedisServer>>>>),
+    Servers(Vec<Rc<Slot<RedisEndpoint>>>, Option<Vec<Rc<Slot<RedisEndpoint>>>>),
     Cluster(Rc<Nodes>),
 }
 
