@@ -5,7 +5,7 @@ use crate::{
     document::{MetricComparison, MetricVerdict, OverallVerdict, PointComparison},
     table,
 };
-use serval_report::units::plural;
+use serval_report::{text::printable, units::plural};
 
 /// Returns the verdict of all metrics together.
 pub(crate) fn verdict(points: &[PointComparison]) -> OverallVerdict {
@@ -26,8 +26,19 @@ pub(crate) fn verdict(points: &[PointComparison]) -> OverallVerdict {
 /// Most changes that the sentence names.
 const NAMED_MAX: usize = 3;
 
-/// Returns the verdict as a sentence.
-pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison]) -> String {
+/// Characters of what a side was given as.
+const GIVEN_MAX: usize = 60;
+
+/// What a side was given as, and its letter: `after (B)`. The end of a long path tells most.
+fn side(given: &str, letter: char) -> String {
+    let beyond = given.chars().count().saturating_sub(GIVEN_MAX);
+    let start: String = if beyond > 0 { "…".to_owned() } else { String::new() };
+    let end: String = given.chars().skip(beyond).collect();
+    format!("{start}{} ({letter})", printable(&end, GIVEN_MAX))
+}
+
+/// Returns the verdict as a sentence. `given`: what A and B were given as.
+pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison], [a, b]: [&str; 2]) -> String {
     let all: Vec<(&str, &MetricComparison)> = points
         .iter()
         .flat_map(|point| point.metrics.iter().map(|metric| (point.name.as_str(), metric)))
@@ -50,6 +61,7 @@ pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison]) -> S
         (found.len(), format!("{}{more}", named.join(", ")))
     };
     let of = all.len();
+    let (a, b) = (side(a, 'A'), side(b, 'B'));
     match verdict {
         OverallVerdict::Worse => {
             let (number, names) = named(MetricVerdict::Worse);
@@ -57,11 +69,11 @@ pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison]) -> S
                 (0, _) => String::new(),
                 (number, names) => format!("; {number} better: {names}"),
             };
-            format!("B is worse in {number} of {of} metrics: {names}{better}.")
+            format!("{b} is worse than {a} in {number} of {of} metrics: {names}{better}.")
         }
         OverallVerdict::Better => {
             let (number, names) = named(MetricVerdict::Better);
-            format!("B is better in {number} of {of} metrics and worse in none: {names}.")
+            format!("{b} is better than {a} in {number} of {of} metrics and worse in none: {names}.")
         }
         OverallVerdict::NoDifference => format!("No difference was found in {of} metrics."),
         OverallVerdict::Inconclusive if of == 0 => {

@@ -115,7 +115,7 @@ pub fn compare(
         resamples: options.resamples as u64,
         seed: options.seed,
         verdict,
-        sentence: conclusion::sentence(verdict, &points),
+        sentence: conclusion::sentence(verdict, &points, [&a.given, &b.given]),
         setup: setup::differences(&setups(&a.runs_of(None, false)), &setups(&b.runs_of(None, false))),
         warnings,
         points,
@@ -179,13 +179,12 @@ fn judged_saturation(pair: &SaturationPair<'_>, options: &CompareOptions) -> Res
             rate(logarithm.exp())
         };
         return Err(format!(
-            "{} saturates at {} operations/s in A, {} operations/s in B, found {} and {}: at least {RUNS_MIN} sweeps a side \
-             are needed to say whether that differs.",
+            "{} saturates at {} operations/s in A, {} operations/s in B, by {}: at least {RUNS_MIN} sweeps a side are needed \
+             to say whether that differs.",
             pair.name,
             typical(&a),
             typical(&b),
-            times(a.len()),
-            times(b.len()),
+            table::of_sides(a.len(), b.len(), "sweep"),
         ));
     }
     let folders = |found: &[&CurveSaturation]| found.iter().map(|s| text(&s.folder)).collect();
@@ -222,11 +221,6 @@ fn warnings_of_logs(pairs: &[RunPair<'_>], problems: &[String]) -> Vec<String> {
 
 fn setups<'a>(runs: &[&'a ComparedRun]) -> Vec<&'a Setup> {
     runs.iter().map(|run| &run.setup).collect()
-}
-
-/// `once`, `5 times`.
-fn times(number: usize) -> String {
-    if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
 fn text(path: &Path) -> String {

@@ -5,6 +5,7 @@ use serval_report::{
     units::{digits, rate},
 };
 use serval_result::experiment::RunEntry;
+use std::cmp::Ordering;
 
 /// Largest distance of offered loads that count as the same, as a share.
 const SAME_LOAD: f64 = 0.005;
@@ -37,6 +38,17 @@ impl OfferedLoad {
             (OfferedLoad::Unlimited, OfferedLoad::Unlimited) => true,
             _ => false,
         }
+    }
+
+    /// Shares, then rates, each in rising order, then as fast as the store answers.
+    fn compare(self, other: OfferedLoad) -> Ordering {
+        let key = |load| match load {
+            OfferedLoad::Share(share) => (0, share),
+            OfferedLoad::Rate(rate) => (1, rate),
+            OfferedLoad::Unlimited => (2, 0.0),
+        };
+        let ((kind, value), (other_kind, other_value)) = (key(self), key(other));
+        kind.cmp(&other_kind).then(value.total_cmp(&other_value))
     }
 
     fn words(self) -> String {
@@ -72,6 +84,17 @@ impl MeasuredPoint {
         match self {
             MeasuredPoint::Phase(name) => name,
             MeasuredPoint::OfCurve { curve, .. } => curve,
+        }
+    }
+
+    /// By load and number among those of the same load; phases stay as they are.
+    pub(crate) fn by_load(&self, other: &MeasuredPoint) -> Ordering {
+        use MeasuredPoint::OfCurve;
+        match (self, other) {
+            (OfCurve { load, nth, .. }, OfCurve { load: other_load, nth: other_nth, .. }) => {
+                load.compare(*other_load).then(nth.cmp(other_nth))
+            }
+            _ => Ordering::Equal,
         }
     }
 

@@ -80,7 +80,7 @@ fn notes(document: &ResultDocument) -> Vec<&'static str> {
         Some(EndedBy::Failed) => notes.push("failed before their end"),
         _ => (),
     }
-    if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {
+    if !document.client_bounds().is_empty() {
         notes.push("were bounded by the client, not the store");
     }
     if document.environment.debug {

@@ -248,14 +248,21 @@ impl Side {
         self.runs.iter().filter_map(|(point, _)| Some(point.as_ref()?.curve())).collect()
     }
 
-    /// The measured points, in the order of their first runs.
+    /// The measured points: curves and phases in the order of their first runs, points of a curve by load. Runs
+    /// are made in shuffled order.
     pub(crate) fn points(&self) -> Vec<&MeasuredPoint> {
         let mut points: Vec<&MeasuredPoint> = Vec::new();
+        let mut curves: Vec<&str> = Vec::new();
         for point in self.runs.iter().filter_map(|(point, _)| point.as_ref()) {
             if !points.contains(&point) {
                 points.push(point);
             }
+            if !curves.contains(&point.curve()) {
+                curves.push(point.curve());
+            }
         }
+        let place = |point: &MeasuredPoint| curves.iter().position(|curve| *curve == point.curve());
+        points.sort_by(|one, other| place(one).cmp(&place(other)).then_with(|| one.by_load(other)));
         points
     }
 

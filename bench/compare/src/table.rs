@@ -186,16 +186,27 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
     }
     if has(MetricVerdict::Inconclusive) {
         notes.push(format!("'Inconclusive': fewer than {RUNS_MIN} runs on a side; repeat the runs."));
+        let least = comparison.points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min();
+        // One run has no interval.
+        if let Some(runs @ 2..RUNS_MIN) = least {
+            notes.push(format!(
+                "Intervals of {} a side are wide: so few say little of how much runs differ.",
+                plural(runs as u64, "run")
+            ));
+        }
     }
     notes
 }
 
-/// `7 and 5 runs`.
+/// `5 runs a side`, `7 runs in A, 5 in B`.
+pub(crate) fn of_sides(a: usize, b: usize, what: &str) -> String {
+    let of_a = plural(a as u64, what);
+    if a == b { format!("{of_a} a side") } else { format!("{of_a} in A, {} in B", count(b as u64)) }
+}
+
+/// The runs of a point, by side.
 pub(crate) fn runs(point: &PointComparison) -> String {
-    match (point.runs_a.len(), point.runs_b.len()) {
-        (a, b) if a == b => format!("{} a side", plural(a as u64, "run")),
-        (a, b) => format!("{} in A, {} in B", plural(a as u64, "run"), count(b as u64)),
-    }
+    of_sides(point.runs_a.len(), point.runs_b.len(), "run")
 }
 
 /// The parts of a point's table: its title and which metrics are in it.
@@ -216,7 +227,8 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
         name => format!("{name}; {}", runs(point)),
     };
     wrapped(text, "", &title, styles.headline);
-    let width = point.metrics.iter().map(|m| name(m, NAME_MAX).chars().count()).max().unwrap_or(0).max(13);
+    let name_max = if styles.cuts { NAME_MAX } else { usize::MAX };
+    let width = point.metrics.iter().map(|m| name(m, name_max).chars().count()).max().unwrap_or(0).max(13);
     for (title, metrics) in parts(point) {
         let head = format!(
             "{title:width$} {:>8} {:>8} {:>9} {:>19} {:>6} {:>6} ",
@@ -235,7 +247,7 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
             let (words, style) = verdict(metric, styles);
             let cells = format!(
                 "{:width$} {:>8} {:>8} {:>9} {:>19} {:>6} {:>6}  {style}{words}{style:#}",
-                name(metric, NAME_MAX),
+                name(metric, name_max),
                 value(kind, metric.a),
                 value(kind, metric.b),
                 with_unit(metric.change, unit),

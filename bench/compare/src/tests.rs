@@ -221,7 +221,8 @@ fn what_is_slower_is_worse_and_what_is_faster_is_better() {
     }
     assert_eq!(metric(&worse, "", MetricKind::FailedShare).verdict, MetricVerdict::NoDifference);
     assert_eq!(compared(&slow, &a, &options()).verdict, OverallVerdict::Better);
-    assert!(worse.sentence.starts_with("B is worse in "), "{}", worse.sentence);
+    let told = format!("{} (B) is worse than {} (A) in ", slow.display(), a.display());
+    assert!(worse.sentence.starts_with(&told), "{}", worse.sentence);
     // Fewer than 10,000 of each: no 99.9th percentile.
     assert!(!worse.points[0].metrics.iter().any(|m| m.metric.kind == MetricKind::ResponseP999));
     let ignored = compared(&a, &slow, &CompareOptions { threshold: 0.5, ..options() });
@@ -455,6 +456,39 @@ fn points_of_experiments_are_compared_with_their_like() {
     assert!(error.to_string().contains("several points"), "{error}");
 }
 
+/// Runs are made in shuffled order; "1000" is before "200" as text.
+#[test]
+fn points_are_in_the_order_of_their_loads() {
+    let place = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| place.path().join(name));
+    for (folder, seed) in [(&a, 10), (&b, 20)] {
+        write_experiment(folder, seed, 1.0);
+        let path = folder.join("experiment.json");
+        let mut document: ExperimentDocument =
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let points = document.runs.iter_mut().filter(|run| run.kind == RunKind::Point);
+        points.for_each(|run| run.target = Some(if run.point == 0 { 1000.0 } else { 200.0 }));
+        fs::write(&path, serde_json::to_string(&document).unwrap()).unwrap();
+    }
+    let found = compared(&a, &b, &options());
+    let loads: Vec<&str> = found.points.iter().map(|point| point.name.rsplit(": ").next().unwrap()).collect();
+    let wanted = ["200 operations/s offered", "1,000 operations/s offered"];
+    assert_eq!(loads, [wanted, wanted].concat());
+}
+
+#[test]
+fn intervals_of_two_runs_are_said_to_be_wide() {
+    let place = tempfile::tempdir().unwrap();
+    let a = write_side(&place.path().join("a"), &LAW, 2);
+    let b = write_side(&place.path().join("b"), &Law { seed: 9, ..LAW }, 2);
+    let text = table(&compared(&a, &b, &options()), &Styles::plain());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Intervals of 2 runs a side are wide"), "{text}");
+    let five = write_side(&place.path().join("c"), &Law { seed: 8, ..LAW }, 5);
+    let text = table(&compared(&a, &five, &options()), &Styles::plain());
+    assert!(text.contains("Intervals of 2 runs a side"), "{text}");
+}
+
 /// At half of what each can do, whatever that is; and what each can do.
 #[test]
 fn shares_of_the_saturation_are_compared_with_the_same_share() {
@@ -469,7 +503,7 @@ fn shares_of_the_saturation_are_compared_with_the_same_share() {
     let names: Vec<&str> = found.points.iter().map(|point| point.name.as_str()).collect();
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(names[0], "first, point 1: 50.0 % of the saturation offered");
-    let told = "first saturates at 2,000 operations/s in A, 2,600 operations/s in B, found once and once: at least 5 sweeps";
+    let told = "first saturates at 2,000 operations/s in A, 2,600 operations/s in B, by 1 sweep a side: at least 5 sweeps";
     assert!(found.warnings.iter().any(|warning| warning.starts_with(told)), "{:?}", found.warnings);
     assert!(found.warnings.iter().any(|warning| warning.contains("were offered different loads")));
     // Five sweeps a side, each with a saturation of its own, are repeats of one another.
@@ -567,9 +601,12 @@ fn table_and_markdown_are_as_they_were() {
         document.run.clients = 32;
         json::write(&document, &mut File::create(folder.join("result.json")).unwrap()).unwrap();
     }
-    let mut found = compared(&a, &b, &options());
-    (found.a, found.b) = ("a".to_owned(), "b".to_owned());
-    let text = table(&found, &Styles::plain());
+    let side = |name: &str, path: &PathBuf| {
+        let read = Side::read(name, std::slice::from_ref(path)).unwrap();
+        Side { given: name.to_lowercase(), ..read }
+    };
+    let found = compare(&side("A", &a), &side("B", &b), &[], &options()).unwrap();
+    let text = table(&found, &Styles::colourless());
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     check("compare.txt", &text);
     let page = markdown(&found);
@@ -634,7 +671,7 @@ proptest! {
             sides.push(Side::read(name, &paths).unwrap());
         }
         let found = compare(&sides[0], &sides[1], &[], &CompareOptions { resamples: 50, ..options() }).unwrap();
-        let text = table(&found, &Styles::plain());
+        let text = table(&found, &Styles::colourless());
         prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{}", text);
         for line in text.lines().filter(|line| line.contains(' ')) {
             prop_assert!(line.chars().count() <= WIDTH, "{}", line);

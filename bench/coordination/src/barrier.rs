@@ -75,7 +75,7 @@ pub enum BarrierError {
     },
     /// More clients arrived than expected.
     #[error(
-        "the barrier {place} was passed by {size} other clients: more have come than barrier-size says. Start as many \
+        "the barrier {place} was passed by {size} other clients: more joined than barrier-size says. Start as many \
          as meet, or give others another barrier-zkRoot"
     )]
     Full {

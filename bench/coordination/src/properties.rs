@@ -13,7 +13,7 @@ pub const ZOOKEEPER: Property = Property::serval(
 pub const CLIENTS: Property = Property::serval(
     "coordination.clients",
     Kind::Count { min: 1, max: serval_model::share::SHARES_MAX },
-    "Client processes (agents) that divide the work; 1 is this process alone.",
+    "Number of processes (agents) that take part and divide the work; 1 is this process alone.",
 )
 .default("1")
 .unit("processes")

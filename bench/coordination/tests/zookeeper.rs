@@ -10,6 +10,7 @@ mod common;
 
 use common::{Agents, complete, leading, phase_end, root, work, zookeeper};
 use serval_coordination::{
+    agent::AgentEvent,
     coordinator::{Coordinator, LeadError, Report},
     directory::{Directory, DirectoryError, Leader},
     group::OnLost,
@@ -153,6 +154,16 @@ fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(first.next(), Some(Report::Disbanded(None))));
+}
+
+/// Machines start in any order.
+#[test]
+fn an_agent_waits_for_a_zookeeper_that_is_not_up_yet() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let agents = Agents::start(&nobody, "x", 1);
+    agents
+        .wait_for(1, |event| matches!(event, AgentEvent::Trouble(why) if why.contains("cannot be reached")));
+    agents.end();
 }
 
 #[test]

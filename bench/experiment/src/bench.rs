@@ -1,6 +1,7 @@
 //! `serval bench`: load, warm up, run, and a result folder, from one workload
 //! file.
 
+use crate::sweep::curves::IN_PROCESS;
 use serval_group::{self as group, Team, conducted};
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_plan::{
@@ -93,7 +94,8 @@ impl Bench {
             faults.0.extend(Faults::one(problem).0);
         }
         if let Some(more) = group::unshared(request.store, properties)
-            && group::settings::leading(properties).is_ok_and(|leading| leading.is_some())
+            && group::settings::leading(properties, group::settings::ProcessesFlag::Clients)
+                .is_ok_and(|leading| leading.is_some())
         {
             faults.0.extend(more.0);
         }
@@ -150,6 +152,11 @@ impl Bench {
         drop(session);
         self.expect(loaded.document.overall.throughput)?;
         Ok(Some(loaded))
+    }
+
+    /// Whether the store keeps what was loaded once this is gone: a server does, files elsewhere do.
+    pub fn leaves_records(&self) -> bool {
+        self.kept.is_none() && !IN_PROCESS.contains(&self.request.store.name)
     }
 
     /// Lays the key range of a run that inserts out for the rate of the load,

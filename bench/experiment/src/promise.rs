@@ -107,7 +107,8 @@ fn condition(text: &str) -> Result<Condition, String> {
         percent.unwrap_or_else(|| limit.parse()).map_err(|_| format!("'{limit}' is no share: write 0.1%"))?
     } else {
         if limit.bytes().last().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(format!("'{limit}' has no unit: write for example 10ms"));
+            let left = left.trim();
+            return Err(format!("'{text}': {limit} has no unit; give one, as in {left}<{limit}ms"));
         }
         parse_duration(limit, 1).map_err(|problem| format!("'{limit}': {problem}"))? as f64
     };
@@ -301,7 +302,7 @@ mod tests {
             ("and failed < 1%", "is missing"),
             ("failed < 200%", "more than all"),
             ("read.p99 10ms", "has no '<'"),
-            ("read.p99 < 10", "has no unit"),
+            ("read.p99 < 10", "10 has no unit; give one, as in read.p99<10ms"),
             ("read.p101 < 10ms", "no statistic"),
             ("read.best < 10ms", "no statistic"),
             ("read.p99 < 0ms", "above zero"),

@@ -45,7 +45,7 @@ pub struct AgentSettings {
 ///
 /// # Errors
 ///
-/// That ZooKeeper cannot be reached.
+/// That ZooKeeper's address is none, or that it refuses to keep Serval's nodes.
 pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
@@ -155,7 +155,7 @@ impl Worker for AgentWorker<'_> {
             AgentEvent::Waiting => "waiting for work".to_owned(),
             AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
             AgentEvent::Parted(why) => format!("left the group: {why}"),
-            AgentEvent::Trouble(what) => format!("{what}; trying again"),
+            AgentEvent::Trouble(what) => format!("{what}; trying again (Ctrl-C ends)"),
         };
         (self.told)(&words);
     }

@@ -66,7 +66,7 @@ impl Session for AtBarrier<'_> {
             told(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
             match entering.enter(&|| asked.interrupted()) {
                 Ok(names) => {
-                    told(&format!("all have come: {}", names.join(", ")));
+                    told(&format!("all clients joined: {}", names.join(", ")));
                     Some(clock::now() + LEAD_NS)
                 }
                 Err(error) => {

@@ -28,6 +28,27 @@ fn timeout(reader: &mut Reader<'_>) -> Duration {
     timeout
 }
 
+/// The option that sets the number of processes, for advice in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessesFlag {
+    /// `--clients`, of single runs.
+    Clients,
+    /// `--agents`, of experiments.
+    Agents,
+}
+
+impl ProcessesFlag {
+    /// The option, and what is easily taken for it.
+    fn advice(self) -> &'static str {
+        match self {
+            ProcessesFlag::Clients => "--clients N",
+            ProcessesFlag::Agents => {
+                "--agents N; --clients is the number of clients of all processes together"
+            }
+        }
+    }
+}
+
 /// Where properties say that clients without a coordinator meet before a phase of this name;
 /// `None` where they say nothing of it, or speak of a group.
 ///
@@ -56,12 +77,13 @@ pub fn meeting(properties: &Properties, phase: &str) -> Result<Option<Meeting>, 
     Ok(cluster.map(|cluster| Meeting { cluster, place, size, name, wait, timeout }))
 }
 
-/// The group that properties ask for; `None` where it is this process alone.
+/// The group that properties ask for; `None` where it is this process alone. `flag` is the command's option for
+/// the number of processes.
 ///
 /// # Errors
 ///
 /// All faults at once.
-pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
+pub fn leading(properties: &Properties, flag: ProcessesFlag) -> Result<Option<Leading>, Faults> {
     if !names_group(properties) {
         return Ok(None);
     }
@@ -69,7 +91,9 @@ pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
     let clients = reader.count(&CLIENTS) as usize;
     let cluster = cluster(&reader);
     if cluster.is_some() && !reader.given(&CLIENTS) {
-        reader.fault(&ZOOKEEPER, "how many clients work as one? Set coordination.clients (--clients)");
+        let advice = flag.advice();
+        reader
+            .fault(&ZOOKEEPER, format!("how many processes take part? Set coordination.clients ({advice})"));
     }
     let listen = reader.optional_text(&LISTEN).and_then(|text| {
         // A name is looked up here: what listens is an address.
@@ -98,7 +122,10 @@ pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
         ..GroupSettings::default()
     };
     if clients > 1 && cluster.is_none() {
-        reader.fault(&CLIENTS, "several clients need ZooKeeper: set coordination.zookeeper (--coordination)");
+        reader.fault(
+            &CLIENTS,
+            "processes find each other through ZooKeeper: set coordination.zookeeper (--coordination HOST:PORT)",
+        );
     }
     reader.finish()?;
     Ok(cluster.filter(|_| clients > 1).map(|cluster| Leading {
@@ -127,7 +154,7 @@ mod tests {
     }
 
     fn group(words: &str) -> Option<(usize, String, String)> {
-        let leading = leading(&properties(words)).unwrap()?;
+        let leading = leading(&properties(words), ProcessesFlag::Clients).unwrap()?;
         Some((leading.settings.clients, leading.cluster, leading.root))
     }
 
@@ -157,9 +184,16 @@ mod tests {
         let words = |faults: Faults| faults.to_string();
         let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
         assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");
-        let error = words(leading(&properties("coordination.zookeeper=a")).unwrap_err());
-        assert!(error.contains("how many clients"), "{error}");
-        let error = words(leading(&properties("coordination.clients=2")).unwrap_err());
-        assert!(error.contains("several clients need ZooKeeper"), "{error}");
+        // Each command is told its own option.
+        let fault = |text, flag| words(leading(&properties(text), flag).unwrap_err());
+        let error = fault("coordination.zookeeper=a", ProcessesFlag::Clients);
+        assert!(
+            error.contains("how many processes take part?") && error.contains("(--clients N)"),
+            "{error}"
+        );
+        let error = fault("coordination.zookeeper=a", ProcessesFlag::Agents);
+        assert!(error.contains("(--agents N; --clients is the number of clients"), "{error}");
+        let error = fault("coordination.clients=2", ProcessesFlag::Agents);
+        assert!(error.contains("find each other through ZooKeeper"), "{error}");
     }
 }

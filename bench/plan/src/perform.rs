@@ -55,7 +55,7 @@ impl Performed {
         }
         let messages = metrics.iter().flat_map(|metric| &metric.messages);
         let words: Vec<String> =
-            messages.map(|message| format!("{} ({} times)", message.message, message.count)).collect();
+            messages.map(|message| format!("{} × {}", message.count, message.message)).collect();
         let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
         Some(format!("{failed} of {} records could not be loaded: {why}", overall.operations))
     }

@@ -32,7 +32,7 @@ fn quantile(latency: Option<&Latency>, p: f64) -> String {
 fn together(group: &GroupResult) -> Option<String> {
     let (skew, error) = (group.start_skew_ns?, group.clock_error_ns?);
     Some(format!(
-        "Begun within {} of each other, as clocks known to {} tell.",
+        "The processes started within {} of each other (clock error up to {}).",
         time(skew as f64),
         time(error as f64)
     ))

@@ -120,6 +120,9 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     if parts.iter().any(|part| !part.document.series.is_empty()) {
         notes.push(MergedNote::WithoutSeries);
     }
+    if together == Together::AtOnce {
+        notes.extend(not_at_once(parts));
+    }
     for part in parts {
         notes.extend(stored(part.document).into_iter().map(|note| part.noted(note)));
     }
@@ -147,6 +150,22 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         warnings: lines(&notes),
         notes,
     })
+}
+
+/// That there is no instant at which all parts measured, by their clocks.
+fn not_at_once(parts: &[Part<'_>]) -> Option<MergedNote> {
+    let measured = |part: &Part<'_>| {
+        let overall = &part.document.overall;
+        let begun = part.document.run.started.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64();
+        let start = begun + overall.warm_up_s;
+        let end = start + overall.duration_s;
+        end.is_finite().then(|| (part.name.to_owned(), start, end))
+    };
+    let measured: Vec<(String, f64, f64)> = parts.iter().filter_map(measured).collect();
+    let (first, _, end) = measured.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let (last, start, _) = measured.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let apart_s = start - end;
+    (apart_s > 0.0).then(|| MergedNote::NotAtOnce { parts: [first.clone(), last.clone()], apart_s })
 }
 
 fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
@@ -528,12 +547,40 @@ mod tests {
         assert_eq!(at_once.environment.cores, 8);
         assert!(at_once.series.is_empty());
         let has = |text: &str| at_once.warnings.iter().any(|w| w.starts_with(text));
-        assert!(has("The series is left out") && has("a: The store runs") && has("b: nothing was paced"));
+        assert!(has("The series is left out") && has("a: The store runs") && has("b: closed loop"));
         assert!(has("The clients' machines differ. a: client-1, AMD"));
         let in_turn = merge(&parts(&documents), Together::InTurn, false).unwrap();
         assert_eq!((in_turn.overall.duration_s, in_turn.run.clients), (220.4, 16));
         let mean = (a.overall.operations + b.overall.operations) as f64 / 220.4;
         assert!((in_turn.overall.throughput - mean).abs() < 1e-9);
+    }
+
+    /// Their throughputs are no throughput of anything.
+    #[test]
+    fn runs_that_did_not_overlap_are_noted() {
+        let mut documents = [sample::paced(), sample::unpaced()];
+        let apart = |documents: &[ResultDocument; 2], together| {
+            let notes = merge(&parts(documents), together, false).unwrap().notes;
+            let of = |note| match note {
+                Note::Merged(MergedNote::NotAtOnce { parts, apart_s }) => Some((parts, apart_s)),
+                _ => None,
+            };
+            notes.into_iter().find_map(of)
+        };
+        // 10 s of warm-up and 110.2 s of measured time from 06:07:08.009 on.
+        documents[1].run.started = "2026-04-05T06:08:58.208Z".to_owned();
+        assert_eq!(apart(&documents, Together::AtOnce), None);
+        documents[1].run.started = "2026-04-05T06:08:59.209Z".to_owned();
+        let (names, apart_s) = apart(&documents, Together::AtOnce).unwrap();
+        assert_eq!(names, ["a", "b"]);
+        assert!((apart_s - 1.0).abs() < 1e-6, "{apart_s}");
+        assert_eq!(apart(&documents, Together::InTurn), None);
+        // The order in which they are named does not matter.
+        documents.swap(0, 1);
+        assert_eq!(apart(&documents, Together::AtOnce).unwrap().0, ["b", "a"]);
+        // A clock that nobody can read says nothing.
+        documents[1].run.started = "once upon a time".to_owned();
+        assert_eq!(apart(&documents, Together::AtOnce), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::{
     stationary::{changed, stalled},
     text::printable,
-    units::{are, count, percent, plural, rate, time, were},
+    units::{count, percent, plural, rate, time, were},
 };
 use serval_result::{
     document::ResultDocument,
@@ -157,10 +157,17 @@ fn text(note: &Note) -> String {
         }
         Note::RawTimesMissing => "a client hangs: the last raw times are missing".to_owned(),
         Note::LoadIncomplete { missing } => {
-            format!("the load is not complete: {} missing", are(*missing, "record"))
+            format!("the load is not complete: {} not inserted", were(*missing, "record"))
         }
         Note::CommandNotRun { client } => format!("client {client} was lost and did not run it"),
         Note::CurveGivenUp { curve, at, why } => format!("{curve}: given up at '{at}': {why}"),
+        Note::SaturationNotReached { curve, saturation, most } => format!(
+            "{}: no point reached the saturation of {} operations/s that was found before them; the most is {}. The store or \
+             the machine became slower, or the search met a fast moment: repeat the sweep, with longer runs.",
+            printable(curve, 60),
+            rate(*saturation),
+            rate(*most)
+        ),
         Note::NoRecords { keys, key, table, store } => {
             let none = no_records(*keys, key, table);
             printable(
@@ -251,6 +258,11 @@ fn of_lag(note: &LagNote) -> String {
 fn of_merged(note: &MergedNote) -> String {
     match note {
         MergedNote::Regardless { problem } => format!("{problem}; they were merged all the same."),
+        MergedNote::NotAtOnce { parts: [first, second], apart_s } => format!(
+            "{first} ended {} before {second} began to measure: their throughputs must not be added. Merge runs in turn with \
+             --one-after-another.",
+            time(apart_s * 1e9)
+        ),
         MergedNote::WithoutSeries => {
             "The series is left out: summaries of intervals cannot be merged. The parts have theirs."
                 .to_owned()
@@ -260,7 +272,7 @@ fn of_merged(note: &MergedNote) -> String {
             format!("The clients' machines differ. {}.", machines.join(". "))
         }
         MergedNote::NotPaced { part } => {
-            format!("{part}: nothing was paced: its response times are its service times.")
+            format!("{part}: closed loop: its response times are its service times.")
         }
         MergedNote::LagNotMeasured { part } => {
             format!("{part}: no lag was measured: what is said of lag is of the others.")
@@ -368,7 +380,11 @@ fn late(p99_ns: u64, max_ns: u64, slack_ns: Option<u64>) -> String {
 mod tests {
     use super::*;
     use crate::sample;
-    use serval_result::load::Steadiness;
+    use serval_result::{
+        document::EndedBy,
+        flags::{Flag, flags},
+        load::Steadiness,
+    };
 
     #[test]
     fn unfinished_operations_bound_percentiles() {
@@ -380,6 +396,20 @@ mod tests {
             unfinished(12, 3, None, 985),
             "15 operations unfinished (12 sent, 3 due and not sent): percentiles above p98 are lower bounds."
         );
+    }
+
+    /// What failed at once kept no client busy.
+    #[test]
+    fn a_failed_run_is_not_bounded_by_its_client() {
+        let mut document = sample::costly();
+        let is_bound = |document: &ResultDocument| {
+            let noted = notes(document).iter().any(|note| matches!(note, Note::ClientBound { .. }));
+            assert_eq!(noted, flags(document).contains(&Flag::ClientBound));
+            noted
+        };
+        assert!(is_bound(&document));
+        document.overall.ended_by = EndedBy::Failed.into();
+        assert!(!is_bound(&document));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
             wrapped(&mut text, "    ", detail, styles.dim);
         }
     }
-    let rows = rows(document);
+    let rows = rows(document, styles);
     if !rows.is_empty() {
         let what = what_times_are(document);
         table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
@@ -77,12 +77,11 @@ const DRIVEN: &str = "Response time: from the start (the intended one with an of
     outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
 
 /// What the costs are.
-const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. no processor: threads were ready to \
-    run and waited for one. sent, received: payload of TCP connections. memory: at the end.";
+const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. run-queue wait: time that threads were \
+    ready to run and waited for a processor. sent, received: payload of TCP connections. memory: at the end.";
 
 /// Why there is only one table.
-const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
-    service times.";
+const NOT_PACED: &str = "Closed loop: response time equals service time.";
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let (run, overall) = (&document.run, &document.overall);
@@ -116,18 +115,18 @@ struct Row<'a> {
 }
 
 /// An operation's successes, and below it its failures by status.
-fn rows(document: &ResultDocument) -> Vec<Row<'_>> {
+fn rows<'a>(document: &'a ResultDocument, styles: &Styles) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     for metric in &document.metrics {
         let MetricResult { name, ok, failed, .. } = metric;
         rows.push(Row {
-            name: printable(name, NAME_MAX),
+            name: styles.cell(name, NAME_MAX),
             count: metric.count(),
             failed: Some(metric.failed()),
             times: ok.as_ref(),
         });
         for (status, times) in failed {
-            let name = format!("  {}", printable(status, NAME_MAX - 2));
+            let name = format!("  {}", styles.cell(status, NAME_MAX - 2));
             rows.push(Row { name, count: times.service.count, failed: None, times: Some(times) });
         }
     }
@@ -192,19 +191,19 @@ fn table(
 fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let operations = document.overall.operations;
     let client = document.client.iter().map(|load| ("client".to_owned(), &load.usage));
-    let processes = document.processes.iter().map(|load| (printable(&load.name, NAME_MAX), &load.usage));
+    let processes = document.processes.iter().map(|load| (styles.cell(&load.name, NAME_MAX), &load.usage));
     let rows: Vec<_> = client.chain(processes).collect();
     if rows.is_empty() || operations == 0 {
         return;
     }
     let title = "COST";
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(title.len());
-    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "no processor"];
+    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
     let [cpu, sent, received, memory, all, queue] = head;
     text.push('\n');
     line(
         text,
-        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>12}"),
+        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>14}"),
         styles.heading,
     );
     let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
@@ -217,7 +216,7 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     };
     for (name, usage) in &rows {
         let cells = format!(
-            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>12}",
+            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>14}",
             time(usage.cpu_s * 1e9 / operations as f64),
             per(usage.sent_bytes),
             per(usage.received_bytes),
@@ -246,20 +245,23 @@ mod tests {
 
     #[test]
     fn a_paced_run_has_both_tables_and_response_leads() {
-        check("summary-paced.txt", &summary(&sample::paced(), &Styles::plain()));
+        check("summary-paced.txt", &summary(&sample::paced(), &Styles::colourless()));
     }
 
     #[test]
     fn an_unpaced_run_says_so() {
-        check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::plain()));
+        check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::colourless()));
     }
 
     #[test]
     fn costs_have_a_table_and_a_bound_of_the_client_comes_first() {
-        let text = summary(&sample::costly(), &Styles::plain());
+        let text = summary(&sample::costly(), &Styles::colourless());
         let first = text.lines().find(|line| line.starts_with('!')).unwrap();
         assert!(first.starts_with("! The client bounded this result"), "{first}");
         check("summary-costs.txt", &text);
+        let name = &sample::costly().processes[1].name;
+        let text = summary(&sample::costly(), &Styles::plain());
+        assert!(!text.contains('…') && text.contains(name), "a file has all of '{name}':\n{text}");
         let mut none = sample::costly();
         none.overall.operations = 0;
         assert!(!summary(&none, &Styles::plain()).contains("COST"));
@@ -281,7 +283,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn no_line_is_too_wide(document in sample::any_document()) {
-            for line in summary(&document, &Styles::plain()).lines() {
+            for line in summary(&document, &Styles::colourless()).lines() {
                 prop_assert!(line.chars().count() <= WIDTH, "{}", line);
             }
         }

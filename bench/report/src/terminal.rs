@@ -1,5 +1,6 @@
 //! Styled lines for terminals, at most [`WIDTH`] columns wide.
 
+use crate::text::printable;
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write as _;
 
@@ -17,13 +18,21 @@ pub struct Styles {
     pub warning: Style,
     /// Less important parts.
     pub dim: Style,
+    /// Whether cells that have no room in a line of [`WIDTH`] columns are cut: on terminals, where a line that is
+    /// too long breaks the table. Files and pipes get all of a text.
+    pub cuts: bool,
 }
 
 impl Styles {
     /// No styles, for files and pipes.
     pub const fn plain() -> Self {
         let none = Style::new();
-        Styles { headline: none, heading: none, warning: none, dim: none }
+        Styles { headline: none, heading: none, warning: none, dim: none, cuts: false }
+    }
+
+    /// No styles, for terminals without colours.
+    pub const fn colourless() -> Self {
+        Styles { cuts: true, ..Styles::plain() }
     }
 
     /// Bold and colours, for terminals.
@@ -33,7 +42,13 @@ impl Styles {
             heading: AnsiColor::Cyan.on_default().bold(),
             warning: AnsiColor::Yellow.on_default(),
             dim: Style::new().dimmed(),
+            cuts: true,
         }
+    }
+
+    /// The text of a cell, without characters that steer a terminal; at most so long where cells are cut.
+    pub fn cell(&self, text: &str, max: usize) -> String {
+        printable(text, if self.cuts { max } else { usize::MAX })
     }
 }
 

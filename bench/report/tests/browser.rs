@@ -160,7 +160,7 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
         (
             "max",
             experiment_page(&place.path().join("max"), synthetic::searched::max),
-            &format!("The highest rate that keeps the promise|Loads and searches|{all}"),
+            &format!("The highest rate that keeps the SLO|Loads and searches|{all}"),
             9000,
         ),
         ("overlaid", experiment::together_html(&runs), "3 runs|Over time|All points", 7000),

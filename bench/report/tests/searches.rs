@@ -21,7 +21,7 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
     let (experiment, loaded) = searched(synthetic::searched::max);
     let page = experiment::html(&experiment, &loaded);
     for part in [
-        "The highest rate that keeps the promise</h2>",
+        "The highest rate that keeps the SLO</h2>",
         "redis: read.p99 against offered load",
         "yesquel: failed against offered load",
         "Trials of redis</h3>",

@@ -9,7 +9,7 @@ use serval_report::{
     stored::{self, Stored, StoredExperiment},
     terminal::{Styles, WIDTH},
 };
-use serval_result::experiment::{ExperimentKind, Highest, RunKind};
+use serval_result::experiment::{ExperimentKind, Flag, Highest, RunKind};
 use std::path::Path;
 use synthetic::Size;
 
@@ -71,7 +71,15 @@ fn a_sweep_has_all_its_parts() {
         summary.contains("overloaded") && summary.contains("redis") && summary.contains("UPDATE"),
         "{summary}"
     );
-    assert!(summary.lines().all(|line| line.chars().count() <= WIDTH), "{summary}");
+    let folder = place.path().display();
+    for part in [
+        "redis saturates at 42,000 operations/s, 1.35 times that of yesquel (31,000).",
+        &format!("serval compare {folder}:yesquel {folder}:redis"),
+    ] {
+        assert!(summary.contains(part), "{part}\n{summary}");
+    }
+    let narrow = experiment::summary(&experiment, &loaded, &Styles::colourless());
+    assert!(narrow.lines().all(|line| line.chars().count() <= WIDTH), "{narrow}");
     let plots = experiment::plots(&experiment, &loaded);
     let mut names: Vec<&str> = plots.iter().map(|plot| plot.name.as_str()).collect();
     assert!(
@@ -190,6 +198,23 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
     experiment.document.complete = false;
     let page = experiment::html(&experiment, &Loaded::read(&experiment).unwrap());
     assert!(page.contains("No point has been measured yet") && page.contains("is not complete"));
+}
+
+/// A file has no width that a text would be cut for.
+#[test]
+fn flags_are_cut_on_terminals_only() {
+    let place = tempfile::tempdir().unwrap();
+    synthetic::sweep(place.path(), SMALL);
+    let mut experiment = read(place.path());
+    let flags =
+        [Flag::Unsteady, Flag::Changed, Flag::Stalled, Flag::Overloaded, Flag::ClientBound, Flag::Failures];
+    experiment.document.runs.iter_mut().for_each(|run| run.flags = flags.to_vec());
+    let loaded = Loaded::read(&experiment).unwrap();
+    let all = "never steady, changed, stalled, overloaded, client bound, failures";
+    let whole = experiment::summary(&experiment, &loaded, &Styles::plain());
+    assert!(whole.contains(all) && !whole.contains('…'), "{whole}");
+    let cut = experiment::summary(&experiment, &loaded, &Styles::colourless());
+    assert!(!cut.contains(all) && cut.contains("never steady, ch"), "{cut}");
 }
 
 /// An hour of measuring in seconds of two operations, and a single run of an

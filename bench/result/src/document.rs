@@ -18,7 +18,6 @@ use crate::{
     note::Note,
     word::Word,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serval_measure::recorder::Buffered;
 use std::{collections::BTreeMap, fmt};
@@ -27,7 +26,8 @@ use std::{collections::BTreeMap, fmt};
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// A run's result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResultDocument {
     /// Version of this schema: 1.
     pub schema_version: u32,
@@ -76,7 +76,8 @@ pub struct ResultDocument {
 }
 
 /// What was run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunFacts {
     /// Serval's version.
     pub serval_version: String,
@@ -105,7 +106,8 @@ pub struct RunFacts {
 }
 
 /// A property that was given.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PropertyFact {
     /// Its text.
     pub value: String,
@@ -114,7 +116,8 @@ pub struct PropertyFact {
 }
 
 /// The machine and system that the client ran on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
     /// The processor's name.
     pub cpu: String,
@@ -134,7 +137,8 @@ pub struct Environment {
 }
 
 /// The numbers as a whole.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Overall {
     /// Seconds from the end of warm-up to the end of the last operation.
     /// Connection set-up is before it.
@@ -186,7 +190,8 @@ impl fmt::Display for EndedBy {
 
 /// Writes that went through buffers. How long it took to send them is in the
 /// metric FLUSH.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BufferedResult {
     /// Writes that were sent, whatever became of them.
     pub sent: u64,
@@ -199,7 +204,8 @@ pub struct BufferedResult {
 }
 
 /// How the client kept to its schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PacingResult {
     /// The schedule in words.
     pub schedule: String,
@@ -242,6 +248,14 @@ impl ResultDocument {
         unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
     }
 
+    /// Why the client bounded the result; nothing for a run that failed, which its failure explains.
+    pub fn client_bounds(&self) -> &[String] {
+        match (&self.client, self.overall.ended_by.known()) {
+            (Some(client), ended) if ended != Some(EndedBy::Failed) => &client.bound_by_client,
+            _ => &[],
+        }
+    }
+
     /// Operations that failed, and writes that were acknowledged and not done.
     pub fn failed(&self) -> u64 {
         let not_done = self.buffered.as_ref().map_or(0, BufferedResult::not_done);
@@ -249,8 +263,7 @@ impl ResultDocument {
     }
 }
 
-/// The JSON Schema of [`ResultDocument`], pretty-printed.
-pub fn json_schema() -> String {
-    let schema = schemars::schema_for!(ResultDocument);
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
+/// The JSON Schema of [`ResultDocument`], pretty-printed. The tests compare it with the type.
+pub fn json_schema() -> &'static str {
+    include_str!("../../../docs/result.schema.json")
 }

@@ -15,7 +15,6 @@ use crate::{
     note::Note,
     word::Word,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -23,7 +22,8 @@ use std::{collections::BTreeMap, fmt};
 pub const EXPERIMENT_VERSION: u32 = 1;
 
 /// An experiment.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExperimentDocument {
     /// Version of this schema: 1.
     pub experiment_version: u32,
@@ -106,7 +106,8 @@ impl fmt::Display for ExperimentKind {
 }
 
 /// One workload on one store: a line of the figure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Curve {
     /// What it is called: the store's name in the plan, and the workload's if
     /// there are several.
@@ -129,7 +130,8 @@ pub struct Curve {
 }
 
 /// Where a store saturates: more clients do not get more done.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Saturation {
     /// Operations/s.
     pub throughput: f64,
@@ -141,7 +143,8 @@ pub struct Saturation {
 }
 
 /// The highest rate that keeps a promise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Highest {
     /// The promise, as it was given.
     pub promise: String,
@@ -163,7 +166,8 @@ pub struct Highest {
 }
 
 /// How one run stood to the promise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseTrial {
     /// The run's folder, which tells it from others.
     pub folder: String,
@@ -174,7 +178,8 @@ pub struct PromiseTrial {
 }
 
 /// How one condition of a promise was kept in one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseValue {
     /// What is promised to stay below the limit: `read.p99`.
     pub quantity: String,
@@ -188,7 +193,8 @@ pub struct PromiseValue {
 }
 
 /// What a run was for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RunKind {
     /// Loading the records.
@@ -200,7 +206,8 @@ pub enum RunKind {
 }
 
 /// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunEntry {
     /// The curve's place in the list, from 0.
     pub curve: usize,
@@ -270,7 +277,8 @@ impl RunEntry {
 
 /// A phase that has ended. Times are seconds since the first phase began, by the clock of
 /// the process that conducts: one axis for all phases.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseEntry {
     /// What it is called.
     pub name: String,
@@ -325,8 +333,7 @@ pub struct PhaseEntry {
     pub notes: Vec<Note>,
 }
 
-/// The JSON Schema of [`ExperimentDocument`], pretty-printed.
-pub fn json_schema() -> String {
-    let schema = schemars::schema_for!(ExperimentDocument);
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
+/// The JSON Schema of [`ExperimentDocument`], pretty-printed. The tests compare it with the type.
+pub fn json_schema() -> &'static str {
+    include_str!("../../../docs/experiment.schema.json")
 }

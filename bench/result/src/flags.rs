@@ -2,7 +2,6 @@
 //! one derivation of a run's flags.
 
 use crate::document::{EndedBy, ResultDocument};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Operations below which tail percentiles say little.
@@ -16,7 +15,8 @@ const TARGET_REACHED: f64 = 0.99;
 const LOAD: &str = "load";
 
 /// Something about a run that a reader of its numbers must know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
     /// The warm-up was cut off before throughput and service time were steady.
@@ -102,7 +102,7 @@ pub fn flags(document: &ResultDocument) -> Vec<Flag> {
         (Flag::Changed, stationarity.is_some_and(|told| told.throughput.is_some() || told.service.is_some())),
         (Flag::Stalled, stationarity.is_some_and(|told| told.stalls.is_some())),
         (Flag::Overloaded, Offered::of(document).is_some_and(|offered| offered.is_missed())),
-        (Flag::ClientBound, document.client.as_ref().is_some_and(|load| !load.bound_by_client.is_empty())),
+        (Flag::ClientBound, !document.client_bounds().is_empty()),
         (Flag::Failures, document.failed() > 0 || document.censored.in_flight > 0),
         (Flag::FewSamples, has_few_samples(document)),
         (Flag::Interrupted, overall.ended_by.known().is_some_and(|ended| ended >= EndedBy::Interrupted)),

@@ -1,11 +1,11 @@
 //! Several client processes that made one result together.
 
 use crate::{latency::Latency, load::ClientLoad};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The processes of a group, and how exactly they began together.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupResult {
     /// The processes, in the order of their numbers.
     pub clients: Vec<GroupClient>,
@@ -61,7 +61,8 @@ impl GroupResult {
 }
 
 /// One process of a group.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupClient {
     /// Its host's name.
     pub host: String,

@@ -1,11 +1,11 @@
 //! How stale reads were (`docs/lag.md`).
 
 use crate::latency::Latency;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Read-after-write lag, and what the reads told of versions.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagResult {
     /// What keys went by: `memory`, or a ZooKeeper.
     pub queue: String,
@@ -48,7 +48,8 @@ pub struct LagResult {
 }
 
 /// Sampled writes.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagWrites {
     /// Inserts and updates of sampled keys that were acknowledged, warm-up included.
     pub acknowledged: u64,
@@ -72,7 +73,8 @@ pub struct LagWrites {
 }
 
 /// Keys that consumers have read.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagKeys {
     /// All.
     pub tried: u64,
@@ -167,7 +169,8 @@ pub struct LagKey {
 }
 
 /// Where the times from acknowledgement to visibility lie.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Brackets {
     /// Lower ends: to the last read that did not find it. Zero where the first did.
     pub lower: Option<Latency>,
@@ -183,7 +186,8 @@ pub struct Brackets {
 
 /// The share of keys not yet visible after a time: Kaplan and Meier's estimate, with the keys
 /// that were not found as censored.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Survival {
     /// Since when times are counted: `acknowledgement`, or `first read` where the clocks are not
     /// known.
@@ -195,7 +199,8 @@ pub struct Survival {
 }
 
 /// From this time on, until the next step.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SurvivalStep {
     /// ns.
     pub at_ns: u64,
@@ -212,7 +217,8 @@ impl Survival {
 }
 
 /// What reads told of versions.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Versions {
     /// Reads by how many acknowledged versions they were behind.
     pub behind: Vec<Behind>,
@@ -245,7 +251,8 @@ impl Versions {
 }
 
 /// Reads that were so far behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Behind {
     /// Acknowledged versions that they did not see; the largest stands for that many or more.
     pub versions: u64,
@@ -254,7 +261,8 @@ pub struct Behind {
 }
 
 /// How often a promise was not kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Violations {
     /// How often it could be told.
     pub checked: u64,

@@ -1,6 +1,5 @@
 //! Distributions of times in a document.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serval_measure::{
     histogram::{DecodeError, Histogram},
@@ -8,7 +7,8 @@ use serval_measure::{
 };
 
 /// Response and service times.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimesResult {
     /// From the intended start to the outcome: what a user waits. The same
     /// as the service times when nothing was paced.
@@ -18,7 +18,8 @@ pub struct TimesResult {
 }
 
 /// A distribution of times.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// How many.
     pub count: u64,
@@ -36,7 +37,8 @@ pub struct Latency {
 }
 
 /// One percentile.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Percentile {
     /// From 0 to 100.
     pub percentile: f64,
@@ -47,7 +49,8 @@ pub struct Percentile {
 
 /// Operations without an outcome at the end. Their true times are at least
 /// these ages: percentiles that leave them out are too low.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Censored {
     /// Sent and not answered.
     pub in_flight: u64,

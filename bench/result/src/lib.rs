@@ -11,5 +11,7 @@ pub mod load;
 pub mod metric;
 pub mod note;
 pub mod notes;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod series;
 pub mod word;

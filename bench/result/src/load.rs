@@ -1,11 +1,11 @@
 //! What a run cost the machines it ran on: the client, and the processes of
 //! the store that were watched.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What processes used in the measured time, as far as the system tells.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// CPU seconds, all threads, user and system.
     pub cpu_s: f64,
@@ -24,7 +24,8 @@ pub struct Usage {
 }
 
 /// What the client used, and whether it was what bounded the result.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientLoad {
     /// What its process used. An embedded store is part of it.
     pub usage: Usage,
@@ -48,7 +49,8 @@ pub struct ClientLoad {
 }
 
 /// A watched process of the store, or several that go by one name.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessLoad {
     /// How it was asked for: a process id, or a part of a command line.
     pub name: String,
@@ -61,7 +63,8 @@ pub struct ProcessLoad {
 }
 
 /// How a warm-up ended that was to last until the run is steady.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steadiness {
     /// Whether it became steady before the longest time allowed.
     pub steady: bool,
@@ -77,7 +80,8 @@ pub struct Steadiness {
 
 /// Whether throughput and service time stayed what they were while the run was
 /// measured, by the test in `docs/warm-up.md`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stationarity {
     /// How much of the measured time was judged, s.
     pub judged_s: f64,
@@ -93,7 +97,8 @@ pub struct Stationarity {
 }
 
 /// How a quantity changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeShape {
     /// Little by little from the beginning to the end.
@@ -105,7 +110,8 @@ pub enum ChangeShape {
 }
 
 /// A change within the measured time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// How it came.
     pub shape: ChangeShape,
@@ -123,7 +129,8 @@ pub struct Change {
 }
 
 /// Times in which less than a tenth of the usual throughput was done.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stalls {
     /// How many.
     pub count: u64,

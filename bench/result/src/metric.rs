@@ -1,13 +1,13 @@
 //! The numbers of one operation in a document.
 
 use crate::latency::TimesResult;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serval_model::Status;
 use std::collections::BTreeMap;
 
 /// One operation's numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetricResult {
     /// READ, UPDATE, INSERT, SCAN, DELETE, READ-MODIFY-WRITE, ...
     pub name: String,
@@ -22,7 +22,8 @@ pub struct MetricResult {
 }
 
 /// A store's message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessageCount {
     /// The status it came with.
     pub status: String,

@@ -5,10 +5,9 @@ use crate::{
     load::{Change, Stalls},
     metric::MessageCount,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 /// A note. In documents it has a `code` and, if its sentence needs some,
 /// `arguments`; no code is given another meaning, and later versions have more
@@ -163,6 +162,15 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// A sweep's points did not reach the saturation that was found before them.
+    SaturationNotReached {
+        /// The curve's name.
+        curve: String,
+        /// The saturation, operations/s.
+        saturation: f64,
+        /// The highest throughput of a point, operations/s.
+        most: f64,
+    },
     /// The store held no records before a run whose updates insert them.
     NoRecords {
         /// Number of keys that were looked up.
@@ -313,6 +321,14 @@ pub enum MergedNote {
         /// Why they should not.
         problem: String,
     },
+    /// Results were merged as clients at the same time, and their measured times do not overlap.
+    #[serde(rename = "merged-not-at-once")]
+    NotAtOnce {
+        /// The result that ended first, and the one that began after it.
+        parts: [String; 2],
+        /// Time between the end and the beginning, s.
+        apart_s: f64,
+    },
     /// The series of merged results is left out.
     #[serde(rename = "merged-without-series")]
     WithoutSeries,
@@ -372,25 +388,6 @@ pub struct ClientName {
     pub host: String,
     /// Its process id.
     pub process: u32,
-}
-
-/// What holds for notes of all versions.
-impl JsonSchema for Note {
-    fn schema_name() -> Cow<'static, str> {
-        "Note".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "What a reader must know before quoting a number. docs/result-format.md lists the codes.",
-            "type": "object",
-            "properties": {
-                "code": { "description": "Which note it is.", "type": "string" },
-                "arguments": { "description": "What its sentence is made of; absent if it needs nothing.", "type": "object" }
-            },
-            "required": ["code"]
-        })
-    }
 }
 
 #[cfg(test)]

@@ -35,8 +35,7 @@ pub fn derived(document: &ResultDocument) -> Vec<Note> {
     let mut notes = Vec::new();
     let overall = &document.overall;
     // Before all else: such numbers say little of the store.
-    let reasons = document.client.iter().flat_map(|client| &client.bound_by_client);
-    notes.extend(reasons.map(|reason| Note::ClientBound { reason: reason.clone() }));
+    notes.extend(document.client_bounds().iter().map(|reason| Note::ClientBound { reason: reason.clone() }));
     notes.extend(document.group.iter().flat_map(of_group).map(Note::Group));
     notes.extend(match overall.ended_by.known() {
         Some(EndedBy::Interrupted) => Some(Note::Interrupted),

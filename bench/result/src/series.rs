@@ -1,12 +1,12 @@
 //! The series of a document: what happened in each interval.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serval_measure::histogram::Histogram;
 use std::collections::BTreeMap;
 
 /// One interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalSummary {
     /// Seconds from the run's start to the interval's.
     pub start_s: f64,
@@ -22,7 +22,8 @@ pub struct IntervalSummary {
 }
 
 /// Offered load in one interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalPacing {
     /// Operations due in it.
     pub due: f64,
@@ -32,7 +33,8 @@ pub struct IntervalPacing {
 }
 
 /// One operation in one interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalMetric {
     /// Succeeded.
     pub ok: u64,
@@ -51,7 +53,8 @@ pub struct IntervalMetric {
 }
 
 /// The shape of an interval's times; the whole histogram is in the HDR log.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalTimes {
     /// Mean.
     pub mean_ns: f64,

@@ -1,8 +1,7 @@
 //! Words of documents that have a fixed meaning.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 /// A value that a document names by a word, or a word that this version does not
 /// know: documents of later versions have more of them.
@@ -49,20 +48,6 @@ impl<T: fmt::Display> fmt::Display for Word<T> {
             Word::Known(value) => value.fmt(f),
             Word::Other(word) => f.write_str(word),
         }
-    }
-}
-
-impl<T> JsonSchema for Word<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Word".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        String::json_schema(generator)
     }
 }
 

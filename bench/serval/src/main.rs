@@ -16,6 +16,7 @@ mod failure;
 mod format;
 mod interrupt;
 mod live;
+mod ready_made;
 mod render;
 mod show;
 
@@ -70,7 +71,7 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
                 args::Document::Result => serval_result::document::json_schema(),
                 args::Document::Experiment => serval_result::experiment::json_schema(),
             };
-            done(stdout(format!("{schema}\n").as_bytes()))
+            done(stdout(schema.as_bytes()))
         }
         Command::Completions { shell } => {
             // Written to memory first: it takes a reader that has enough for a bug.

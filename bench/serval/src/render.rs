@@ -47,7 +47,11 @@ pub(crate) fn styles(terminal: bool) -> Styles {
     let colour = terminal
         && anstream::ColorChoice::global() != anstream::ColorChoice::Never
         && std::env::var_os("NO_COLOR").is_none();
-    if colour { Styles::ansi() } else { Styles::plain() }
+    match (terminal, colour) {
+        (_, true) => Styles::ansi(),
+        (true, false) => Styles::colourless(),
+        (false, false) => Styles::plain(),
+    }
 }
 
 /// The table for people.

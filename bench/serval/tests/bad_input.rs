@@ -27,7 +27,7 @@ fn wrong_files_and_lines() {
         "recordcuont=10\nreadproportion=2\nworkload=site.ycsb.Nothing\nmeasurementtype=hdr\n",
     );
     refused(here, "load memory -P none", 2, &["none", "cannot be read"]);
-    refused(here, "bench none", 2, &["none", "cannot be read"]);
+    refused(here, "bench none", 2, &["none", "cannot be read", "'serval workloads workloada' prints"]);
     refused(here, "load memory -P .", 2, &["is a folder"]);
     refused(here, "load memory -P bad", 2, &["bad:2", "four hexadecimal digits"]);
     refused(

@@ -151,8 +151,14 @@ fn reports_are_made_again_and_results_merged() {
     serval(place.path(), "report a --html a.html").expect(4);
     let twice = serval(place.path(), "merge a b a").expect(2);
     assert!(twice.stderr.contains("a and a are the same result"), "{}", twice.stderr);
-    serval(place.path(), "merge a b -o merged.json").expect(0);
+    // One ran after the other.
+    let apart = serval(place.path(), "merge a b -o merged.json").expect(0);
+    assert!(apart.stderr.contains("warning: a ended ") && apart.stderr.contains("--one-after-another"));
     let merged = json::read_file(&place.path().join("merged.json")).unwrap();
+    let piped = serval(place.path(), "merge a b").expect(0);
+    assert_eq!(piped.stdout, std::fs::read_to_string(place.path().join("merged.json")).unwrap());
+    let in_turn = serval(place.path(), "merge a b --one-after-another").expect(0);
+    assert!(!in_turn.stderr.contains("warning"), "{}", in_turn.stderr);
     assert_eq!(merged.overall.operations, 2000);
     assert_eq!(
         merged.metrics.iter().find(|m| m.name == "READ").unwrap().ok.as_ref().unwrap().service.count,
@@ -161,6 +167,26 @@ fn reports_are_made_again_and_results_merged() {
     std::fs::write(place.path().join("cut.json"), "{\"schema_version\": 1,").unwrap();
     let cut = serval(place.path(), "report cut.json").expect(2);
     assert!(cut.stderr.contains("cut.json"), "{}", cut.stderr);
+}
+
+/// What a store keeps is not said to be gone.
+#[test]
+fn a_load_that_fails_tells_where_records_are() {
+    let place = folder();
+    let words =
+        format!("bench {} --store sqlite --records 50 --time 20ms --warm-up 0", workload("workloadc"));
+    let kept = format!("{words} -p sqlite.path=x.db");
+    serval(place.path(), &kept).expect(0);
+    let again = serval(place.path(), &kept).expect(1);
+    let told = "Nothing was measured, and the store keeps the records that were loaded";
+    assert!(again.stderr.contains(told), "{}", again.stderr);
+    // A load of YCSB's, into a store that has the records.
+    let words = format!("load sqlite -P {} -p recordcount=50 -p sqlite.path=x.db", workload("workloadc"));
+    let again = serval(place.path(), &words).expect(1);
+    assert!(again.stderr.contains("50 records were not inserted"), "{}", again.stderr);
+    assert!(again.stderr.contains("--resume inserts those that the store does not have"), "{}", again.stderr);
+    assert!(!again.stderr.contains("bounded this result"), "{}", again.stderr);
+    serval(place.path(), &format!("{words} --resume")).expect(0);
 }
 
 #[test]

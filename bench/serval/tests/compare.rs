@@ -46,7 +46,8 @@ fn the_exit_status_is_the_verdict() {
     let same = compare(place, "before same").expect(0);
     assert!(same.stdout.starts_with("No difference was found in"), "{}", same.stdout);
     let worse = compare(place, "before slow").expect(1);
-    assert!(worse.stdout.starts_with("B is worse in 1 of "), "{}", worse.stdout);
+    let told = "slow (B) is worse than before (A) in 1 of ";
+    assert!(worse.stdout.starts_with(told), "{}", worse.stdout);
     assert!(worse.stdout.contains("WORSE") && !worse.stdout.contains('\x1b'), "{}", worse.stdout);
     assert!(worse.stdout.lines().all(|line| line.chars().count() <= 100), "{}", worse.stdout);
     assert!(compare(place, "slow before").expect(0).stdout.contains("BETTER"));
@@ -104,7 +105,7 @@ fn forms_for_programs_and_pull_requests() {
     );
     assert!((throughput["change"].as_f64().unwrap() + 0.5).abs() < 1e-9, "{throughput}");
     let page = compare(place, "a b --markdown").expect(1).stdout;
-    assert!(page.starts_with("❌ **serval compare: B is worse in 1 of "), "{page}");
+    assert!(page.starts_with("❌ **serval compare: b (B) is worse than a (A) in 1 of "), "{page}");
     assert!(page.contains("| store | noop | other\\|store |") && page.contains("</details>"), "{page}");
     // A table's lines have as many cells as its head.
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod common;
-use common::{folder, serval};
+use common::{folder, serval, workload, write};
 use std::process::Stdio;
 
 #[test]
@@ -47,6 +47,21 @@ fn every_store_workload_and_property_is_explained() {
     serval(place.path(), "properties nonsense").expect(2);
     serval(place.path(), "stores nonsense").expect(2);
     serval(place.path(), "workloads nonsense").expect(2);
+}
+
+/// An installed program has no clone beside it.
+#[test]
+fn a_ready_made_workload_is_printed_and_runs() {
+    let place = folder();
+    for name in ["workloada", "tsworkloada"] {
+        let text = serval(place.path(), &format!("workloads {name}")).expect(0).stdout;
+        assert_eq!(text, std::fs::read_to_string(workload(name)).unwrap());
+    }
+    let text = serval(place.path(), "workloads workloads/workloadc").expect(0).stdout;
+    write(place.path(), "mine", &text);
+    serval(place.path(), "run noop -P mine -p operationcount=10").expect(0);
+    let json = serval(place.path(), "workloads workloadc --json").expect(0).stdout;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["text"], text);
 }
 
 #[test]

@@ -15,6 +15,10 @@ use common::{
 };
 use rustix::process::Signal;
 use serval_result::document::{EndedBy, ResultDocument};
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
 
 fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
     let (place, root) = (folder(), root());
@@ -148,6 +152,9 @@ fn too_few_clients_and_no_zookeeper_are_said() {
     let ran = Ran::of(command.args(words.split_whitespace()).output().unwrap());
     assert!(ran.status != 0 && ran.stderr.contains("--coordination"), "{}", ran.stderr);
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let ran = Ran::of(program().args(["agent", "--join", &nobody]).output().unwrap());
-    assert!(ran.status != 0 && ran.stderr.contains("cannot be reached"), "{}", ran.stderr);
+    let mut agent = program().args(["agent", "--join", &nobody]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("trying again")));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }

@@ -193,7 +193,7 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
     let clients: Vec<Talker> = (0..3).map(start).collect();
     for client in clients {
         let (status, heard) = client.end();
-        assert!(status == 0 && heard.iter().any(|line| line.contains("all have come: ")), "{heard:#?}");
+        assert!(status == 0 && heard.iter().any(|line| line.contains("all clients joined: ")), "{heard:#?}");
     }
     // Alone it waits in vain, not for ever, and says so.
     let alone = format!("{words} -p coordination.wait=200ms");

@@ -215,7 +215,8 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
     let report = serval(place.path(), "report r").expect(0);
     assert!(report.stdout.contains("1 of 3 phases are done"), "{}", report.stdout);
     write(place.path(), "ready", "");
-    serval(place.path(), "experiment resume r").expect(0);
+    let resumed = serval(place.path(), "experiment resume r").expect(0);
+    assert!(resumed.stderr.contains("resumed: 1 phase done, 2 to do"), "{}", resumed.stderr);
     let after = document(&place.path().join("r"));
     assert_eq!((after.phases.len(), after.complete), (3, true));
     assert_eq!(after.phases[0], before.phases[0]);
@@ -298,18 +299,19 @@ fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
     let phases = document(&place.path().join("r")).phases;
     let incomplete = |phase: &PhaseEntry| phase.notes.contains(&Note::LoadIncomplete { missing: 1 });
     assert_eq!(phases.iter().map(incomplete).collect::<Vec<_>>(), [false, true], "{phases:#?}");
-    let told =
-        |phase: &PhaseEntry| phase.warnings.iter().any(|warning| warning.contains("1 record is missing"));
+    let told = |phase: &PhaseEntry| {
+        phase.warnings.iter().any(|warning| warning.contains("1 record was not inserted"))
+    };
     assert_eq!(phases.iter().map(told).collect::<Vec<_>>(), [false, true]);
     let shown = serval(place.path(), "report r").expect(0);
     assert!(
-        shown.stdout.contains("Again: the load is not complete: 1 record is missing."),
+        shown.stdout.contains("Again: the load is not complete: 1 record was not inserted."),
         "{}",
         shown.stdout
     );
     let words = "load sqlite -p sqlite.path=records.db -p recordcount=11 -p insertstart=10 -p insertcount=1";
     let ran = serval(place.path(), words).expect(1);
-    assert!(ran.stderr.contains("the load is not complete: 1 record is missing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the load is not complete: 1 record was not inserted"), "{}", ran.stderr);
 }
 
 fn zookeeper() -> Option<String> {

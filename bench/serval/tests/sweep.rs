@@ -5,7 +5,10 @@
 mod common;
 use common::{entries, folder, program, serval, workload, write};
 use serval_report::stored::read_experiment;
-use serval_result::experiment::{ExperimentDocument, RunKind};
+use serval_result::{
+    experiment::{ExperimentDocument, RunKind},
+    note::Note,
+};
 use std::{io::BufRead, path::Path, process::Stdio};
 
 const QUICK: &str = "--time 80ms --warm-up 20ms --warm-up-max 0 --repeats 2 --clients 2 -p recordcount=500";
@@ -45,7 +48,11 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
         "the stores' files are not kept"
     );
     let document = document(&result);
-    assert!(document.complete && document.warnings.is_empty(), "{:?}", document.warnings);
+    // Runs of 80 ms may well not reach what another of 80 ms did.
+    let is_usual = |note: &Note| matches!(note, Note::SaturationNotReached { .. });
+    assert!(document.complete && document.notes.iter().all(is_usual), "{:?}", document.warnings);
+    let command = |a: &str, b: &str| ran.stdout.contains(&format!("serval compare r:{a} r:{b}"));
+    assert!(command("memory", "sqlite") != command("sqlite", "memory"), "{}", ran.stdout);
     assert_eq!(points(&document).len(), 12);
     assert!(document.curves.iter().all(|curve| curve.saturation.is_some()));
     assert!(ran.stdout.contains("memory") && ran.stdout.contains("sqlite"), "{}", ran.stdout);
@@ -83,6 +90,9 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
         serval(place.path(), &format!("sweep {} --store sqlite --out r --resume", workload("workloada")));
     assert!(other.expect(2).stderr.contains("the experiment there has another plan"));
     let ran = serval(place.path(), "experiment resume r").expect(0);
+    let done = points(&before).len();
+    let told = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
+    assert!(ran.stderr.contains(&told), "{told}\n{}", ran.stderr);
     let after = document(&place.path().join("r"));
     assert!(after.complete, "{}", ran.stderr);
     assert_eq!(points(&after), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]);
@@ -114,7 +124,17 @@ fn what_is_wrong_is_said_before_anything_starts() {
     for (words, parts) in [
         (format!("sweep {file} --points 0 --state fresh --time 5x"), vec!["--points", "--state", "--time"]),
         (format!("max {file} --slo read.p99"), vec!["--slo", "has no '<'"]),
-        (format!("max {file} --slo scan.p99<1ms"), vec!["about scan", "it does read, update"]),
+        (
+            format!("max {file} --slo scan.p99<1ms"),
+            vec!["the SLO names 'scan'", "its operations are read, update"],
+        ),
+        (
+            format!("max {file} --slo reads.p99<1ms"),
+            vec!["no operation of workloada", "did you mean 'read'?"],
+        ),
+        (format!("max {file} --slo p99<5"), vec!["5 has no unit; give one, as in p99<5ms"]),
+        (format!("sweep {file} --clients 2 --coordination h:1"), vec!["how many processes", "(--agents N;"]),
+        (format!("sweep {file} --agents 2"), vec!["through ZooKeeper", "--coordination HOST:PORT"]),
         (format!("sweep {file} --store memory --store memory"), vec!["'memory' twice"]),
         (
             format!("sweep {file} --store memory -p threadcount=4"),
@@ -122,7 +142,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
         ),
         (format!("sweep {file} --store memroy"), vec!["did you mean 'memory'?"]),
         (format!("sweep {file} --resume"), vec!["--resume needs --out"]),
-        ("sweep none".into(), vec!["none", "cannot be read"]),
+        ("sweep none".into(), vec!["none", "cannot be read", "serval workloads workloada"]),
         ("experiment run none.toml".into(), vec!["none.toml", "cannot be read"]),
         ("experiment resume none".into(), vec!["none"]),
     ] {

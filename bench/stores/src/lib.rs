@@ -238,7 +238,17 @@ pub fn unknown(name: &str) -> String {
         .map(|known| (strsim::damerau_levenshtein(&lower, &known.to_lowercase()), known))
         .filter(|(edits, known)| *edits <= (known.chars().count() / 3).max(1))
         .min();
-    let hint = nearest.map(|(_, known)| format!("did you mean '{known}'? ")).unwrap_or_default();
+    // A name that is cut off: of stores that are not in this build too.
+    let all = STORES.iter().map(|info| info.name).chain(absent().map(|absent| absent.name));
+    let begun: Vec<String> = all
+        .filter(|known| lower.len() > 1 && known.starts_with(&lower))
+        .map(|known| format!("'{known}'"))
+        .collect();
+    let hint = match nearest {
+        Some((_, known)) => format!("did you mean '{known}'? "),
+        None if !begun.is_empty() => format!("did you mean {}? ", begun.join(" or ")),
+        None => String::new(),
+    };
     let known: Vec<&str> = STORES.iter().map(|info| info.name).collect();
     format!("unknown store '{name}': {hint}Stores of this build: {}", known.join(", "))
 }
@@ -375,6 +385,7 @@ mod tests {
         assert!(words("sqlit").contains("unknown store 'sqlit': did you mean 'sqlite'?"));
         assert!(words("SQLITE").contains("did you mean 'sqlite'?"));
         assert!(words("memroy").contains("did you mean 'memory'?"));
+        assert!(words("mem").contains("unknown store 'mem': did you mean 'memory' or 'memcached'? "));
         let foreign = words("oracle");
         assert!(!foreign.contains("did you mean"), "{foreign}");
         assert!(foreign.contains("noop, basic, memory, yesquel, sqlite"), "{foreign}");

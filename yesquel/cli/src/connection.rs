@@ -32,7 +32,7 @@ pub(crate) fn open(name: &str, access: DatabaseAccess) -> Result<Connection, Cli
             return Err(CliError::Absent(format!("{address}: there is no such folder")));
         }
     } else if access != DatabaseAccess::Make && !is_elsewhere(name) && !Path::new(name).exists() {
-        return Err(CliError::Absent(format!("{name}: there is no such file")));
+        return Err(CliError::Absent(format!("{name}: there is no such file{}", scheme_hint(name))));
     }
     let flags = match access {
         DatabaseAccess::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -47,8 +47,10 @@ pub(crate) fn open(name: &str, access: DatabaseAccess) -> Result<Connection, Cli
         let said = words(&error);
         // SQLite appends the name once more.
         let said = said.strip_suffix(&format!(": {name}")).unwrap_or(&said).to_owned();
-        let said =
-            if address.is_none() { format!("{}: {said}", yesquel_sqlite::shown_address(name)) } else { said };
+        let said = match address {
+            None => format!("{}: {said}{}", yesquel_sqlite::shown_address(name), scheme_hint(name)),
+            Some(_) => said,
+        };
         match CliError::sql(&error) {
             CliError::Unreachable(_) => CliError::Unreachable(said),
             CliError::Absent(_) => CliError::Absent(said),
@@ -57,6 +59,20 @@ pub(crate) fn open(name: &str, access: DatabaseAccess) -> Result<Connection, Cli
             _ => CliError::Sql(said),
         }
     })
+}
+
+/// Advice for a name that may be `host/database` without the scheme: a relative path into a folder that does not
+/// exist.
+fn scheme_hint(name: &str) -> String {
+    let is_host = |host: &str| {
+        !host.is_empty() && !host.starts_with(['.', '~']) && !host.contains('/') && !Path::new(host).exists()
+    };
+    match name.rsplit_once('/') {
+        Some((host, database)) if is_host(host) && !database.is_empty() && !is_elsewhere(name) => {
+            format!(". A database at a server is yesquel://{name}")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns whether SQLite does not take the name for a path.

@@ -262,6 +262,14 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     assert_eq!(place.fails(&["shell", "--readonly", "none.db"]).0, 3);
     assert_eq!(place.fails(&["shell", "--readonly", "yesquel:none"]).0, 3);
     assert_eq!(place.fails(&["shell", "yesquel:///nowhere/socket/shop"]).0, 4);
+    for words in
+        [&["shell", "db.example:7411/shop", "SELECT 1"][..], &["shell", "--readonly", "db.example/shop"]]
+    {
+        let (_, said) = place.fails(words);
+        let at = said.contains(". A database at a server is yesquel://db.example");
+        assert!(at && said.contains("/shop\n"), "{said}");
+    }
+    assert!(!place.fails(&["shell", "./none/file.db", "SELECT 1"]).1.contains("yesquel://"));
     fs::write(place.path("text.txt"), "no database, but something else that is long enough").unwrap();
     let (status, said) = place.fails(&["shell", "text.txt", "SELECT 1"]);
     assert_eq!((status, said.as_str()), (1, "error: text.txt: file is not a database\n"));

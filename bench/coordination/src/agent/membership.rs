@@ -270,7 +270,7 @@ async fn receive_frames(
     }
 }
 
-async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
+pub(super) async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
     // A dropped sender counts as a request.
     let _ = quitting.wait_for(|quit| *quit).await;
 }

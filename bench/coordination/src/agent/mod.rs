@@ -12,6 +12,7 @@ use crate::{
     directory::{Directory, DirectoryError, Leader},
     message::{ClientFacts, Work},
 };
+use membership::quit_requested;
 use std::{sync::mpsc as blocking, thread, time::Duration};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
@@ -100,7 +101,8 @@ impl Quit {
 ///
 /// # Errors
 ///
-/// ZooKeeper cannot be reached at the start. Later failures are retried.
+/// ZooKeeper's address is none, or it refuses to keep Serval's nodes at the start. A ZooKeeper that is not up is
+/// waited for, and later failures are retried.
 pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<(), DirectoryError> {
     let (jobs, asked) = blocking::channel();
     let (out, done) = mpsc::unbounded_channel();
@@ -170,7 +172,7 @@ impl AgentSession {
     }
 
     async fn run(&mut self) -> Result<(), DirectoryError> {
-        let mut directory = self.open().await?;
+        let Some(mut directory) = self.open_first().await? else { return Ok(()) };
         while !*self.quitting.borrow() {
             if directory.is_over() {
                 match self.open().await {
@@ -223,6 +225,26 @@ impl AgentSession {
             )));
             ended(&mut self.done).await;
         }
+    }
+
+    /// Opens the first session, once ZooKeeper is up. Returns `None` if the agent must end before.
+    async fn open_first(&mut self) -> Result<Option<Directory>, DirectoryError> {
+        while !*self.quitting.borrow() {
+            let mut quitting = self.quitting.clone();
+            let opened = tokio::select! {
+                opened = self.open() => opened,
+                () = quit_requested(&mut quitting) => break,
+            };
+            match opened {
+                Ok(directory) => return Ok(Some(directory)),
+                Err(error) if error.may_pass() => {
+                    self.tell(AgentEvent::Trouble(error.to_string()));
+                    self.pause().await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     async fn open(&self) -> Result<Directory, DirectoryError> {

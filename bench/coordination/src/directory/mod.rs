@@ -73,6 +73,15 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
+    /// Returns whether ZooKeeper may only not be up yet.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            DirectoryError::Unreachable { error, .. } => !matches!(error, Error::BadArguments(_)),
+            DirectoryError::Silent { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns whether the error is that a node does not exist.
     pub(crate) fn is_no_node(&self) -> bool {
         matches!(self, DirectoryError::Request { error: Error::NoNode, .. })

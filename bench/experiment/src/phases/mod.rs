@@ -136,7 +136,13 @@ impl Phases {
         {
             properties.set(group::ZOOKEEPER.name, zookeeper, Origin::Program("to be said"));
         }
-        settings::leading(&properties)
+        // `phases=N` of a single command has no [group].
+        let flag = if file.group.is_some() {
+            settings::ProcessesFlag::Agents
+        } else {
+            settings::ProcessesFlag::Clients
+        };
+        settings::leading(&properties, flag)
     }
 
     /// Client processes that take part in it.

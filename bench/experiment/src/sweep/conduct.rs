@@ -3,6 +3,7 @@
 use super::{
     curves::{CurvePlan, Experiment, REPEATED_RATES},
     datasets::{DatasetInUse, Stores},
+    saturation::not_reached,
 };
 use crate::{
     document::{experiment_document, plan_notes},
@@ -231,7 +232,27 @@ impl SweepConductor<'_> {
             self.find_saturations()?;
         }
         let jobs = self.point_jobs(points);
-        self.run_points(jobs)
+        self.run_points(jobs)?;
+        let document = &self.journal.document;
+        let notes: Vec<Note> = document
+            .curves
+            .iter()
+            .enumerate()
+            .filter_map(|(number, curve)| {
+                let of = |run: &&RunEntry| run.kind == RunKind::Point && run.curve == number;
+                not_reached(curve, &document.runs.iter().filter(of).collect::<Vec<_>>())
+            })
+            .collect();
+        notes.into_iter().for_each(|note| self.note(note));
+        Ok(())
+    }
+
+    /// Notes what a reader of the experiment must know.
+    fn note(&mut self, note: Note) {
+        let words = line(&note);
+        self.watcher.note(&words);
+        self.journal.document.warnings.push(words);
+        self.journal.document.notes.push(note);
     }
 
     /// Makes the runs of points that have not been made.
@@ -334,11 +355,7 @@ impl SweepConductor<'_> {
     /// Gives a curve up. It is tried again when the experiment is resumed.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
         let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
-        let note = Note::CurveGivenUp { curve: name, at, why };
-        let words = line(&note);
-        self.watcher.note(&words);
-        self.journal.document.warnings.push(words);
-        self.journal.document.notes.push(note);
+        self.note(Note::CurveGivenUp { curve: name, at, why });
         self.lost[curve] = true;
         Ok(self.journal.write()?)
     }

@@ -196,7 +196,7 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         }),
         Err(more) => faults.extend(more.0),
     }
-    let leading = settings::leading(&all).unwrap_or_else(|more| {
+    let leading = settings::leading(&all, settings::ProcessesFlag::Agents).unwrap_or_else(|more| {
         faults.extend(more.0);
         None
     });
@@ -298,10 +298,14 @@ impl Draft {
         if let Question::Max(promise) = &file.question {
             let does = &checked.operations;
             for operation in promise.operations().filter(|name| !does.iter().any(|o| o == name)) {
+                let operation = operation.to_lowercase();
+                let done: Vec<String> = does.iter().map(|name| name.to_lowercase()).collect();
+                let near = done.iter().find(|known| strsim::levenshtein(known, &operation) <= 2);
+                let hint = near.map_or(String::new(), |near| format!("; did you mean '{near}'?"));
                 let problem = format!(
-                    "the promise is about {}, which '{name}' does not do; it does {}",
-                    operation.to_lowercase(),
-                    does.join(", ").to_lowercase()
+                    "the SLO names '{operation}', which is no operation of {}; its operations are {}{hint}",
+                    workload.name,
+                    done.join(", ")
                 );
                 self.note(Faults(vec![fault_at(&workload.origin, problem)]));
             }

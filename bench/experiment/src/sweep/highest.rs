@@ -194,12 +194,12 @@ impl SweepConductor<'_> {
         let (rate, low, high) = match found {
             Crossing::At { at, low, high } => (at, low.max(0.0), high),
             Crossing::Below => {
-                notes.push("the promise was broken at every rate that was tried".to_owned());
+                notes.push("the SLO was broken at every rate that was tried".to_owned());
                 (0.0, 0.0, trials.iter().map(|trial| trial.at).fold(most, f64::min))
             }
             Crossing::Above => {
                 notes.push(format!(
-                    "the promise was kept, on average, at every rate that was tried, up to {} operations/s; it may be \
+                    "the SLO was kept, on average, at every rate that was tried, up to {} operations/s; it may be \
                      kept at higher ones",
                     per_second(most)
                 ));
@@ -238,7 +238,7 @@ fn kept(margin: Option<f64>) -> bool {
 }
 
 fn no_standing(problem: String) -> ConductError {
-    PlanError::Faults(Faults::one(format!("the promise: {problem}"))).into()
+    PlanError::Faults(Faults::one(format!("the SLO: {problem}"))).into()
 }
 
 #[cfg(test)]

@@ -157,8 +157,11 @@ impl Properties {
     /// command line.
     pub fn load_file(&mut self, path: &Path) -> Result<(), Faults> {
         let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
-        let metadata =
-            std::fs::metadata(path).map_err(|e| fault(format!("cannot be read: {e}. Is the path right?")))?;
+        let metadata = std::fs::metadata(path).map_err(|e| {
+            fault(format!(
+                "cannot be read: {e}. Is the path right? 'serval workloads workloada' prints a ready-made workload"
+            ))
+        })?;
         if metadata.is_dir() {
             return Err(fault("is a folder, not a property file".into()));
         }

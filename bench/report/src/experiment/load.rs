@@ -378,8 +378,8 @@ impl Gathering {
                 *sum = sum.saturating_add(message.count);
             }
         }
+        point.bound.extend(document.client_bounds().iter().map(|sentence| printable(sentence, 1000)));
         if let Some(client) = &document.client {
-            point.bound.extend(client.bound_by_client.iter().map(|sentence| printable(sentence, 1000)));
             let used = point.client.get_or_insert_default();
             used.add(&client.usage);
             used.operations = used.operations.saturating_add(overall.operations);

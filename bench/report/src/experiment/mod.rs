@@ -318,7 +318,7 @@ mod tests {
             check(&together_html(&parts[2..]));
             let mut csv = Vec::new();
             together_csv(&parts, &mut csv).unwrap();
-            for line in together_summary(&parts, &Styles::plain()).lines() {
+            for line in together_summary(&parts, &Styles::colourless()).lines() {
                 prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
                 // A word longer than a line has a line of its own.
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);

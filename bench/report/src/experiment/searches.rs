@@ -11,7 +11,7 @@ use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunE
 use std::{fmt::Write as _, io::Write};
 
 /// The title of the section that the trials' table stands below.
-pub(super) const TITLE: &str = "The highest rate that keeps the promise";
+pub(super) const TITLE: &str = "The highest rate that keeps the SLO";
 
 const SIZE: (u32, u32) = (1040, 300);
 
@@ -54,7 +54,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         blocks.push(Block::new(printable(&curve.name, 60), Layout::Wide, plots).sharing(keys));
     }
     let words = "To the right: operations/s that were offered. A mark is one run; hollow: flagged, see the table. The \
-                 shaded part is the confidence interval of the highest rate that keeps the promise, the line in it the \
+                 shaded part is the confidence interval of the highest rate that keeps the SLO, the line in it the \
                  rate."
         .to_owned();
     Some(Section { title: TITLE, words, blocks })
@@ -138,7 +138,7 @@ pub(super) fn table(page: &mut String, view: &View<'_>) {
         let _ = writeln!(
             page,
             "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">trial</th>\
-             <th>offered/s</th><th>done/s</th><th>clients</th>{heads}<th class=\"text\">promise</th>\
+             <th>offered/s</th><th>done/s</th><th>clients</th>{heads}<th class=\"text\">SLO</th>\
              <th class=\"text\">flags</th></tr></thead>\n<tbody>"
         );
         for (nth, (run, trial)) in trials.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! An experiment as a table for people.
 
 use super::{
+    Part,
     load::{Point, Times},
     phases,
     view::{CurveView, View, is_operation},
@@ -9,9 +10,9 @@ use super::{
 use crate::{
     terminal::{Styles, WIDTH, line, wrapped},
     text::printable,
-    units::{plural, rate, time},
+    units::{digits, plural, rate, time},
 };
-use serval_result::experiment::{Highest, Saturation};
+use serval_result::experiment::{Curve, Highest, Saturation};
 
 pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     let mut text = String::new();
@@ -47,12 +48,66 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     } else {
         text.push('\n');
         wrapped(&mut text, "", WHAT, styles.dim);
+        for part in view.parts {
+            comparisons(&mut text, part, styles);
+        }
     }
     text
 }
 
-const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s asked for; as fast as \
-    the store answers where there is none. done: operations/s that were done.";
+/// Says of curves of one workload which store reached the higher rate, and how to compare them.
+fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
+    let document = &part.experiment.document;
+    let of_slo = document.curves.iter().any(|curve| curve.highest.is_some());
+    let reached = |curve: &Curve| match of_slo {
+        true => curve.highest.as_ref().map(|highest| highest.rate),
+        false => curve.saturation.as_ref().map(|saturation| saturation.throughput),
+    };
+    let reached = |curve| reached(curve).filter(|rate| rate.is_finite() && *rate > 0.0);
+    let mut workloads: Vec<&str> = Vec::new();
+    for curve in &document.curves {
+        if !workloads.contains(&curve.workload.as_str()) {
+            workloads.push(&curve.workload);
+        }
+    }
+    for workload in workloads {
+        let of = document.curves.iter().filter(|curve| curve.workload == workload && curve.at.is_none());
+        let mut curves: Vec<(&Curve, f64)> = of.filter_map(|curve| Some((curve, reached(curve)?))).collect();
+        curves.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let [(best, most), others @ ..] = &curves[..] else { continue };
+        if others.is_empty() {
+            continue;
+        }
+        let than: Vec<String> = others
+            .iter()
+            .map(|(curve, reached)| {
+                let name = printable(&curve.name, 60);
+                format!("{} times that of {name} ({})", digits(most / reached), rate(*reached))
+            })
+            .collect();
+        let what = if of_slo { "keeps the SLO up to" } else { "saturates at" };
+        let name = printable(&best.name, 60);
+        text.push('\n');
+        let told = format!("{name} {what} {} operations/s, {}.", rate(*most), than.join(", "));
+        wrapped(text, "", &told, styles.headline);
+        let folder = part.experiment.folder.display();
+        let side = |curve: &Curve| quoted(&printable(&format!("{folder}:{}", curve.name), usize::MAX));
+        // The rates that a search for an SLO measures are each store's own.
+        for (other, _) in others.iter().filter(|_| !of_slo) {
+            let command = format!("serval compare {} {}", side(other), side(best));
+            line(text, &format!("Point by point: {command}"), styles.dim);
+        }
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-:+@%".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s of the \
+    schedule (–: closed loop). done: operations/s that were done.";
 
 /// Where a store saturates, in words.
 pub(super) fn saturates(saturation: &Saturation) -> String {
@@ -133,13 +188,14 @@ fn rows(text: &mut String, point: &Point, styles: &Styles) {
         first = false;
         let row = format!(
             "{offered:>9} {done:>9} {:<19} {:>7} {:>7} {:>7}  ",
-            printable(&metric.name, 18),
+            styles.cell(&metric.name, 18),
             cells(|times| times.mean.value),
             cells(|times| times.p95.value),
             cells(|times| times.p99.value),
         );
+        // It may be the longest: what stands there is why not to trust a line.
         let room = WIDTH.saturating_sub(row.chars().count() + 1);
         let style = if flags.is_empty() { anstyle::Style::new() } else { styles.warning };
-        line(text, &format!("{row}{}", printable(&flags, room)), style);
+        line(text, &format!("{row}{}", styles.cell(&flags, room)), style);
     }
 }

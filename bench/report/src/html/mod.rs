@@ -26,7 +26,7 @@ pub fn html(document: &ResultDocument) -> String {
     parts::page(&title(document), &below, |page| {
         // What makes numbers worthless comes before them.
         let warnings = warnings(document);
-        let bound = document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty());
+        let bound = !document.client_bounds().is_empty();
         if bound {
             warnings_section(page, &warnings);
         }
@@ -454,7 +454,7 @@ mod tests {
         // Throughput, failures; a line and a heat map an operation; percentiles.
         assert_eq!(page.matches("<svg role").count(), 2 + 3 * 2 + 3);
         let page = html(&sample::unpaced());
-        assert!(page.contains("Nothing was paced") && !page.contains("service time</span>"));
+        assert!(page.contains("Closed loop: response time equals") && !page.contains("service time</span>"));
         check(&page);
     }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Settings of every run of an experiment.
 #[derive(Debug, Args)]
 pub(crate) struct RunSettingArgs {
-    /// Number of clients, or auto to saturate the store [default: auto]
+    /// Number of clients of all processes together, or auto to saturate the store [default: auto]
     #[arg(long, value_name = "N", alias = "threads")]
     pub(crate) clients: Option<String>,
     /// Measured time of each run [default: 10s]
@@ -40,7 +40,7 @@ pub(crate) struct RunSettingArgs {
     /// Skip the load: the records exist
     #[arg(long)]
     pub(crate) skip_load: bool,
-    /// Number of agents that divide the work of each run (coordination.clients)
+    /// Number of processes (agents) that take part and divide the work (coordination.clients)
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SHARES_MAX))]
     pub(crate) agents: Option<u64>,
     /// ZooKeeper server through which the agents find each other (coordination.zookeeper)
@@ -104,7 +104,7 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MaxArgs {
     /// SLO, such as "read.p99 < 10ms" or "update.service.mean < 2ms and failed < 0.1%"
-    #[arg(long, value_name = "PROMISE", required = true)]
+    #[arg(long, value_name = "SLO", required = true)]
     pub(crate) slo: String,
     #[command(flatten)]
     pub(crate) series: SeriesArgs,

@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Experiment(ExperimentCommand),
     /// List the stores, or explain one
     Stores(NameArgs),
-    /// List the workloads, or explain one
+    /// List the workloads, explain one, or print a ready-made file
     Workloads(NameArgs),
     /// List the properties, or explain one
     Properties(NameArgs),
@@ -208,7 +208,7 @@ pub(crate) struct YcsbArgs {
 /// Several client processes that act as one.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
-    /// Number of agents that divide the work (coordination.clients)
+    /// Number of processes (agents) that take part and divide the work (coordination.clients)
     #[arg(long, value_name = "N")]
     pub(crate) clients: Option<String>,
     /// ZooKeeper server through which the agents find each other (coordination.zookeeper)
@@ -401,6 +401,9 @@ pub(crate) struct MergeArgs {
     /// Also merge results of different stores or workloads
     #[arg(long)]
     pub(crate) force: bool,
+    /// Print the merged document, as in a pipe; a terminal otherwise gets the summary
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) json: bool,
     /// File for the merged document, instead of printing it; must not exist
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,

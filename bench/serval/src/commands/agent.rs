@@ -59,7 +59,9 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 
 /// Gathers the group that properties ask for, if they ask for one.
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
-    let Some(leading) = settings::leading(&plan.properties)? else { return Ok(None) };
+    let Some(leading) = settings::leading(&plan.properties, settings::ProcessesFlag::Clients)? else {
+        return Ok(None);
+    };
     check(plan, raw, leading.settings.clients)?;
     lead(leading, control).map(Some)
 }
@@ -73,7 +75,7 @@ pub(crate) fn told(what: &str) {
 pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure> {
     let mut came = |joined: usize, wanted: usize, who: Option<&ClientFacts>| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
-        None => tell!("waiting for clients: {joined} of {wanted} have come"),
+        None => tell!("waiting for clients: {joined} of {wanted} joined"),
     };
     Team::gather(leading, control, &mut came, told).map_err(|error| match error {
         error @ GroupError::Interrupted => Failure { exit: Exit::Interrupted, message: error.to_string() },

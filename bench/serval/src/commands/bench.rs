@@ -68,10 +68,19 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
     })
 }
 
-fn interrupted() -> Failure {
+fn interrupted(bench: &Bench) -> Failure {
     Failure {
         exit: Exit::Interrupted,
-        message: "interrupted while loading: there is nothing to report, and nothing was left behind".into(),
+        message: format!("interrupted while loading: there is nothing to report, and {}", left(bench)),
+    }
+}
+
+/// What becomes of records whose load did not end well.
+fn left(bench: &Bench) -> &'static str {
+    if bench.leaves_records() {
+        "the store keeps the records that were loaded (--skip-load measures those that are there)"
+    } else {
+        "nothing was left behind"
     }
 }
 
@@ -96,13 +105,13 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             let loaded = bench.load(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
             show.finish();
             let loaded = match loaded {
-                Err(_) if control.interrupted() => return Err(interrupted()),
+                Err(_) if control.interrupted() => return Err(interrupted(&bench)),
                 loaded => loaded?,
             };
             if let Some(loaded) = &loaded {
                 let overall = &loaded.document.overall;
                 if loaded.record.ended_by == EndedBy::Interrupted {
-                    return Err(interrupted());
+                    return Err(interrupted(&bench));
                 }
                 tell!(
                     "loaded {} in {:.1} s, {}/s",
@@ -116,7 +125,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 if let Some(failure) = loaded.load_failure() {
                     return Err(Failure {
                         exit: Exit::OperationsFailed,
-                        message: format!("{failure}. Nothing was measured and nothing was left behind"),
+                        message: format!("{failure}. Nothing was measured, and {}", left(&bench)),
                     });
                 }
             }

@@ -11,7 +11,11 @@ use serval_experiment::{
     file::{GroupEntry, PropertyLine, StoreEntry},
 };
 use serval_model::properties::{Fault, Origin};
-use serval_report::{experiment::Loaded, stored::StoredExperiment};
+use serval_report::{
+    experiment::Loaded,
+    stored::StoredExperiment,
+    units::{count, plural},
+};
 use std::{io::IsTerminal, path::Path};
 
 /// Properties of all curves, as an experiment file has them.
@@ -71,6 +75,12 @@ pub(super) fn interrupted(folder: &Path) -> Failure {
 /// The command that goes on with an experiment.
 pub(super) fn resume_with(folder: &Path) -> String {
     format!("serval experiment resume {}", folder.display())
+}
+
+/// Tells what a resumed experiment takes over, of so many runs or phases.
+pub(super) fn tell_resumed(done: usize, planned: u64, what: &str) {
+    let left = planned.saturating_sub(done as u64);
+    tell!("resumed: {} done, {} to do", plural(done as u64, what), count(left));
 }
 
 /// Why an experiment could not go on; `goes_on` is what the command that goes on with it does.

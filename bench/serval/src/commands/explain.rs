@@ -1,7 +1,12 @@
 //! `serval stores`, `serval workloads`, `serval properties`: everything from
 //! the tables that also parse.
 
-use crate::{args::NameArgs, failure::Failure};
+use crate::{
+    args::NameArgs,
+    failure::Failure,
+    ready_made::{self, READY_MADE, ReadyMade},
+    stdout,
+};
 use anstyle::{AnsiColor, Style};
 use serval_model::properties::{Property, Table};
 use serval_plan::{
@@ -183,7 +188,7 @@ fn script(path: &str, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `serval workloads [NAME]`.
+/// `serval workloads [NAME]`: all, the one of that name, or the text of a ready-made file.
 pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
     let json = |info: &WorkloadInfo| {
         serde_json::json!({
@@ -198,8 +203,17 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         if is_script(name) {
             return script(name, args.json);
         }
+        if let Some(file) = ready_made::find(name) {
+            if args.json {
+                let ReadyMade { name, summary, text } = file;
+                print_json(&serde_json::json!({ "name": name, "summary": summary, "text": text }));
+                return Ok(());
+            }
+            return stdout(file.text.as_bytes());
+        }
         let Some(info) = serval_plan::workloads::find(name) else {
-            let known: Vec<&str> = WORKLOADS.iter().map(|info| info.name).collect();
+            let known = WORKLOADS.iter().map(|info| info.name);
+            let known: Vec<&str> = known.chain(READY_MADE.iter().map(|file| file.name)).collect();
             return Err(Failure::usage(format!(
                 "unknown workload '{name}'. This build has {}",
                 known.join(", ")
@@ -230,20 +244,14 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
     }
     anstream::println!();
     heading("Ready-made files (folder 'workloads')");
-    for (file, text) in [
-        ("workloada", "update heavy: half reads, half updates, zipfian"),
-        ("workloadb", "read mostly: 95 % reads, 5 % updates, zipfian"),
-        ("workloadc", "read only, zipfian"),
-        ("workloadd", "read latest: 95 % reads of new records, 5 % inserts"),
-        ("workloade", "short ranges: 95 % scans, 5 % inserts, zipfian"),
-        ("workloadf", "read-modify-write: half reads, half read-modify-writes, zipfian"),
-        ("tsworkloada", "time series: 90 % inserts, 10 % reads"),
-        ("scripts/", "scripts: sessions.lua, transfer.lua (a transaction of its own), workloadc.lua"),
-    ] {
+    let scripts =
+        ("scripts/", "scripts: sessions.lua, transfer.lua (a transaction of its own), workloadc.lua");
+    for (file, text) in READY_MADE.iter().map(|file| (file.name, file.summary)).chain([scripts]) {
         anstream::println!("  {NAME}{file:<18}{NAME:#} {text}");
     }
     anstream::println!(
-        "\n'serval workloads NAME' explains a workload and its properties, NAME.lua a script."
+        "\n'serval workloads NAME' explains a workload and its properties, NAME.lua a script, and prints a \
+         ready-made file: serval workloads workloada > workloada"
     );
     Ok(())
 }

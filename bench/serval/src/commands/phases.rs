@@ -3,7 +3,9 @@
 
 use super::{
     agent, command_line,
-    experiments::{Shown, failed, from_journal, group, interrupted, property_lines, report, store_named},
+    experiments::{
+        Shown, failed, from_journal, group, interrupted, property_lines, report, store_named, tell_resumed,
+    },
     export, tell_debug_build, tell_warnings,
 };
 use crate::{
@@ -102,7 +104,7 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
     phases.refuse()?;
     let journal = match (&place.out, place.resume) {
         (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
         (Some(out), true) => {
             let stored = ExperimentJournal::stored_seed(out).map_err(from_journal)?;
@@ -187,7 +189,12 @@ fn conduct(
     let (control, unfinished) = interrupt::control();
     let team = gather(phases, &control)?;
     tell!("{}: {}", phases.file.heading.title, in_short(phases));
-    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    let begun = &journal.document.phases;
+    if !begun.is_empty() {
+        let done = begun.iter().filter(|phase| phase.incomplete.is_none()).count();
+        tell_resumed(done, phases.file.phases.len() as u64, "phase");
+    }
+    tell!("result: {} (it can be interrupted and resumed)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let (mut number, mut exported) = (0, Ok(()));
     let mut each = |plan: &Plan, performed: &Performed| {

@@ -9,9 +9,13 @@ use serval_report::{
     experiment::{self, Part},
     html::PlotFile,
     json, merge,
+    notes::line,
     stored::{self, Stored, StoredError},
 };
-use serval_result::document::ResultDocument;
+use serval_result::{
+    document::ResultDocument,
+    note::{MergedNote, Note},
+};
 use std::{
     fs::File,
     io::{IsTerminal, Write},
@@ -202,9 +206,14 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     let together = if args.one_after_another { merge::Together::InTurn } else { merge::Together::AtOnce };
     let merged =
         merge::merge(&parts, together, args.force).map_err(|error| Failure::usage(error.to_string()))?;
-    let text = render::json(&merged)?;
+    if args.out.is_some() || !std::io::stdout().is_terminal() {
+        // The document has them too, but nobody looks there first.
+        let apart = |note: &&Note| matches!(note, Note::Merged(MergedNote::NotAtOnce { .. }));
+        merged.notes.iter().filter(apart).for_each(|note| tell!("warning: {}", line(note)));
+    }
     match &args.out {
-        Some(path) => write(path, &text),
-        None => stdout(&text),
+        Some(path) => write(path, &render::json(&merged)?),
+        None if args.json || !std::io::stdout().is_terminal() => stdout(&render::json(&merged)?),
+        None => stdout(&render::summary(&merged, true)),
     }
 }

@@ -5,6 +5,7 @@ use super::{
     agent, command_line,
     experiments::{
         Shown, failed, from_journal, group, interrupted, property_lines, report, resume_with, store_named,
+        tell_resumed,
     },
     phases, tell_debug_build, tell_warnings,
 };
@@ -32,7 +33,7 @@ use serval_experiment::{
 };
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::units::{bytes, count, plural};
-use serval_result::experiment::{ExperimentDocument, Flag};
+use serval_result::experiment::{ExperimentDocument, Flag, RunKind};
 use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
@@ -48,7 +49,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
     series(&args.series, Question::Sweep(points), faults)
 }
 
-/// `serval max WORKLOAD --slo PROMISE`.
+/// `serval max WORKLOAD --slo SLO`.
 pub(crate) fn max(args: &MaxArgs) -> Result<ExitCode, Failure> {
     let mut faults = Vec::new();
     let question = match Promise::parse(&args.slo) {
@@ -243,7 +244,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     }
     let journal = match (&place.out, place.resume) {
         (None, true) => {
-            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
         (Some(out), true) => {
             let mut document = experiment.document(command_line());
@@ -284,7 +285,11 @@ fn conduct(
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
     tell!("{}: {}", experiment.file.heading.title, in_short(&experiment.estimate()));
-    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    let points = journal.document.runs.iter().filter(|run| run.kind == RunKind::Point).count();
+    if !journal.document.runs.is_empty() {
+        tell_resumed(points, journal.document.runs_planned, "run");
+    }
+    tell!("result: {} (it can be interrupted and resumed)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
     let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
@@ -382,7 +387,7 @@ fn plan_text(experiment: &Experiment) -> String {
             let _ = writeln!(text, "\npoints\n  {}{of}", points.join(", "));
         }
         Question::Max(promise) => {
-            let _ = writeln!(text, "\npromise\n  {promise}");
+            let _ = writeln!(text, "\nSLO\n  {promise}");
         }
     }
     let clients = run.clients.map_or("as many as saturate the store".to_owned(), count);

@@ -135,7 +135,7 @@ fn tell_missing(plan: &Plan, performed: &Performed) {
         // What ends with the process cannot be gone on with.
         let advice = match plan.store.name {
             "memory" | "noop" | "basic" => "",
-            _ => "; the same command with --resume loads them",
+            _ => "; the same command with --resume inserts those that the store does not have",
         };
         tell!("{}{advice}", serval_report::notes::line(&Note::LoadIncomplete { missing }));
     }

@@ -11,12 +11,16 @@
 
 use super::{
     INDEX,
+<<<<<<< HEAD
     server::{ConnectOptions, NodeReply, RedisEndpoint},
+=======
+    server::{ConnectOptions, NodeReply, RedisServer, UNSPECIFIC, cluster_enabled},
+>>>>>>> main
     settings,
 };
 use crate::reconnecting::{RECONNECT_PAUSE, Reconnecting, Slot};
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisResult, Value};
 use serval_model::{Outcome, Status, StoreError};
 use std::{
     cell::{Cell, RefCell},
@@ -96,7 +100,14 @@ impl Topology {
             let answer = match node.connect().await {
                 Ok(mut connection) => {
                     let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-                    command.query_async(&mut connection).await.map_err(|error| node.failed(&error))
+                    match command.query_async(&mut connection).await {
+                        Err(error) if error.code() == Some(UNSPECIFIC) => {
+                            let command = redis::cmd("INFO").arg("cluster").to_owned();
+                            let info: RedisResult<Value> = command.query_async(&mut connection).await;
+                            Err(node.cluster_failed(&error, info.ok().and_then(cluster_enabled)))
+                        }
+                        answer => answer.map_err(|error| node.failed(&error)),
+                    }
                 }
                 Err(error) => Err(error),
             };

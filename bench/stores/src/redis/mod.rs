@@ -151,18 +151,13 @@ impl Store for Redis {
     fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
         if self.settings.cluster {
             // One node that answers suffices.
-            let asked = self
-                .settings
-                .servers
-                .iter()
-                .map(|server| server.ask(redis::cmd("CLUSTER").arg("SLOTS")).map(drop));
+            let asked = self.settings.servers.iter().map(RedisServer::check_cluster);
             return asked.reduce(Result::or).unwrap_or(Ok(()));
         }
         for server in &self.settings.servers {
             server.ask(&redis::cmd("PING"))?;
             // The user may lack the right to ask, which is not a failure.
-            let info = server.ask(redis::cmd("INFO").arg("cluster")).map(text).unwrap_or_default();
-            if info.contains("cluster_enabled:1") {
+            if server.cluster_enabled() == Some(true) {
                 let problem = "is part of a Redis Cluster: set redis.cluster=true";
                 return Err(StoreError::new(&server.name, problem));
             }

@@ -1,8 +1,13 @@
 //! A server: connecting to it, sending commands, and the meaning of its
 //! errors.
 
+<<<<<<< HEAD
 use super::INDEX;
 use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit};
+=======
+use super::{INDEX, text};
+use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
+>>>>>>> main
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
@@ -11,6 +16,18 @@ use serval_model::{Outcome, Status, StoreError};
 use serval_tls::TlsFailure;
 use std::{sync::Arc, time::Duration};
 use tokio::time;
+
+/// Code of most errors, also of a server outside a cluster that is asked for its slots.
+pub(super) const UNSPECIFIC: &str = "ERR";
+
+/// Reads a reply to INFO cluster.
+pub(super) fn cluster_enabled(info: Value) -> Option<bool> {
+    text(info).lines().find_map(|line| match line.trim_end() {
+        "cluster_enabled:1" => Some(true),
+        "cluster_enabled:0" => Some(false),
+        _ => None,
+    })
+}
 
 /// Connection options of all servers.
 #[derive(Debug, Clone)]
@@ -66,12 +83,40 @@ pub(super) struct RedisEndpoint {
 impl RedisEndpoint {
     /// Sends a command of the set-up on a new blocking connection.
     pub(super) fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
+        self.query(command).map_err(|error| self.failed(&error))
+    }
+
+    fn query(&self, command: &Cmd) -> RedisResult<Value> {
         let timeout = self.options.timeout;
-        let answer = self.client.get_connection_with_timeout(timeout).and_then(|mut connection| {
+        self.client.get_connection_with_timeout(timeout).and_then(|mut connection| {
             connection.set_read_timeout(Some(timeout))?;
             command.query(&mut connection)
-        });
-        answer.map_err(|error| self.failed(&error))
+        })
+    }
+
+    /// Checks that the server answers as a node of a cluster.
+    pub(super) fn check_cluster(&self) -> Result<(), StoreError> {
+        let answer = self.query(redis::cmd("CLUSTER").arg("SLOTS"));
+        answer.map(drop).map_err(|error| match error.code() {
+            Some(UNSPECIFIC) => self.cluster_failed(&error, self.cluster_enabled()),
+            _ => self.failed(&error),
+        })
+    }
+
+    /// Returns the error of a server that does not tell its slots; `enabled` is what it says of clusters.
+    pub(super) fn cluster_failed(&self, error: &RedisError, enabled: Option<bool>) -> StoreError {
+        match enabled {
+            Some(false) => {
+                let problem = "is not part of a Redis Cluster: leave out redis.cluster";
+                StoreError::new(&self.name, problem)
+            }
+            _ => self.failed(error),
+        }
+    }
+
+    /// Whether the server is part of a cluster; `None` if the user may not ask, or it does not say.
+    pub(super) fn cluster_enabled(&self) -> Option<bool> {
+        cluster_enabled(self.query(redis::cmd("INFO").arg("cluster")).ok()?)
     }
 
     /// Returns an error of the set-up, with advice.
@@ -84,7 +129,6 @@ impl RedisEndpoint {
             Some("MOVED") => "The server is part of a Redis Cluster: set redis.cluster=true",
             Some("CLUSTERDOWN") => "The cluster has slots that no node serves: see CLUSTER INFO",
             Some("LOADING") => "The server is still loading its data: try again",
-            _ if is_no_cluster(error) => "The server is not part of a Redis Cluster: leave out redis.cluster",
             _ if error.kind() == ErrorKind::AuthenticationFailed => {
                 "Check redis.password (leave it out if the server has none) and redis.username"
             }
@@ -134,6 +178,7 @@ impl RedisEndpoint {
     }
 }
 
+<<<<<<< HEAD
 /// Returns whether a server says that it is not part of a cluster. The code `ERR` is that
 /// of most errors, so the text decides.
 fn is_no_cluster(error: &RedisError) -> bool {
@@ -141,6 +186,9 @@ fn is_no_cluster(error: &RedisError) -> bool {
 }
 
 impl Connector for RedisEndpoint {
+=======
+impl Connector for RedisServer {
+>>>>>>> main
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 

@@ -31,7 +31,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_sqlite::DatabaseLocation;
+use yesquel_sqlite::{DatabaseLocation, SqlErrorKind};
 
 /// Description of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -85,12 +85,6 @@ pub struct YesquelSql {
     prepared: Mutex<PreparedStore>,
 }
 
-/// Returns whether the server has no such database. Recognised by Yesquel's message,
-/// because SQLite has one code for all failures to open.
-fn is_no_database(words: &str) -> bool {
-    words.contains("no database")
-}
-
 impl YesquelSql {
     /// Reads the properties. Neither opens files nor connects.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
@@ -121,8 +115,10 @@ impl YesquelSql {
         let words = words.strip_prefix(&format!("{address}: ")).unwrap_or(&words);
         let words = words.strip_suffix(&format!(": {opened}")).unwrap_or(words);
         let is_served = !self.is_embedded();
+        // SQLite has one code for all failures to open.
+        let kind = yesquel_sqlite::last_error_kind();
         let remedy = match code(error) {
-            Some(ErrorCode::CannotOpen) if is_no_database(words) => {
+            Some(ErrorCode::CannotOpen) if kind == Some(SqlErrorKind::NoDatabase) => {
                 return self.error(format!("there is no database '{}': {}", address.name, load_first()));
             }
             Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_served => {
@@ -146,6 +142,8 @@ impl YesquelSql {
             flags |= OpenFlags::SQLITE_OPEN_CREATE;
         }
         let refused = |error: &Error| self.refused(error);
+        // Clears the kind of an earlier failure.
+        let _ = yesquel_sqlite::last_error_kind();
         let connection =
             Connection::open_with_flags(&self.settings.opened, flags).map_err(|error| refused(&error))?;
         self.set_up(&connection).map_err(|error| refused(&error))?;

@@ -302,6 +302,10 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
         "{problem}"
     );
     assert!(problem.contains("No such file"), "{problem}");
+    // A path that reads like another failure is none.
+    let misleading = place.path().join("no database").join("socket");
+    let problem = refusal(&at(misleading.to_str().unwrap()), Purpose::Run);
+    assert!(problem.contains("Is a Yesquel server running") && !problem.contains("load it"), "{problem}");
     let _server = serve(&socket, None);
     let here = at(&socket);
     let problem = refusal(&here, Purpose::Run);
