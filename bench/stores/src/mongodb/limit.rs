@@ -76,7 +76,7 @@ pub(super) struct MongoLimit {
 
 impl fmt::Debug for MongoLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("MongoLimit").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 

@@ -11,11 +11,7 @@
 
 use super::{
     INDEX,
-<<<<<<< HEAD
-    server::{ConnectOptions, NodeReply, RedisEndpoint},
-=======
-    server::{ConnectOptions, NodeReply, RedisServer, UNSPECIFIC, cluster_enabled},
->>>>>>> main
+    server::{ConnectOptions, NodeReply, RedisEndpoint, UNSPECIFIC, cluster_enabled},
     settings,
 };
 use crate::reconnecting::{RECONNECT_PAUSE, Reconnecting, Slot};

@@ -151,7 +151,7 @@ impl Store for Redis {
     fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
         if self.settings.cluster {
             // One node that answers suffices.
-            let asked = self.settings.servers.iter().map(RedisServer::check_cluster);
+            let asked = self.settings.servers.iter().map(RedisEndpoint::check_cluster);
             return asked.reduce(Result::or).unwrap_or(Ok(()));
         }
         for server in &self.settings.servers {

@@ -1,13 +1,8 @@
 //! A server: connecting to it, sending commands, and the meaning of its
 //! errors.
 
-<<<<<<< HEAD
-use super::INDEX;
-use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit};
-=======
 use super::{INDEX, text};
-use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
->>>>>>> main
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
@@ -178,17 +173,7 @@ impl RedisEndpoint {
     }
 }
 
-<<<<<<< HEAD
-/// Returns whether a server says that it is not part of a cluster. The code `ERR` is that
-/// of most errors, so the text decides.
-fn is_no_cluster(error: &RedisError) -> bool {
-    error.detail().is_some_and(|words| words.contains("cluster support disabled"))
-}
-
 impl Connector for RedisEndpoint {
-=======
-impl Connector for RedisServer {
->>>>>>> main
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 
