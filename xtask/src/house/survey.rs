@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::allowed::CONVENTIONAL_TYPES;
 use super::cycles::Uses;
 use super::facts::FileFacts;
 use super::packages::{Package, TargetKind, packages};
@@ -25,7 +26,8 @@ pub(super) struct Survey {
     pub(super) functions: Vec<LongFunction>,
     /// Files of more than [`LONG_FILE`] lines, the longest first.
     pub(super) files: Vec<(PathBuf, usize)>,
-    /// Type names with more than one definition, each with all of them.
+    /// Type names with more than one definition, each with all of them, except
+    /// [`CONVENTIONAL_TYPES`].
     pub(super) types: BTreeMap<String, Vec<TypePlace>>,
     /// Packages that name a package of the other product, each with the place.
     pub(super) mixed: Vec<String>,
@@ -99,7 +101,8 @@ pub(super) fn survey(root: &Path, packages: &[Package]) -> Result<Survey> {
         }
         survey.add_file(&below(root, &file.path), &file.facts, test);
     }
-    survey.types.retain(|_, places| places.len() > 1);
+    let is_conventional = |name: &str| CONVENTIONAL_TYPES.contains(&name);
+    survey.types.retain(|name, places| places.len() > 1 && !is_conventional(name));
     survey.types.values_mut().for_each(|places| places.sort_by(|a, b| a.file.cmp(&b.file)));
     survey.files.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     survey.functions.sort_by(|a, b| b.lines.cmp(&a.lines).then_with(|| a.file.cmp(&b.file)));
