@@ -1,6 +1,6 @@
-//! Draw for draw against the published YCSB core: each test writes the golden
-//! file anew from the same injected draws and compares it byte for byte. How
-//! the files were made: `golden/README.md`.
+//! Comparison with the published YCSB core, draw by draw: each test generates the golden file from
+//! the same injected draws and compares it byte by byte. `golden/README.md` says how the files were
+//! made.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

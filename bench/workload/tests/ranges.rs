@@ -1,4 +1,4 @@
-//! What holds for every draw: ranges, limits, errors, and the time to start.
+//! Properties of every draw: ranges, limits, errors, and the time to start.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![allow(clippy::disallowed_types, reason = "a test may measure time")]

@@ -5,8 +5,7 @@
 //! A kill cannot show this, because the page cache survives it. With `--durability interval`
 //! replies do not wait, and the same analysis must detect that.
 //!
-//! `cargo xtask test` sets the path of strace in the environment; without it the test is skipped
-//! with a message.
+//! `cargo xtask test` sets the path of strace in the environment; without it the test is ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
