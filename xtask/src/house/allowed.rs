@@ -1,5 +1,4 @@
-//! Allowed cycles, one per line of `xtask/house.txt`, which may only shrink; and
-//! type names that several crates may define.
+//! Allowed cycles, one per line of `xtask/house.txt`, which may only shrink.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +7,6 @@ use crate::Result;
 
 /// The list's place in the workspace.
 pub(super) const LIST: &str = "xtask/house.txt";
-
-/// Type names that are not listed although several crates define them:
-/// * by the convention of Rust, a crate's own `Error`, `Result` and `Config`;
-/// * one per SQL store, with the same meaning: `PreparedStore`, `PreparedStatement`;
-/// * the terms of both products, which do not import each other: `Client`, `Random`, `Reply`,
-///   `Store`.
-pub(super) const CONVENTIONAL_TYPES: [&str; 9] =
-    ["Client", "Config", "Error", "PreparedStatement", "PreparedStore", "Random", "Reply", "Result", "Store"];
 
 /// A cycle in the list: its package, and its files by their paths in it.
 #[derive(Debug, PartialEq, Eq)]

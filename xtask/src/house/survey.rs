@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::allowed::CONVENTIONAL_TYPES;
 use super::cycles::Uses;
 use super::facts::FileFacts;
 use super::packages::{Package, TargetKind, packages};
@@ -17,7 +16,15 @@ pub(super) const LONG_FUNCTION: usize = 100;
 /// Lines of code outside tests above which a file is listed.
 pub(super) const LONG_FILE: usize = 600;
 
-/// What was found; files are named by their paths in the workspace.
+/// Type names that are not listed, although several crates define them:
+/// * by the convention of Rust, a crate's own `Error`, `Result` and `Config`;
+/// * one per SQL store, with the same meaning: `PreparedStore`, `PreparedStatement`;
+/// * the terms of both products, which do not import each other: `Client`, `Random`, `Reply`,
+///   `Store`.
+const CONVENTIONAL_TYPES: [&str; 9] =
+    ["Client", "Config", "Error", "PreparedStatement", "PreparedStore", "Random", "Reply", "Result", "Store"];
+
+/// Result of a survey. Paths are relative to the workspace.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) packages: Vec<PackageLines>,
