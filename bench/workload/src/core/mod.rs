@@ -15,8 +15,8 @@ pub use tools::Tools;
 
 use crate::{
     distribution::{
-        AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
-        Zipfian,
+        AcknowledgedCounter, Discrete, DistributionError, KeyChooser, LengthChooser, LengthHistogram,
+        Uniform, Zipfian,
     },
     files::{self, InputFiles},
     keys::{KeyFormat, KeyNumbers, KeyOrder},
@@ -249,11 +249,11 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>, files: &dyn InputFiles) -> 
     }
 }
 
-fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, String> {
+fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<LengthHistogram, String> {
     let mut bytes = Vec::new();
     let read = files::open(files, path, HISTOGRAM_FILE_MAX)?.read_to_end(&mut bytes);
     read.map_err(|error| files::unreadable(path, &error))?;
-    Histogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+    LengthHistogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the operations' shares, whose sum must be above zero.
