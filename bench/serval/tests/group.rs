@@ -1,8 +1,7 @@
-//! Several client processes as one, as a user starts them: agents, and a command that
-//! leads them, with a real ZooKeeper.
+//! Groups as a user starts them: agents and a coordinating command, with a real ZooKeeper.
 //!
-//! `cargo xtask test` starts the server and names it in the environment; without it
-//! these tests say that they are skipped.
+//! `cargo xtask test` starts the server and names it in the environment; without it these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -33,7 +33,7 @@ const FEATURES: &[&str] = &[
     "SQLITE_USE_URI",
 ];
 
-/// What it is made with besides.
+/// Additional compile options.
 const SETTINGS: &[&str] = &[
     // As libsqlite3-sys has them, so that rusqlite finds what it declares.
     "SQLITE_CORE",
