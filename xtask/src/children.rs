@@ -36,18 +36,18 @@ use crate::Result;
 /// thread.
 #[derive(Clone, Default)]
 pub(crate) struct Children {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ChildGroups>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ChildGroups {
     /// Groups whose leader is not reaped yet.
     groups: Vec<Pid>,
     /// The first signal that asked us to end.
     interrupted: Option<i32>,
 }
 
-impl State {
+impl ChildGroups {
     fn signal_all(&self, signal: Signal) {
         for &group in &self.groups {
             // It fails for groups that just ended, which is what we want of
@@ -124,7 +124,7 @@ impl Children {
         if status.success() { Ok(printed) } else { Err(format!("`{}` failed: {status}", line(command))) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ChildGroups> {
         // The list is whole between any two statements, also after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

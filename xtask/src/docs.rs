@@ -24,7 +24,7 @@ mod tests;
 const MDBOOK: &str = "0.5.4";
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DocsArguments {
     /// Write nothing; fail if a reference page differs from the tables
     #[arg(long)]
     check: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 
 /// Writes or checks the reference pages, then builds the book; true if no page
 /// that was checked differs.
-pub(crate) fn docs(arguments: &Arguments, children: &Children) -> Result<bool> {
+pub(crate) fn docs(arguments: &DocsArguments, children: &Children) -> Result<bool> {
     if arguments.check {
         return check(arguments.serval.as_deref(), children);
     }

@@ -30,20 +30,20 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks -Cpa
 
 /// A target, and the longest of its inputs: long enough for a frame and
 /// some more, or for some hundred steps.
-struct Target {
+struct FuzzTarget {
     name: &'static str,
     bytes_max: usize,
 }
 
-const TARGETS: &[Target] = &[
-    Target { name: "wire", bytes_max: 80 << 10 },
-    Target { name: "engine", bytes_max: 2 << 10 },
-    Target { name: "log", bytes_max: 4 << 10 },
-    Target { name: "checkpoint", bytes_max: 2 << 10 },
+const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "wire", bytes_max: 80 << 10 },
+    FuzzTarget { name: "engine", bytes_max: 2 << 10 },
+    FuzzTarget { name: "log", bytes_max: 4 << 10 },
+    FuzzTarget { name: "checkpoint", bytes_max: 2 << 10 },
 ];
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct FuzzArguments {
     /// Only this target; may be given several times
     #[arg(long, value_name = "TARGET", value_parser = TARGETS.iter().map(|target| target.name).collect::<Vec<_>>())]
     target: Vec<String>,
@@ -56,13 +56,13 @@ pub(crate) struct Arguments {
 }
 
 /// Whether nothing was found.
-pub(crate) fn fuzz(arguments: &Arguments, children: &Children) -> Result<bool> {
+pub(crate) fn fuzz(arguments: &FuzzArguments, children: &Children) -> Result<bool> {
     provide(children, Missing::Install)?;
     let targets = Targets::build(children)?;
-    let is_meant = |target: &&Target| {
+    let is_meant = |target: &&FuzzTarget| {
         arguments.target.is_empty() || arguments.target.iter().any(|name| name == target.name)
     };
-    let meant: Vec<&Target> = TARGETS.iter().filter(is_meant).collect();
+    let meant: Vec<&FuzzTarget> = TARGETS.iter().filter(is_meant).collect();
     if let Some(input) = &arguments.replay {
         // The targets run in the root, and we may not.
         let input = fs::canonicalize(input).map_err(|error| format!("{}: {error}", input.display()))?;
@@ -80,7 +80,7 @@ pub(crate) fn fuzz(arguments: &Arguments, children: &Children) -> Result<bool> {
 /// `passed`, targets that passed before and have not changed are not run.
 pub(crate) fn all(seconds: u64, passed: Option<&Passed>, children: &Children) -> Result<String> {
     let targets = Targets::build(children)?;
-    let all: Vec<&Target> = TARGETS.iter().collect();
+    let all: Vec<&FuzzTarget> = TARGETS.iter().collect();
     let Some(passed) = passed else { return targets.each(&all, seconds, children) };
     let mut stamp = Stamp::new();
     all.iter().for_each(|target| stamp.content(&targets.programs.join(target.name), &|_| false));
@@ -129,7 +129,7 @@ impl Targets {
 
     /// Runs as many side by side as there are processors. What one finds does not
     /// keep the others from running.
-    fn each(&self, targets: &[&Target], seconds: u64, children: &Children) -> Result<String> {
+    fn each(&self, targets: &[&FuzzTarget], seconds: u64, children: &Children) -> Result<String> {
         let (mut counts, mut problems) = (Vec::new(), Vec::new());
         let outcomes = targets.chunks(beside()).flat_map(|targets| {
             thread::scope(|scope| {
@@ -160,7 +160,7 @@ impl Targets {
     }
 
     /// The number of inputs, none of which broke anything.
-    fn one(&self, target: &Target, seconds: u64, children: &Children) -> Result<u64> {
+    fn one(&self, target: &FuzzTarget, seconds: u64, children: &Children) -> Result<u64> {
         let failed = |path: &Path| {
             let path = path.display().to_string();
             move |error: std::io::Error| format!("{path}: {error}")
@@ -202,7 +202,7 @@ impl Targets {
     }
 
     /// A target's program; what it finds goes to the folder of artifacts.
-    fn command(&self, target: &Target) -> Command {
+    fn command(&self, target: &FuzzTarget) -> Command {
         let mut command = Command::new(self.programs.join(target.name));
         let artifacts = format!("{FOLDER}/artifacts/{}/", target.name);
         command.current_dir(crate::root()).arg(format!("-artifact_prefix={artifacts}"));

@@ -19,7 +19,7 @@ pub(crate) const SONAME: &str = "libyesquel.so.0";
 pub(crate) const STAND_IN: &str = "libsqlite3.so.0";
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LibraryArguments {
     /// The folder below which lib/ and include/ are made [default: the workspace's target/library]
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
@@ -41,7 +41,7 @@ fn soname(text: &str) -> std::result::Result<String, String> {
     }
 }
 
-pub(crate) fn library(arguments: &Arguments, children: &Children) -> Result<()> {
+pub(crate) fn library(arguments: &LibraryArguments, children: &Children) -> Result<()> {
     let prefix = arguments.prefix.clone().unwrap_or_else(|| crate::root().join("target/library"));
     fs::create_dir_all(&prefix).map_err(failed(&prefix))?;
     let prefix = fs::canonicalize(&prefix).map_err(failed(&prefix))?;

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 
 use crate::children::Children;
-use crate::servers::Options;
+use crate::servers::ServerOptions;
 
 mod bench;
 mod children;
@@ -54,21 +54,21 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask soak --minutes N      what takes too long for each change: the rest of the above\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
-    task: Task,
+    task: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum XtaskCommand {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
     /// Write the reference pages and build the book
-    Docs(docs::Arguments),
+    Docs(docs::DocsArguments),
     /// Print lines by crate, cycles of files, long functions, and type names used twice
     House(house::HouseArguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
-    Library(library::Arguments),
+    Library(library::LibraryArguments),
     /// Start a real server on loopback and keep it until Ctrl-C
     #[command(alias = "server")]
     Serve {
@@ -90,19 +90,19 @@ enum Task {
         answer: bool,
     },
     /// Run benchmarks by name, all of them when none is named
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Give Yesquel's seeded tests any number of seeds
-    Simulate(simulate::Arguments),
+    Simulate(simulate::SimulateArguments),
     /// Fuzz what Yesquel reads from the network and from its disk
-    Fuzz(fuzz::Arguments),
+    Fuzz(fuzz::FuzzArguments),
     /// Run for an hour what takes too long for each change: SQLite's tests, fuzzing, kills, seeds
-    Soak(soak::Arguments),
+    Soak(soak::SoakArguments),
     /// SQLite's own tests on Yesquel's trees, and which of them differ
-    Tcl(tcl::Arguments),
+    Tcl(tcl::TclArguments),
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = CommandLine::parse();
     let outcome = Children::stopped_by_signals().and_then(|children| {
         let outcome = run(arguments.task, &children);
         // Ctrl-C is how the `redis` task ends well; elsewhere it is a failure
@@ -118,25 +118,25 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(task: Task, children: &Children) -> Result<bool> {
+fn run(task: XtaskCommand, children: &Children) -> Result<bool> {
     match task {
-        Task::Test(arguments) => steps::test(&arguments, children),
-        Task::Serve { server, port, password } => {
-            serve(&server, &Options { port, password, short_lived: false }, children).map(|()| true)
+        XtaskCommand::Test(arguments) => steps::test(&arguments, children),
+        XtaskCommand::Serve { server, port, password } => {
+            serve(&server, &ServerOptions { port, password, short_lived: false }, children).map(|()| true)
         }
-        Task::Docs(arguments) => docs::docs(&arguments, children),
-        Task::House(arguments) => house::house(&arguments),
-        Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
-        Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
-        Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
-        Task::Simulate(arguments) => simulate::simulate(&arguments, children),
-        Task::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
-        Task::Soak(arguments) => soak::soak(&arguments, children),
-        Task::Tcl(arguments) => tcl::tcl(&arguments, children),
+        XtaskCommand::Docs(arguments) => docs::docs(&arguments, children),
+        XtaskCommand::House(arguments) => house::house(&arguments),
+        XtaskCommand::Library(arguments) => library::library(&arguments, children).map(|()| true),
+        XtaskCommand::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
+        XtaskCommand::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
+        XtaskCommand::Simulate(arguments) => simulate::simulate(&arguments, children),
+        XtaskCommand::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
+        XtaskCommand::Soak(arguments) => soak::soak(&arguments, children),
+        XtaskCommand::Tcl(arguments) => tcl::tcl(&arguments, children),
     }
 }
 
-fn serve(name: &str, options: &Options, children: &Children) -> Result<()> {
+fn serve(name: &str, options: &ServerOptions, children: &Children) -> Result<()> {
     let kind = servers::kind(name).ok_or_else(|| format!("there is no server '{name}'"))?;
     setup::provide(children, kind.purpose, setup::Missing::Report)?;
     let server = (kind.serve)(children, options)?;
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]

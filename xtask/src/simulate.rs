@@ -12,7 +12,7 @@ use crate::Result;
 use crate::children::Children;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SimulateArguments {
     /// How many seeds each test is given [default: 1000000, or 1 where a seed is named]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
@@ -56,27 +56,31 @@ const PART_MIN: Duration = Duration::from_secs(10);
 
 /// Runs the seeds. Whether all passed: a test prints the seed that fails and the
 /// fewest steps that fail, and a line below it says how to run it again.
-pub(crate) fn simulate(arguments: &Arguments, children: &Children) -> Result<bool> {
+pub(crate) fn simulate(arguments: &SimulateArguments, children: &Children) -> Result<bool> {
     let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000_000 });
     let first = arguments.seed.unwrap_or(0);
-    let plan = Plan { first, end: first.saturating_add(count), part: count.div_ceil(PARTS), limit: None };
+    let plan = SeedPlan { first, end: first.saturating_add(count), part: count.div_ceil(PARTS), limit: None };
     arguments.run(&plan, children)
 }
 
 /// Runs seeds for so long, the tests in equal parts of the time; whether all
 /// passed. A number of seeds that is asked for ends it earlier. The first seed
 /// is drawn by the clock, so that each soak runs others.
-pub(crate) fn simulate_for(arguments: &Arguments, limit: Duration, children: &Children) -> Result<bool> {
+pub(crate) fn simulate_for(
+    arguments: &SimulateArguments,
+    limit: Duration,
+    children: &Children,
+) -> Result<bool> {
     let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() << 20);
     let first = arguments.seed.unwrap_or_else(by_clock);
     let end = arguments.seeds.map_or(u64::MAX, |count| first.saturating_add(count));
     let tests = u32::try_from(arguments.meant().count()).unwrap_or(u32::MAX).max(1);
     println!("    seeds from {first} (--seed {first} begins there again)");
-    arguments.run(&Plan { first, end, part: FIRST_PART, limit: Some(limit / tests) }, children)
+    arguments.run(&SeedPlan { first, end, part: FIRST_PART, limit: Some(limit / tests) }, children)
 }
 
 /// The seeds of each test.
-struct Plan {
+struct SeedPlan {
     first: u64,
     end: u64,
     /// Seeds of the first part.
@@ -85,13 +89,13 @@ struct Plan {
     limit: Option<Duration>,
 }
 
-impl Arguments {
+impl SimulateArguments {
     fn meant(&self) -> impl Iterator<Item = &'static Test> {
         let only = self.only.as_deref();
         TESTS.iter().filter(move |test| only.is_none_or(|only| only == test.name))
     }
 
-    fn run(&self, plan: &Plan, children: &Children) -> Result<bool> {
+    fn run(&self, plan: &SeedPlan, children: &Children) -> Result<bool> {
         for test in self.meant() {
             if !plan.run(test, children)? {
                 return Ok(false);
@@ -101,7 +105,7 @@ impl Arguments {
     }
 }
 
-impl Plan {
+impl SeedPlan {
     fn run(&self, test: &Test, children: &Children) -> Result<bool> {
         // Outside of the time.
         test.build(children)?;

@@ -26,7 +26,7 @@ const KILLS_A_RUN: u64 = 100;
 // Without a group of its own, whose name would clash with that of the seeds.
 #[derive(Args)]
 #[group(skip)]
-pub(crate) struct Arguments {
+pub(crate) struct SoakArguments {
     /// How long all of it may take; a part that runs is not cut off
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = minutes)]
     minutes: f64,
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     kills: u64,
     #[command(flatten)]
-    seeds: simulate::Arguments,
+    seeds: simulate::SimulateArguments,
 }
 
 fn minutes(text: &str) -> std::result::Result<f64, String> {
@@ -46,7 +46,7 @@ fn minutes(text: &str) -> std::result::Result<f64, String> {
 
 /// Whether all of it passed. One part that fails does not keep the others from
 /// running.
-pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
+pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<bool> {
     let started = Instant::now();
     let whole = Duration::from_secs_f64(arguments.minutes * 60.0);
     let mut failed = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
     })?;
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;
-        let limit = tcl::Arguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
+        let limit = tcl::TclArguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
         let (passed, summary) = tcl::told(&limit, &sources, None, children)?;
         println!("    {summary}");
         Ok(passed)

@@ -423,7 +423,7 @@ fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> Outco
         Err(reason) => return skipped(Step::Tcl, &reason),
     };
     let (features, _) = features();
-    let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
+    let limit = tcl::TclArguments::within(TCL_MINUTES, Some(&libraries(&features)));
     match tcl::told(&limit, &sources, Some(passed), children) {
         Ok((true, summary)) => Outcome::Passed(summary),
         Ok((false, summary)) => Outcome::Failed(summary),

@@ -4,17 +4,17 @@
 use std::cell::Cell;
 use std::process::Command;
 
-use super::Bench;
-use super::measure::{self, Measured, Table, alternate};
+use super::BenchContext;
+use super::measure::{self, Measured, TextTable, alternate};
 use crate::Result;
-use crate::servers::{Options, redis::RedisServer};
+use crate::servers::{ServerOptions, redis::RedisServer};
 
 /// Enough additions to take a sizeable part of a second.
 const NOISE_SCRIPT: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
 /// The same program on both sides of a comparison.
-pub(super) fn noise(bench: &Bench) -> Result<()> {
-    let mut table = Table::new(["of two equal sides", "seconds a run", "ratio"]);
+pub(super) fn noise(bench: &BenchContext) -> Result<()> {
+    let mut table = TextTable::new(["of two equal sides", "seconds a run", "ratio"]);
     let script = |seconds: fn(&Measured) -> f64| {
         let mut command = Command::new("sh");
         command.args(["-c", NOISE_SCRIPT]);
@@ -52,8 +52,8 @@ const CEILING_REQUESTS: u32 = 100_000;
 
 /// Reads of one record by redis-benchmark, which has next to nothing to do
 /// between two of them.
-pub(super) fn redis_ceiling(bench: &Bench) -> Result<()> {
-    let server = RedisServer::start(bench.children, &Options::default())?;
+pub(super) fn redis_ceiling(bench: &BenchContext) -> Result<()> {
+    let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let value = "x".repeat(FIELD_BYTES);
     for field in 0..FIELDS {
         server.command(&["HSET", CEILING_KEY, &format!("field{field}"), &value])?;
@@ -73,7 +73,7 @@ pub(super) fn redis_ceiling(bench: &Bench) -> Result<()> {
         requests_a_second(&measured.stdout)
     };
     let pairs = alternate(bench.pairs, || rate("50"), || rate("1"))?;
-    let mut table = Table::new(["connections", "reads a second"]);
+    let mut table = TextTable::new(["connections", "reads a second"]);
     table.row(["1".to_owned(), format!("{:.0}", pairs.b())]);
     table.row(["50".to_owned(), format!("{:.0}", pairs.a())]);
     print!("{table}");

@@ -7,11 +7,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::Bench;
+use super::BenchContext;
 use super::figures::{json_number, workload_c};
-use super::measure::{self, Table, alternate};
+use super::measure::{self, TextTable, alternate};
 use crate::Result;
-use crate::servers::{self, Options};
+use crate::servers::{self, ServerOptions};
 use crate::setup::{self, Missing};
 
 /// Records that a store holds.
@@ -38,7 +38,7 @@ const FEATURES: &str = "cassandra,etcd,fjall,memcached,mongodb,mysql,postgres,re
 
 /// The ratio of every binding; a server that cannot be had is named and left
 /// out.
-pub(super) fn bindings(bench: &Bench) -> Result<()> {
+pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
     let build = |more: &[&str]| {
         let mut command = crate::cargo();
         command.args(["build", "--release"]).args(more);
@@ -46,15 +46,15 @@ pub(super) fn bindings(bench: &Bench) -> Result<()> {
     };
     build(&["--package", "serval", "--features", "full"])?;
     build(&["--package", "serval-stores", "--examples", "--features", FEATURES])?;
-    let serval = Bench::built("serval")?;
-    let mut table = Table::new([
+    let serval = BenchContext::built("serval")?;
+    let mut table = TextTable::new([
         "reads, 32 clients",
         "serval: CPU us/operation",
         "bare loop",
         "serval over bare",
         "wanted",
     ]);
-    let mut compare = |side: &Side| -> Result<()> {
+    let mut compare = |side: &StoreUnderTest| -> Result<()> {
         let pairs = side.compare(bench, &serval).map_err(|error| format!("{}: {error}", side.store))?;
         table.row([
             side.store.to_owned(),
@@ -71,8 +71,8 @@ pub(super) fn bindings(bench: &Bench) -> Result<()> {
             println!("{name} is left out: {reason}");
             continue;
         }
-        let server = (kind.serve)(bench.children, &Options::default())?;
-        compare(&Side {
+        let server = (kind.serve)(bench.children, &ServerOptions::default())?;
+        compare(&StoreUnderTest {
             store: kind.name,
             properties: server.properties(),
             address: server.address(),
@@ -83,14 +83,14 @@ pub(super) fn bindings(bench: &Bench) -> Result<()> {
         let folder = tempfile::tempdir().map_err(|error| format!("no folder for {store}: {error}"))?;
         let path = folder.path().join("bare").display().to_string();
         let properties = vec![format!("{property}={path}")];
-        compare(&Side { store, properties, address: path, operations: OPERATIONS_EMBEDDED })?;
+        compare(&StoreUnderTest { store, properties, address: path, operations: OPERATIONS_EMBEDDED })?;
     }
     print!("{table}");
     Ok(())
 }
 
 /// A store and where it is.
-struct Side {
+struct StoreUnderTest {
     store: &'static str,
     /// That lead Serval to it.
     properties: Vec<String>,
@@ -99,10 +99,10 @@ struct Side {
     operations: &'static str,
 }
 
-impl Side {
-    fn compare(&self, bench: &Bench, serval: &Path) -> Result<measure::Pairs> {
-        let Side { store, properties, address, operations } = self;
-        let example = Bench::built(&format!("examples/bare_{store}"))?;
+impl StoreUnderTest {
+    fn compare(&self, bench: &BenchContext, serval: &Path) -> Result<measure::PairedMeasurements> {
+        let StoreUnderTest { store, properties, address, operations } = self;
+        let example = BenchContext::built(&format!("examples/bare_{store}"))?;
         let ask = |verb: &str, more: &[&str]| {
             let mut command = Command::new(serval);
             command.args([verb, store]).args(workload_c());

@@ -12,12 +12,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Bench;
-use super::measure::Table;
+use super::BenchContext;
+use super::measure::TextTable;
 use crate::Result;
 use crate::children::Running;
 use crate::servers::zookeeper::ZookeeperServer;
-use crate::servers::{Options, Server, redis::RedisServer};
+use crate::servers::{ServerHandle, ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, Purpose};
 
 /// Client processes of a group.
@@ -47,7 +47,7 @@ const SEED: u64 = 4;
 
 /// How the work is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum ExecutionMode {
     /// By one process.
     One,
     /// By agents that a coordinator leads.
@@ -65,8 +65,8 @@ struct Numbers {
     skew: Option<(f64, f64)>,
 }
 
-struct Course<'a> {
-    bench: &'a Bench<'a>,
+struct CoordinationBenchmark<'a> {
+    bench: &'a BenchContext<'a>,
     serval: PathBuf,
     redis: RedisServer,
     zookeeper: ZookeeperServer,
@@ -75,7 +75,7 @@ struct Course<'a> {
     folders: Cell<usize>,
 }
 
-impl Course<'_> {
+impl CoordinationBenchmark<'_> {
     fn command(&self, phase: &str, clients: usize, more: &[String]) -> Command {
         let mut command = Command::new(&self.serval);
         command.args([phase, "redis", "-P", concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/workloadb")]);
@@ -107,20 +107,20 @@ impl Course<'_> {
         })
     }
 
-    fn run(&self, way: Way, work: &[String]) -> Result<Numbers> {
+    fn run(&self, way: ExecutionMode, work: &[String]) -> Result<Numbers> {
         let folder = self.folder();
         let into = |folder: &Path| ["--result".to_owned(), folder.display().to_string()];
         let check = |command: &mut Command| self.check(command);
         match way {
-            Way::One => {
+            ExecutionMode::One => {
                 // As many event loops as the group has, so that only the group differs.
                 let loops = ["-p".to_owned(), format!("eventloops={AGENTS}")];
                 check(&mut self.command("run", CLIENTS, &[work, &loops, &into(&folder)].concat()))?;
             }
-            Way::Group => {
+            ExecutionMode::Group => {
                 check(&mut self.command("run", CLIENTS / AGENTS, &[work, &self.led(&folder)].concat()))?;
             }
-            Way::ByHand => {
+            ExecutionMode::ByHand => {
                 let parts: Vec<PathBuf> = (0..AGENTS).map(|_| self.folder()).collect();
                 let mut running = Vec::new();
                 for (number, part) in parts.iter().enumerate() {
@@ -203,20 +203,20 @@ fn t_975(degrees: usize) -> f64 {
 
 /// Differences of pairs: their mean, half the width of its 95 % interval, and how far a
 /// single one strays from the mean in 95 of 100.
-struct Difference {
+struct PairedDifference {
     mean: f64,
     half: f64,
     stray: f64,
 }
 
-impl Difference {
+impl PairedDifference {
     /// Of two values at least.
-    fn of(values: &[f64]) -> Difference {
+    fn of(values: &[f64]) -> PairedDifference {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let deviation = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
         let t = t_975(values.len().saturating_sub(1));
-        Difference { mean, half: t * deviation / n.sqrt(), stray: t * deviation }
+        PairedDifference { mean, half: t * deviation / n.sqrt(), stray: t * deviation }
     }
 
     fn percent(&self) -> String {
@@ -238,8 +238,8 @@ fn shuffle<T, const N: usize>(sides: [T; N], state: &mut u64) -> [T; N] {
 
 /// Makes the sides of a round, and brings them back in the order in which they are named.
 fn round<const N: usize>(
-    course: &Course,
-    ways: [Way; N],
+    course: &CoordinationBenchmark,
+    ways: [ExecutionMode; N],
     work: &[String],
     order: &mut u64,
 ) -> Result<Vec<Numbers>> {
@@ -270,12 +270,12 @@ fn wakes_apart() -> f64 {
 }
 
 /// Redis with records, a ZooKeeper, and agents that wait for work.
-fn course<'a>(bench: &'a Bench) -> Result<(Course<'a>, Vec<Running>)> {
+fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
     let serval = bench.serval()?;
     setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
     setup::provide(bench.children, Purpose::Zookeeper, Missing::Install)?;
-    let redis = RedisServer::start(bench.children, &Options::default())?;
-    let zookeeper = ZookeeperServer::start(bench.children, &Options::default())?;
+    let redis = RedisServer::start(bench.children, &ServerOptions::default())?;
+    let zookeeper = ZookeeperServer::start(bench.children, &ServerOptions::default())?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let mut agents = Vec::new();
     for _ in 0..AGENTS {
@@ -283,13 +283,13 @@ fn course<'a>(bench: &'a Bench) -> Result<(Course<'a>, Vec<Running>)> {
         agent.args(["agent", "--join", &zookeeper.address()]).stdout(Stdio::null()).stderr(Stdio::null());
         agents.push(bench.children.start(&mut agent)?);
     }
-    let course = Course { bench, serval, redis, zookeeper, place, folders: 0.into() };
+    let course = CoordinationBenchmark { bench, serval, redis, zookeeper, place, folders: 0.into() };
     course.check(&mut course.command("load", CLIENTS, &[]))?;
     Ok((course, agents))
 }
 
 /// Quick ones are few and short: they show that it works.
-fn length(bench: &Bench, rounds: u32) -> (u32, u32) {
+fn length(bench: &BenchContext, rounds: u32) -> (u32, u32) {
     if bench.quick { (bench.pairs.clamp(2, 5), 1) } else { (bench.pairs.max(rounds), 5) }
 }
 
@@ -300,7 +300,7 @@ fn timed(seconds: u32, more: &[String]) -> Vec<String> {
 }
 
 /// The rows that tell how exactly groups began together.
-fn skew_rows(table: &mut Table<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
+fn skew_rows(table: &mut TextTable<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
     let mut sorted: Vec<f64> = skews.iter().map(|(skew, _)| *skew).collect();
     sorted.sort_by(f64::total_cmp);
     let error = skews.iter().map(|(_, error)| *error).fold(0.0, f64::max);
@@ -321,7 +321,7 @@ fn quantiles(sorted: &[f64]) -> Option<String> {
 }
 
 /// One and four agents at one offered load; start skew.
-pub(super) fn coordination(bench: &Bench) -> Result<()> {
+pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
     let (course, agents) = course(bench)?;
     let (rounds, seconds) = length(bench, PAIRS_MIN);
     let mut order = SEED;
@@ -330,7 +330,12 @@ pub(super) fn coordination(bench: &Bench) -> Result<()> {
     // Even spacing: what is offered is the same to the operation.
     let paced = timed(seconds, &[format!("target={OFFERED}"), "target.arrivals=uniform".to_owned()]);
     for _ in 0..rounds {
-        let made = round(&course, [Way::One, Way::One, Way::Group], &paced, &mut order)?;
+        let made = round(
+            &course,
+            [ExecutionMode::One, ExecutionMode::One, ExecutionMode::Group],
+            &paced,
+            &mut order,
+        )?;
         let [one, again, four] = &made[..] else { return Err("a round of three has three".to_owned()) };
         let ratio = |a: &Numbers, b: &Numbers| -> Vec<f64> {
             b.percentiles.iter().zip(&a.percentiles).map(|(b, a)| (b / a).ln()).collect()
@@ -346,13 +351,13 @@ pub(super) fn coordination(bench: &Bench) -> Result<()> {
     }
     drop(agents);
 
-    let mut table = Table::new(["32 clients on Redis", "value", "wanted"]);
-    let rate = Difference::of(&rates);
+    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
+    let rate = PairedDifference::of(&rates);
     let of = format!("rate at {OFFERED}/s, four agents beside one process");
     table.row([of, rate.percent(), "within 0.5 %".to_owned()]);
     for (index, percentile) in PERCENTILES.iter().enumerate() {
         let column =
-            |rows: &[Vec<f64>]| Difference::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
+            |rows: &[Vec<f64>]| PairedDifference::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
         let (noise, beside) = (column(&noise), column(&beside));
         let wanted = format!("within {:.1} % (one beside one: {})", 100.0 * noise.stray, noise.percent());
         table.row([format!("read p{percentile}, four agents beside one process"), beside.percent(), wanted]);
@@ -374,23 +379,23 @@ pub(super) fn coordination(bench: &Bench) -> Result<()> {
 }
 
 /// The same work, as fast as it goes, with coordination and without.
-pub(super) fn saturated(bench: &Bench) -> Result<()> {
+pub(super) fn saturated(bench: &BenchContext) -> Result<()> {
     let (course, agents) = course(bench)?;
     let (rounds, seconds) = length(bench, SATURATED_PAIRS);
     let mut order = SEED;
     let (mut differences, mut skews) = (Vec::new(), Vec::new());
     let free = timed(seconds, &[]);
     for _ in 0..rounds {
-        let made = round(&course, [Way::ByHand, Way::Group], &free, &mut order)?;
+        let made = round(&course, [ExecutionMode::ByHand, ExecutionMode::Group], &free, &mut order)?;
         let [by_hand, group] = &made[..] else { return Err("a round of two has two".to_owned()) };
         differences.push((group.throughput / by_hand.throughput).ln());
         skews.extend(group.skew);
     }
     drop(agents);
-    let mut table = Table::new(["32 clients on Redis", "value", "wanted"]);
+    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
     table.row([
         "throughput, with coordination beside without".to_owned(),
-        Difference::of(&differences).percent(),
+        PairedDifference::of(&differences).percent(),
         "within 2 %".to_owned(),
     ]);
     skew_rows(&mut table, "at saturation", &skews)?;
@@ -408,7 +413,7 @@ mod tests {
     #[test]
     fn an_interval_is_students() {
         // Worked by hand: mean 2, deviation 1, t of two degrees 4.303.
-        let of = Difference::of(&[1.0, 2.0, 3.0]);
+        let of = PairedDifference::of(&[1.0, 2.0, 3.0]);
         assert_eq!((of.mean, (of.half * 1000.0).round(), of.stray), (2.0, 2484.0, 4.303));
         assert!((t_975(30) - 2.0423).abs() < 0.0002 && (t_975(120) - 1.9799).abs() < 0.0002);
     }

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::Bench;
+use super::BenchContext;
 use super::figures::{json_number, line_value, workload_c};
-use super::measure::{self, Spread, Table, alternate};
+use super::measure::{self, MedianRange, TextTable, alternate};
 use crate::Result;
 use crate::setup::{self, Missing, Purpose};
 
@@ -137,10 +137,10 @@ fn hop(result: &str) -> Result<f64> {
 }
 
 /// All figures of the driver protocol.
-pub(super) fn driver(bench: &Bench) -> Result<()> {
+pub(super) fn driver(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let own = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
-    let mut table = Table::new(["driver protocol", "value", "wanted"]);
+    let mut table = TextTable::new(["driver protocol", "value", "wanted"]);
     for pinned in [false, true] {
         let bare = || {
             let mut command = command(&own, pinned);
@@ -166,7 +166,7 @@ pub(super) fn driver(bench: &Bench) -> Result<()> {
         let measured = measure::run(bench.children, &mut driven(&serval, false, "32", RATE_OPERATIONS))?;
         rates.push(json_number(&measured.stdout, "overall", "throughput")?);
     }
-    let rate = Spread::of(&rates).ok_or("nothing measured")?;
+    let rate = MedianRange::of(&rates).ok_or("nothing measured")?;
     table.row(["operations/s, 32 clients, one driver".into(), format!("{rate:.0}"), "300000".into()]);
     let java = java(bench, &serval)?;
     table.row(["operations/s, 32 clients, Java store of 1 ms".into(), format!("{java:.0}"), "27000".into()]);
@@ -179,7 +179,7 @@ fn wanted(pinned: bool) -> &'static str {
 }
 
 /// 32 clients of a Java store that sleeps a millisecond.
-fn java(bench: &Bench, serval: &Path) -> Result<Spread> {
+fn java(bench: &BenchContext, serval: &Path) -> Result<MedianRange> {
     setup::provide(bench.children, Purpose::Java, Missing::Report)?;
     let driver = crate::ycsb::java_driver(bench.children)?;
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
@@ -199,5 +199,5 @@ fn java(bench: &Bench, serval: &Path) -> Result<Spread> {
         let measured = measure::run(bench.children, &mut command)?;
         rates.push(line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")?);
     }
-    Spread::of(&rates).ok_or_else(|| "nothing measured".to_owned())
+    MedianRange::of(&rates).ok_or_else(|| "nothing measured".to_owned())
 }

@@ -5,10 +5,10 @@
 use std::cell::{Cell, RefCell};
 use std::process::Command;
 
-use super::Bench;
-use super::measure::{self, Measured, Spread, Table, alternate};
+use super::BenchContext;
+use super::measure::{self, Measured, MedianRange, TextTable, alternate};
 use crate::Result;
-use crate::servers::{Options, redis::RedisServer};
+use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, Purpose};
 
 /// Operations of a run against the no-op store: some seconds.
@@ -60,7 +60,7 @@ pub(super) fn workload_c() -> Vec<String> {
 }
 
 /// Workload C on the no-op store, two clients, against YCSB's BasicDB.
-pub(super) fn noop(bench: &Bench) -> Result<()> {
+pub(super) fn noop(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let ours = || {
         let mut command = Command::new(&serval);
@@ -84,7 +84,7 @@ pub(super) fn noop(bench: &Bench) -> Result<()> {
                 line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")
             };
             let pairs = alternate(bench.pairs, ours, java)?;
-            let mut table = Table::new(["workload C, 2 clients", "operations/s"]);
+            let mut table = TextTable::new(["workload C, 2 clients", "operations/s"]);
             table.row(["serval, noop".into(), format!("{:.0}", pairs.a())]);
             table.row(["YCSB 0.17.0, BasicDB".into(), format!("{:.0}", pairs.b())]);
             print!("{table}");
@@ -102,7 +102,7 @@ pub(super) fn noop(bench: &Bench) -> Result<()> {
 }
 
 /// Records of 1,000 bytes made and loaded into the no-op store by one thread.
-pub(super) fn load(bench: &Bench) -> Result<()> {
+pub(super) fn load(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let mut rates = Vec::new();
     for _ in 0..bench.pairs {
@@ -112,15 +112,15 @@ pub(super) fn load(bench: &Bench) -> Result<()> {
         let measured = measure::run(bench.children, &mut command)?;
         rates.push(line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")?);
     }
-    let spread = Spread::of(&rates).ok_or("nothing measured")?;
+    let spread = MedianRange::of(&rates).ok_or("nothing measured")?;
     println!("records of ten fields of 100 bytes, one thread: {spread:.0} records/s (wanted: 2,000,000)");
     Ok(())
 }
 
 /// Starts of every distribution over 10^12 records.
-pub(super) fn key_space(bench: &Bench) -> Result<()> {
+pub(super) fn key_space(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
-    let mut table = Table::new(["10^12 records", "ms from start to end", "MiB"]);
+    let mut table = TextTable::new(["10^12 records", "ms from start to end", "MiB"]);
     for distribution in
         ["uniform", "zipfian", "exactzipfian", "latest", "hotspot", "sequential", "exponential"]
     {
@@ -134,7 +134,7 @@ pub(super) fn key_space(bench: &Bench) -> Result<()> {
             times.push(measured.wall_seconds * 1e3);
             memory = memory.max(measured.memory_bytes_max);
         }
-        let spread = Spread::of(&times).ok_or("nothing measured")?;
+        let spread = MedianRange::of(&times).ok_or("nothing measured")?;
         table.row([
             distribution.into(),
             format!("{spread:.1}"),
@@ -147,9 +147,9 @@ pub(super) fn key_space(bench: &Bench) -> Result<()> {
 }
 
 /// A Redis server with the records of the Redis figures.
-fn loaded_redis(bench: &Bench, serval: &std::path::Path) -> Result<RedisServer> {
+fn loaded_redis(bench: &BenchContext, serval: &std::path::Path) -> Result<RedisServer> {
     setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
-    let server = RedisServer::start(bench.children, &Options::default())?;
+    let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let mut command = Command::new(serval);
     command.args(["load", "redis", "-threads", "8"]).args(workload_c()).args(REDIS_KEYS);
     command.args(["-p", "redis.host=127.0.0.1", "-p", &format!("redis.port={}", server.port())]);
@@ -159,7 +159,7 @@ fn loaded_redis(bench: &Bench, serval: &std::path::Path) -> Result<RedisServer> 
 
 /// A run of reads by serval, its result document on standard output.
 fn read_redis(
-    bench: &Bench,
+    bench: &BenchContext,
     serval: &std::path::Path,
     server: &RedisServer,
     more: &[String],
@@ -176,7 +176,7 @@ fn operations(count: u64) -> Vec<String> {
 }
 
 /// Reads of 1 KB records against `redis-benchmark -c 32` over the same keys.
-pub(super) fn redis(bench: &Bench) -> Result<()> {
+pub(super) fn redis(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let server = loaded_redis(bench, &serval)?;
     let per_operation = |measured: &Measured| measured.cpu_seconds() * 1e6 / REDIS_OPERATIONS as f64;
@@ -202,10 +202,15 @@ pub(super) fn redis(bench: &Bench) -> Result<()> {
     let pairs = alternate(bench.pairs, || ours(0, &[]), theirs)?;
     let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=2"]), theirs)?;
     let cpu = cpu.into_inner();
-    let median = |row: usize| Spread::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
-    let mut table =
-        Table::new(["HGETALL, 32 clients", "operations/s", "CPU us/operation", "rate ratio", "CPU ratio"]);
-    let mut row = |name: &str, index: usize, rate: Spread, ratio: f64| {
+    let median = |row: usize| MedianRange::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
+    let mut table = TextTable::new([
+        "HGETALL, 32 clients",
+        "operations/s",
+        "CPU us/operation",
+        "rate ratio",
+        "CPU ratio",
+    ]);
+    let mut row = |name: &str, index: usize, rate: MedianRange, ratio: f64| {
         table.row([
             name.to_owned(),
             format!("{:.0}", rate.median),
@@ -263,11 +268,11 @@ fn lateness_of_seconds(result: &str) -> Result<f64> {
     let late: Vec<f64> = seconds.filter_map(|second| json_number(second, "", "p99_ns").ok()).collect();
     // Warm-up has none, and neither has the end.
     let late: Vec<f64> = late.into_iter().filter(|ns| *ns > 0.0).map(|ns| ns / 1e3).collect();
-    Ok(Spread::of(&late).ok_or("no lateness in the series")?.median)
+    Ok(MedianRange::of(&late).ok_or("no lateness in the series")?.median)
 }
 
 /// A paced run at half of saturation.
-pub(super) fn pacing(bench: &Bench) -> Result<()> {
+pub(super) fn pacing(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let stolen_before = stolen_share();
     let server = loaded_redis(bench, &serval)?;
@@ -310,8 +315,8 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
     // Unpaced first: it sets the target.
     let pairs = alternate(bench.pairs, unpaced, paced)?;
     let results = results.into_inner();
-    let spread = |index: usize| Spread::of(&results[index]).ok_or("nothing measured");
-    let mut table = Table::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
+    let spread = |index: usize| MedianRange::of(&results[index]).ok_or("nothing measured");
+    let mut table = TextTable::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| table.row([name.into(), value, wanted.into()]);
     row("target, operations/s", format!("{:.0}", spread(0)?), "");
     row("achieved beside the target, %", format!("{:.3}", spread(1)?), "within 0.5");
@@ -321,7 +326,7 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
     row("CPU us/operation, unpaced", format!("{:.2}", pairs.a()), "");
     row("CPU us/operation, paced", format!("{:.2}", pairs.b()), "");
     let ratio = pairs.ratio();
-    let ratio = Spread { median: 1.0 / ratio.median, min: 1.0 / ratio.max, max: 1.0 / ratio.min };
+    let ratio = MedianRange { median: 1.0 / ratio.median, min: 1.0 / ratio.max, max: 1.0 / ratio.min };
     row("CPU paced over unpaced", format!("{ratio:.2}"), "1.5 or less");
     let stolen = format!("{stolen_before:.2} before, {:.2} after", stolen_share());
     row("time that the machine takes from a spinning thread, %", stolen, "");

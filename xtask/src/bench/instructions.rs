@@ -10,10 +10,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Bench;
-use super::measure::Table;
+use super::BenchContext;
+use super::measure::TextTable;
 use crate::Result;
-use crate::servers::{Options, redis::RedisServer};
+use crate::servers::{ServerOptions, redis::RedisServer};
 
 /// A program to compare with: `SERVAL_BASELINE=/path/to/serval`.
 const BASELINE: &str = "SERVAL_BASELINE";
@@ -31,10 +31,10 @@ struct Case<'a> {
 }
 
 /// Workloads A and C on the no-op store, and reads of Redis.
-pub(super) fn instructions(bench: &Bench) -> Result<()> {
+pub(super) fn instructions(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let baseline = env::var_os(BASELINE).map(PathBuf::from);
-    let server = RedisServer::start(bench.children, &Options::default())?;
+    let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let redis = ["redis.host=127.0.0.1".to_owned(), format!("redis.port={}", server.port())];
     let mut load = Command::new(&serval);
     load.args(["load", "redis", "-P", "workloads/workloadc", "-p", &format!("recordcount={RECORDS}")]);
@@ -62,7 +62,7 @@ pub(super) fn instructions(bench: &Bench) -> Result<()> {
             operations: [10_000, 60_000],
         },
     ];
-    let mut table = Table::new(["instructions an operation", "now", "baseline", "ratio"]);
+    let mut table = TextTable::new(["instructions an operation", "now", "baseline", "ratio"]);
     for case in &cases {
         let now = of_one(bench, &serval, case)?;
         let before = baseline.as_deref().map(|program| of_one(bench, program, case)).transpose()?;
@@ -78,7 +78,7 @@ pub(super) fn instructions(bench: &Bench) -> Result<()> {
 }
 
 /// Instructions that one more operation takes.
-fn of_one(bench: &Bench, serval: &Path, case: &Case) -> Result<f64> {
+fn of_one(bench: &BenchContext, serval: &Path, case: &Case) -> Result<f64> {
     let [few, many] = case.operations;
     let counted = |operations: u64| {
         let mut command = Command::new("valgrind");

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Bench;
-use super::measure::{self, Table};
-use crate::servers::{self, Options, Server};
+use super::BenchContext;
+use super::measure::{self, TextTable};
+use crate::servers::{self, ServerHandle, ServerOptions};
 use crate::setup::{self, Missing, Purpose};
 use crate::{Result, ycsb};
 
@@ -31,7 +31,7 @@ const SEED: &str = "seed=4";
 const FEATURES: &str = "serval/cassandra,serval/postgres";
 
 /// A way to read or write a store.
-struct Way {
+struct LagCase {
     name: &'static str,
     properties: &'static [&'static str],
     /// Share of keys that are sampled, and time between two reads of a key.
@@ -43,14 +43,18 @@ struct Way {
 const OFTEN: [&str; 2] = ["lag.sample=0.5", "lag.poll=1"];
 const SELDOM: [&str; 2] = ["lag.sample=0.1", "lag.poll=20"];
 
-const fn way(name: &'static str, properties: &'static [&'static str], sampling: [&'static str; 2]) -> Way {
-    Way { name, properties, sampling }
+const fn way(
+    name: &'static str,
+    properties: &'static [&'static str],
+    sampling: [&'static str; 2],
+) -> LagCase {
+    LagCase { name, properties, sampling }
 }
 
 /// A kind of server, and the ways in which it is tried.
 struct Site {
     kind: &'static str,
-    ways: &'static [Way],
+    ways: &'static [LagCase],
 }
 
 const SITES: &[Site] = &[
@@ -96,15 +100,15 @@ const SITES: &[Site] = &[
 const LAWS: [&str; 2] = ["constant:50ms", "exponential:50ms"];
 
 /// What is measured with.
-struct Course<'a> {
-    bench: &'a Bench<'a>,
+struct LagBenchmark<'a> {
+    bench: &'a BenchContext<'a>,
     serval: PathBuf,
     place: tempfile::TempDir,
     /// Seconds of a run.
     seconds: u32,
 }
 
-impl Course<'_> {
+impl LagBenchmark<'_> {
     /// Makes a load or run; the result is in the folder's `name`.
     fn make(&self, verb: &str, store: &str, properties: &[String], name: Option<&str>) -> Result<()> {
         let mut command = Command::new(&self.serval);
@@ -120,7 +124,7 @@ impl Course<'_> {
     }
 
     /// The lag of writes of records old and new.
-    fn lag(&self, number: usize, store: &str, place: &[String], way: &Way) -> Result<Value> {
+    fn lag(&self, number: usize, store: &str, place: &[String], way: &LagCase) -> Result<Value> {
         let own = || place.iter().cloned().chain(way.properties.iter().map(|word| (*word).to_owned()));
         let common = [format!("recordcount={RECORDS}"), WRITERS.to_owned(), SEED.to_owned()];
         self.make("load", store, &own().chain(common.clone()).collect::<Vec<_>>(), None)?;
@@ -315,15 +319,15 @@ const HEADS: [&str; 11] = [
 ];
 
 /// Lag of real stores, and of known delays.
-pub(super) fn lag(bench: &Bench) -> Result<()> {
+pub(super) fn lag(bench: &BenchContext) -> Result<()> {
     let mut build = crate::cargo();
     build.args(["build", "--release", "--package", "serval", "--features", FEATURES]);
     bench.children.check(&mut build)?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let seconds = if bench.quick { 2 } else { 10 };
-    let course = Course { bench, serval: Bench::built("serval")?, place, seconds };
+    let course = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
 
-    let mut table = Table::new(HEADS);
+    let mut table = TextTable::new(HEADS);
     let mut problems = Vec::new();
     let mut number = 0;
     for site in SITES {
@@ -368,20 +372,20 @@ pub(super) fn lag(bench: &Bench) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
-fn start(kind: &str, bench: &Bench) -> Result<Box<dyn Server>> {
+fn start(kind: &str, bench: &BenchContext) -> Result<Box<dyn ServerHandle>> {
     let kind = servers::kind(kind).ok_or_else(|| format!("there is no server '{kind}'"))?;
     setup::provide(bench.children, kind.purpose, Missing::Install)?;
     if kind.purpose == Purpose::Hbase {
         // Its driver is Java too.
         setup::provide(bench.children, Purpose::Java, Missing::Install)?;
     }
-    (kind.serve)(bench.children, &Options::default())
+    (kind.serve)(bench.children, &ServerOptions::default())
 }
 
 /// Delays that are known, on a real Redis.
-fn known(course: &Course) -> Result<Table<7>> {
+fn known(course: &LagBenchmark) -> Result<TextTable<7>> {
     let server = start("redis", course.bench)?;
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "redis, seen late by",
         "keys",
         "delay in its bracket",

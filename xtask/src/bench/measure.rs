@@ -91,13 +91,13 @@ fn read_all(pipe: Option<impl Read>) -> io::Result<String> {
 
 /// Some measurements of one thing: the middle one and the outermost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
+pub(crate) struct MedianRange {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
-impl Spread {
+impl MedianRange {
     /// `None` of no values. Of an even number the median is the mean of the
     /// two in the middle.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
@@ -112,7 +112,7 @@ impl Spread {
 }
 
 /// `median (min to max)`, with as many decimals as the format asks for.
-impl fmt::Display for Spread {
+impl fmt::Display for MedianRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = f.precision().unwrap_or(3);
         let Self { median, min, max } = self;
@@ -122,30 +122,30 @@ impl fmt::Display for Spread {
 
 /// Measurements of two sides, pair by pair.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pairs {
+pub(crate) struct PairedMeasurements {
     /// At least one, each positive.
     pairs: Vec<(f64, f64)>,
 }
 
-impl Pairs {
+impl PairedMeasurements {
     /// The first side's measurements.
-    pub(crate) fn a(&self) -> Spread {
+    pub(crate) fn a(&self) -> MedianRange {
         self.spread(|(a, _)| a)
     }
 
     /// The second side's measurements.
-    pub(crate) fn b(&self) -> Spread {
+    pub(crate) fn b(&self) -> MedianRange {
         self.spread(|(_, b)| b)
     }
 
     /// The ratio of each pair, first side over second.
-    pub(crate) fn ratio(&self) -> Spread {
+    pub(crate) fn ratio(&self) -> MedianRange {
         self.spread(|(a, b)| a / b)
     }
 
-    fn spread(&self, value: impl Fn((f64, f64)) -> f64) -> Spread {
+    fn spread(&self, value: impl Fn((f64, f64)) -> f64) -> MedianRange {
         let values: Vec<f64> = self.pairs.iter().copied().map(value).collect();
-        Spread::of(&values).unwrap_or(Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN })
+        MedianRange::of(&values).unwrap_or(MedianRange { median: f64::NAN, min: f64::NAN, max: f64::NAN })
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn alternate(
     pairs: u32,
     mut a: impl FnMut() -> Result<f64>,
     mut b: impl FnMut() -> Result<f64>,
-) -> Result<Pairs> {
+) -> Result<PairedMeasurements> {
     if pairs == 0 {
         return Err("no pairs to measure".to_owned());
     }
@@ -167,7 +167,7 @@ pub(crate) fn alternate(
             measured.push(sides);
         }
     }
-    Ok(Pairs { pairs: measured })
+    Ok(PairedMeasurements { pairs: measured })
 }
 
 fn positive(value: f64) -> Result<f64> {
@@ -180,11 +180,11 @@ fn positive(value: f64) -> Result<f64> {
 
 /// A table of text: the first column to the left; numbers to the right.
 #[derive(Clone, Debug)]
-pub(crate) struct Table<const COLUMNS: usize> {
+pub(crate) struct TextTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
+impl<const COLUMNS: usize> TextTable<COLUMNS> {
     /// A table with these column heads and no rows yet.
     pub(crate) fn new(heads: [&str; COLUMNS]) -> Self {
         Self { rows: vec![heads.map(str::to_owned)] }
@@ -207,7 +207,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+impl<const COLUMNS: usize> fmt::Display for TextTable<COLUMNS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             let mut text = String::new();
@@ -230,14 +230,14 @@ impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
 
 /// What the numbers were measured on.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct MachineDescription {
     cpu: String,
     cpus: usize,
     memory_bytes: u64,
     kernel: String,
 }
 
-impl Machine {
+impl MachineDescription {
     /// Read from /proc; what is not there is `unknown`.
     pub(crate) fn read() -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
@@ -266,7 +266,7 @@ fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for MachineDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gibibytes = self.memory_bytes as f64 / f64::from(1 << 30);
         write!(f, "{}, {} CPUs, {gibibytes:.1} GiB, Linux {}", self.cpu, self.cpus, self.kernel)
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_median_is_the_middle() {
-        let median = |values: &[f64]| Spread::of(values).map(|spread| spread.median);
+        let median = |values: &[f64]| MedianRange::of(values).map(|spread| spread.median);
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn numbers_stand_to_the_right() {
-        let mut table = Table::new(["side", "seconds"]);
+        let mut table = TextTable::new(["side", "seconds"]);
         table.row(["a".to_owned(), "1.50".to_owned()]);
         table.row(["longer".to_owned(), "12.25".to_owned()]);
         assert_eq!(

@@ -26,7 +26,7 @@ mod sweep;
 mod yesquel;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     /// Which benchmarks to run [default: all]
     names: Vec<String>,
     /// Only list the benchmarks and what they measure
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 struct Benchmark {
     name: &'static str,
     measures: &'static str,
-    run: fn(&Bench) -> Result<()>,
+    run: fn(&BenchContext) -> Result<()>,
 }
 
 const BENCHMARKS: &[Benchmark] = &[
@@ -201,7 +201,7 @@ const BENCHMARKS: &[Benchmark] = &[
 ];
 
 /// What a benchmark is given.
-struct Bench<'a> {
+struct BenchContext<'a> {
     children: &'a Children,
     /// How many pairs to measure, where two sides are compared.
     pairs: u32,
@@ -209,7 +209,7 @@ struct Bench<'a> {
     quick: bool,
 }
 
-impl Bench<'_> {
+impl BenchContext<'_> {
     /// Builds serval for release and returns the program.
     fn serval(&self) -> Result<PathBuf> {
         self.children.check(crate::cargo().args(["build", "--release", "--package", "serval"]))?;
@@ -230,14 +230,14 @@ impl Bench<'_> {
 }
 
 /// Runs the named benchmarks, or lists all.
-pub(crate) fn bench(arguments: &Arguments, children: &Children) -> Result<()> {
+pub(crate) fn bench(arguments: &BenchArguments, children: &Children) -> Result<()> {
     if arguments.list {
         print!("{}", listing());
         return Ok(());
     }
     let chosen = choose(&arguments.names)?;
-    println!("{}", measure::Machine::read());
-    let bench = Bench { children, pairs: arguments.pairs, quick: arguments.quick };
+    println!("{}", measure::MachineDescription::read());
+    let bench = BenchContext { children, pairs: arguments.pairs, quick: arguments.quick };
     for benchmark in chosen {
         println!("\n==> {}: {}", benchmark.name, benchmark.measures);
         (benchmark.run)(&bench).map_err(|error| format!("{}: {error}", benchmark.name))?;
@@ -246,7 +246,7 @@ pub(crate) fn bench(arguments: &Arguments, children: &Children) -> Result<()> {
 }
 
 fn listing() -> String {
-    let mut table = measure::Table::new(["benchmark", "measures"]);
+    let mut table = measure::TextTable::new(["benchmark", "measures"]);
     for benchmark in BENCHMARKS {
         table.row([benchmark.name.to_owned(), benchmark.measures.to_owned()]);
     }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use super::Bench;
-use super::measure::{self, Spread, Table};
+use super::BenchContext;
+use super::measure::{self, MedianRange, TextTable};
 use crate::Result;
 
 /// Pages of an hour's experiment and of an hour's run, of stored results that
 /// an example of the report's crate makes up.
-pub(super) fn report(bench: &Bench) -> Result<()> {
+pub(super) fn report(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let mut make = crate::cargo();
@@ -25,7 +25,7 @@ pub(super) fn report(bench: &Bench) -> Result<()> {
     ]);
     bench.children.check(make.arg(place.path()))?;
     let mut table =
-        Table::new(["an hour in seconds, two operations", "s", "MB of page", "MiB of memory", "wanted"]);
+        TextTable::new(["an hour in seconds, two operations", "s", "MB of page", "MiB of memory", "wanted"]);
     for (folder, name, wanted) in [
         ("sweep", "2 stores, 8 points, 3 repeats of 75 s", "under 2 s, 3 MB"),
         ("run", "one run of 3,600 s", ""),
@@ -40,7 +40,7 @@ pub(super) fn report(bench: &Bench) -> Result<()> {
             memory = memory.max(measured.memory_bytes_max);
             size = fs::metadata(&page).map_err(|error| format!("{}: {error}", page.display()))?.len();
         }
-        let spread = Spread::of(&seconds).ok_or("nothing measured")?;
+        let spread = MedianRange::of(&seconds).ok_or("nothing measured")?;
         table.row([
             name.to_owned(),
             format!("{spread:.2}"),

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use super::Bench;
+use super::BenchContext;
 use super::figures::{line_value, workload_c};
-use super::measure::{self, Spread, Table, alternate};
+use super::measure::{self, MedianRange, TextTable, alternate};
 use crate::Result;
 
 /// Operations of a run against the no-op store: some seconds, also in Lua.
@@ -12,7 +12,7 @@ const OPERATIONS: &str = "5000000";
 
 /// Workload C as a script over the core's own on the no-op store, one client:
 /// what an operation costs the client, all of it.
-pub(super) fn script(bench: &Bench) -> Result<()> {
+pub(super) fn script(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let script = crate::root().join("workloads/scripts/workloadc.lua");
     let per_operation = |more: &[String]| {
@@ -30,8 +30,8 @@ pub(super) fn script(bench: &Bench) -> Result<()> {
     let bounded = alternate(bench.pairs, || lua(&[]), || per_operation(&workload_c()))?;
     let unbounded =
         alternate(bench.pairs, || lua(&["-p", "script.budget=0"]), || per_operation(&workload_c()))?;
-    let mut table = Table::new(["workload C, noop, 1 client", "ns an operation", "over the core"]);
-    let mut row = |name: &str, time: Spread, ratio: String| {
+    let mut table = TextTable::new(["workload C, noop, 1 client", "ns an operation", "over the core"]);
+    let mut row = |name: &str, time: MedianRange, ratio: String| {
         table.row([name.to_owned(), format!("{time:.0}"), ratio]);
     };
     row("core workload", bounded.b(), "1".into());

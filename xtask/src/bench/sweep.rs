@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use super::Bench;
-use super::measure::Table;
+use super::BenchContext;
+use super::measure::TextTable;
 use crate::Result;
-use crate::servers::{Options, redis::RedisServer};
+use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, Purpose};
 
 /// What is loading, warming up or measuring, by the names of `time_s`. The
@@ -14,10 +14,10 @@ use crate::setup::{self, Missing, Purpose};
 const WANTED: [&str; 4] = ["loading", "warming up", "measuring", "searching"];
 
 /// Two stores, 8 points, 3 repeats of 10 s; with `--quick` of 2 s.
-pub(super) fn sweep(bench: &Bench) -> Result<()> {
+pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
-    let server = RedisServer::start(bench.children, &Options::default())?;
+    let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let out = place.path().join("sweep");
     let time = if bench.quick { "2s" } else { "10s" };
@@ -37,7 +37,7 @@ pub(super) fn sweep(bench: &Bench) -> Result<()> {
     let seconds = |name: &str| times.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
     let all: f64 = times.keys().map(|name| seconds(name)).sum();
     let wanted: f64 = WANTED.iter().map(|name| seconds(name)).sum();
-    let mut table = Table::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
+    let mut table = TextTable::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
     for name in times.keys() {
         let share = format!("{:.1} %", 100.0 * seconds(name) / all);
         table.row([name.clone(), format!("{:.1}", seconds(name)), share]);

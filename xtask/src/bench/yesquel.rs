@@ -9,9 +9,9 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use self::half_load::{Load, half_load};
-use self::side::{Seen, Side, folder, free_port, options, wait_for};
-use super::Bench;
-use super::measure::{Pairs, Spread, Table, alternate};
+use self::side::{LoadResult, SystemUnderTest, folder, free_port, options, wait_for};
+use super::BenchContext;
+use super::measure::{MedianRange, PairedMeasurements, TextTable, alternate};
 use crate::Result;
 use crate::setup;
 
@@ -43,15 +43,15 @@ struct Programs {
 }
 
 impl Programs {
-    fn build(bench: &Bench) -> Result<Programs> {
+    fn build(bench: &BenchContext) -> Result<Programs> {
         Programs::build_with(bench, &[])
     }
 
     /// With more than the load is made of otherwise.
-    fn build_with(bench: &Bench, more: &[&str]) -> Result<Programs> {
+    fn build_with(bench: &BenchContext, more: &[&str]) -> Result<Programs> {
         let build = ["build", "--release", "--package", "yesquel-cli", "--package", "yesquel-bench"];
         bench.children.check(crate::cargo().args(build).args(more))?;
-        Ok(Programs { yesquel: Bench::built("yesquel")?, load: Bench::built("yesquel-bench")? })
+        Ok(Programs { yesquel: BenchContext::built("yesquel")?, load: BenchContext::built("yesquel-bench")? })
     }
 }
 
@@ -61,24 +61,24 @@ fn closed_loop(threads: u64) -> Vec<String> {
 
 /// Measurements of both sides in turn, with all that the clients saw.
 fn compare(
-    bench: &Bench,
+    bench: &BenchContext,
     program: &Path,
-    (yesquel, redis): (&Side, &Side),
+    (yesquel, redis): (&SystemUnderTest, &SystemUnderTest),
     workload: &str,
     more: &[String],
-    figure: fn(&Seen) -> f64,
-) -> Result<(Pairs, [Vec<Seen>; 2])> {
+    figure: fn(&LoadResult) -> f64,
+) -> Result<(PairedMeasurements, [Vec<LoadResult>; 2])> {
     turns(bench, |which| [yesquel, redis][which].load(bench, program, workload, more), figure)
 }
 
 /// The first side's measurements and the second's, in turn, whatever it is that
 /// makes one.
 fn turns(
-    bench: &Bench,
-    measure: impl Fn(usize) -> Result<Seen>,
-    figure: fn(&Seen) -> f64,
-) -> Result<(Pairs, [Vec<Seen>; 2])> {
-    let all: RefCell<[Vec<Seen>; 2]> = RefCell::default();
+    bench: &BenchContext,
+    measure: impl Fn(usize) -> Result<LoadResult>,
+    figure: fn(&LoadResult) -> f64,
+) -> Result<(PairedMeasurements, [Vec<LoadResult>; 2])> {
+    let all: RefCell<[Vec<LoadResult>; 2]> = RefCell::default();
     let measure = |which: usize| {
         let seen = measure(which)?;
         all.borrow_mut()[which].push(seen);
@@ -89,14 +89,14 @@ fn turns(
     Ok((pairs, all.into_inner().map(|seen| seen[1..].to_vec())))
 }
 
-fn median(seen: &[Seen], of: fn(&Seen) -> f64) -> f64 {
-    Spread::of(&seen.iter().map(of).collect::<Vec<_>>()).map_or(f64::NAN, |spread| spread.median)
+fn median(seen: &[LoadResult], of: fn(&LoadResult) -> f64) -> f64 {
+    MedianRange::of(&seen.iter().map(of).collect::<Vec<_>>()).map_or(f64::NAN, |spread| spread.median)
 }
 
-type Figures = Table<7>;
+type Figures = TextTable<7>;
 
 fn heads() -> Figures {
-    Table::new([
+    TextTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         "Redis/s",
@@ -107,8 +107,14 @@ fn heads() -> Figures {
     ])
 }
 
-fn row(table: &mut Figures, name: &str, wanted: &str, (pairs, seen): &(Pairs, [Vec<Seen>; 2])) {
-    let cpu = |of: fn(&Seen) -> f64| format!("{:.2} ({:.2})", median(&seen[0], of), median(&seen[1], of));
+fn row(
+    table: &mut Figures,
+    name: &str,
+    wanted: &str,
+    (pairs, seen): &(PairedMeasurements, [Vec<LoadResult>; 2]),
+) {
+    let cpu =
+        |of: fn(&LoadResult) -> f64| format!("{:.2} ({:.2})", median(&seen[0], of), median(&seen[1], of));
     table.row([
         name.to_owned(),
         format!("{:.0}", pairs.a()),
@@ -122,18 +128,19 @@ fn row(table: &mut Figures, name: &str, wanted: &str, (pairs, seen): &(Pairs, [V
 
 /// Section 6.1.2 on one server, in memory and with a sync a commit; 6.1.4's
 /// increasing keys.
-pub(super) fn yesquel(bench: &Bench) -> Result<()> {
+pub(super) fn yesquel(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
     let load = programs.load.as_path();
-    let (yesquel, redis) = (Side::yesquel(bench, &programs, false)?, Side::redis(bench, false)?);
+    let (yesquel, redis) =
+        (SystemUnderTest::yesquel(bench, &programs, false)?, SystemUnderTest::redis(bench, false)?);
     let sides = (&yesquel, &redis);
     for side in [&yesquel, &redis] {
         side.fill(bench, load, KEYS)?;
     }
-    let rate = |seen: &Seen| seen.throughput;
+    let rate = |seen: &LoadResult| seen.throughput;
     let more = closed_loop(THREADS);
     let mut table = heads();
     let reads = compare(bench, load, sides, "read", &more, rate)?;
@@ -154,7 +161,7 @@ pub(super) fn yesquel(bench: &Bench) -> Result<()> {
 }
 
 /// What Redis does for clients that send many reads at once.
-fn pipelined(bench: &Bench, load: &Path, redis: &Side) -> Result<()> {
+fn pipelined(bench: &BenchContext, load: &Path, redis: &SystemUnderTest) -> Result<()> {
     let mut more = closed_loop(1);
     more.extend(options(&[("pipeline", THREADS.to_string())]));
     let seen = redis.load(bench, load, "read", &more)?;
@@ -166,8 +173,8 @@ fn pipelined(bench: &Bench, load: &Path, redis: &Side) -> Result<()> {
 }
 
 /// Insert-mono: every insert is of the largest key so far, all into one leaf.
-fn increasing(bench: &Bench, load: &Path, yesquel: &Side) -> Result<()> {
-    let mut table = Table::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
+fn increasing(bench: &BenchContext, load: &Path, yesquel: &SystemUnderTest) -> Result<()> {
+    let mut table = TextTable::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
     let mut best = f64::NAN;
     for threads in [1, 2, 4, 8, 16, 32] {
         let seen = yesquel.load_by(bench, load, "insert-mono", &closed_loop(threads), 1)?;
@@ -185,8 +192,9 @@ fn increasing(bench: &Bench, load: &Path, yesquel: &Side) -> Result<()> {
 }
 
 /// Every commit on disk before it is acknowledged.
-fn durable(bench: &Bench, programs: &Programs) -> Result<()> {
-    let (yesquel, redis) = (Side::yesquel(bench, programs, true)?, Side::redis(bench, true)?);
+fn durable(bench: &BenchContext, programs: &Programs) -> Result<()> {
+    let (yesquel, redis) =
+        (SystemUnderTest::yesquel(bench, programs, true)?, SystemUnderTest::redis(bench, true)?);
     let mut table = heads();
     let measured =
         compare(bench, &programs.load, (&yesquel, &redis), "insert", &closed_loop(THREADS), |seen| {

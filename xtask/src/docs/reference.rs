@@ -17,7 +17,7 @@ const LONG_DEFAULT: usize = 80;
 /// Stores whose driver is a Java program.
 const JAVA: [&str; 3] = ["java", "hbase", "accumulo"];
 
-pub(crate) struct Property {
+pub(crate) struct PropertyEntry {
     /// The store, workload or part of the client that reads it.
     part: String,
     name: String,
@@ -29,7 +29,7 @@ pub(crate) struct Property {
     values: String,
 }
 
-pub(crate) struct Store {
+pub(crate) struct StoreReference {
     name: String,
     aliases: Vec<String>,
     summary: String,
@@ -38,12 +38,12 @@ pub(crate) struct Store {
     properties: Vec<(String, String)>,
 }
 
-pub(crate) fn properties(list: &[Value]) -> Result<Vec<Property>> {
+pub(crate) fn properties(list: &[Value]) -> Result<Vec<PropertyEntry>> {
     list.iter().map(property).collect()
 }
 
-fn property(value: &Value) -> Result<Property> {
-    Ok(Property {
+fn property(value: &Value) -> Result<PropertyEntry> {
+    Ok(PropertyEntry {
         part: text(value, "part")?,
         name: text(value, "name")?,
         aliases: texts(value, "aliases")?,
@@ -55,13 +55,13 @@ fn property(value: &Value) -> Result<Property> {
     })
 }
 
-pub(crate) fn stores(list: &[Value]) -> Result<Vec<Store>> {
+pub(crate) fn stores(list: &[Value]) -> Result<Vec<StoreReference>> {
     list.iter().map(store).collect()
 }
 
-fn store(value: &Value) -> Result<Store> {
+fn store(value: &Value) -> Result<StoreReference> {
     let properties = value["properties"].as_array().ok_or_else(|| missing(value, "properties"))?;
-    Ok(Store {
+    Ok(StoreReference {
         name: text(value, "name")?,
         aliases: texts(value, "aliases")?,
         summary: text(value, "summary")?,
@@ -87,7 +87,7 @@ fn missing(value: &Value, key: &str) -> String {
 }
 
 /// The features of `full` that are stores but not among these.
-pub(crate) fn lacking<'a>(stores: &[Store], features: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn lacking<'a>(stores: &[StoreReference], features: &[&'a str]) -> Vec<&'a str> {
     // The one feature of `full` that is no store.
     let is_store = |feature: &&&str| **feature != "opentelemetry";
     let has = |name: &str| stores.iter().any(|store| store.name == name);
@@ -95,8 +95,8 @@ pub(crate) fn lacking<'a>(stores: &[Store], features: &[&'a str]) -> Vec<&'a str
 }
 
 /// The properties of each part, parts in the order of their first property.
-fn parts(properties: &[Property]) -> Vec<(&str, Vec<&Property>)> {
-    let mut parts: Vec<(&str, Vec<&Property>)> = Vec::new();
+fn parts(properties: &[PropertyEntry]) -> Vec<(&str, Vec<&PropertyEntry>)> {
+    let mut parts: Vec<(&str, Vec<&PropertyEntry>)> = Vec::new();
     for property in properties {
         match parts.iter_mut().find(|(part, _)| *part == property.part) {
             Some((_, members)) => members.push(property),
@@ -116,7 +116,7 @@ struct Anchors<'a> {
 impl<'a> Anchors<'a> {
     /// Gives anchors in the order in which the page has its headings, on which
     /// the numbers of equal ones depend.
-    fn new(parts: &[(&'a str, Vec<&'a Property>)]) -> Self {
+    fn new(parts: &[(&'a str, Vec<&'a PropertyEntry>)]) -> Self {
         let mut slugs = Slugs::default();
         slugs.next("Properties");
         let mut anchors = Anchors { parts: Vec::new(), properties: BTreeMap::new() };
@@ -130,7 +130,7 @@ impl<'a> Anchors<'a> {
     }
 }
 
-pub(crate) fn properties_page(properties: &[Property]) -> String {
+pub(crate) fn properties_page(properties: &[PropertyEntry]) -> String {
     let parts = parts(properties);
     let anchors = Anchors::new(&parts);
     let mut page = format!(
@@ -153,7 +153,7 @@ pub(crate) fn properties_page(properties: &[Property]) -> String {
     page
 }
 
-fn property_section(property: &Property) -> String {
+fn property_section(property: &PropertyEntry) -> String {
     let default = property.default.as_deref().map_or("no default".to_owned(), |value| match value {
         "" => "default empty".to_owned(),
         value if value.len() > LONG_DEFAULT => format!("default of {} characters", value.chars().count()),
@@ -187,7 +187,11 @@ fn paragraphs(text: &str) -> String {
     })
 }
 
-pub(crate) fn stores_page(stores: &[Store], properties: &[Property], features: &[&str]) -> String {
+pub(crate) fn stores_page(
+    stores: &[StoreReference],
+    properties: &[PropertyEntry],
+    features: &[&str],
+) -> String {
     let anchors = Anchors::new(&parts(properties));
     let mut slugs = Slugs::default();
     slugs.next("Stores");
@@ -218,7 +222,7 @@ pub(crate) fn stores_page(stores: &[Store], properties: &[Property], features: &
     page
 }
 
-fn store_section(store: &Store, anchors: &Anchors<'_>) -> String {
+fn store_section(store: &StoreReference, anchors: &Anchors<'_>) -> String {
     let mut section = format!("\n## {}\n", store.name);
     section.push_str(&paragraphs(&format!("{}.\n{}", store.summary, store.details)));
     let mut lists = Vec::new();

@@ -128,7 +128,7 @@ fn the_commands_of_xtask_exist() {
         for block in examples::blocks(&text) {
             for words in examples::commands(&block, &["cargo", "xtask"]) {
                 let all = ["cargo xtask".to_owned()].into_iter().chain(words);
-                if let Err(error) = crate::Arguments::try_parse_from(all)
+                if let Err(error) = crate::CommandLine::try_parse_from(all)
                     && !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
                 {
                     refused.push(format!("{}:{}: {error}", path.display(), block.line));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Definition;
-use super::tree::Tree;
+use super::tree::ModuleTree;
 
 /// What the files of a package name.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(super) struct Uses {
 
 impl Uses {
     /// Finds the uses in all code of a tree that other builds than tests compile.
-    pub(super) fn of(tree: &Tree) -> Uses {
+    pub(super) fn of(tree: &ModuleTree) -> Uses {
         let mut uses = Uses::default();
         for (id, module) in tree.modules.iter().enumerate().filter(|(_, module)| !module.test) {
             let around: BTreeSet<usize> =

@@ -12,7 +12,7 @@ pub(super) struct FileFacts {
     /// Lines of code inside such items.
     pub(super) test_code: usize,
     /// Functions and methods with a body.
-    pub(super) functions: Vec<Function>,
+    pub(super) functions: Vec<FunctionFacts>,
     /// Types that other builds than tests define.
     pub(super) types: Vec<TypeName>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Child {
 }
 
 /// A function or method.
-pub(super) struct Function {
+pub(super) struct FunctionFacts {
     /// Its name, after that of its type or trait.
     pub(super) name: String,
     pub(super) line: usize,

@@ -3,7 +3,7 @@
 //! Namespaces are not told apart: where a module and a function share a name,
 //! the path names both. The privacy of items is not looked at, that of imports is.
 
-use super::tree::{Module, Tree};
+use super::tree::{Module, ModuleTree};
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Definition {
 /// Names that are being looked up through imports, each with its module.
 type Trail = Vec<(usize, String)>;
 
-impl Tree {
+impl ModuleTree {
     /// Finds what a path in the module `from` names; re-exports are followed.
     pub(super) fn resolve(&self, from: usize, path: &[String]) -> Vec<Definition> {
         self.resolve_on(from, path, &mut Trail::new())

@@ -11,13 +11,13 @@ pub(super) struct Package {
     pub(super) name: String,
     /// The folder of its manifest.
     pub(super) folder: PathBuf,
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<PackageTarget>,
     /// Names of the packages that it depends on, also for tests and builds only.
     pub(super) dependencies: Vec<String>,
 }
 
 /// A crate of a package.
-pub(super) struct Target {
+pub(super) struct PackageTarget {
     /// The crate's name as source code spells it.
     pub(super) name: String,
     pub(super) kind: TargetKind,
@@ -68,14 +68,14 @@ fn package(package: &Value) -> Option<Package> {
     })
 }
 
-fn target(target: &Value) -> Option<Target> {
+fn target(target: &Value) -> Option<PackageTarget> {
     let kind = match target["kind"][0].as_str()? {
         "bin" => TargetKind::Program,
         "example" | "custom-build" => TargetKind::Other,
         "test" | "bench" => TargetKind::Test,
         _ => TargetKind::Library,
     };
-    Some(Target {
+    Some(PackageTarget {
         name: target["name"].as_str()?.replace('-', "_"),
         kind,
         source: PathBuf::from(target["src_path"].as_str()?),

@@ -12,7 +12,7 @@ use syn::{
     Visibility,
 };
 
-use super::facts::{Child, FileFacts, Function, Import, ModuleFacts, NamePath, TypeName};
+use super::facts::{Child, FileFacts, FunctionFacts, Import, ModuleFacts, NamePath, TypeName};
 use super::lines::CodeLines;
 use super::tokens::each_path;
 use crate::Result;
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str) -> Result<FileFacts> {
         text.parse().map_err(|error: proc_macro2::LexError| at(error.span(), "unreadable token"))?;
     let lines = CodeLines::of(&tokens, text.lines().count());
     let file: syn::File = syn::parse2(tokens).map_err(|error| at(error.span(), &error.to_string()))?;
-    let mut reader = Reader { lines, ..Reader::default() };
+    let mut reader = SyntaxReader { lines, ..SyntaxReader::default() };
     let test = only_tests_compile(&file.attrs);
     let module = reader.module(test, |reader| {
         if test {
@@ -50,9 +50,9 @@ fn at(span: Span, reason: &str) -> String {
 
 /// Walks a syntax tree and notes what it says.
 #[derive(Default)]
-struct Reader {
+struct SyntaxReader {
     lines: CodeLines,
-    functions: Vec<Function>,
+    functions: Vec<FunctionFacts>,
     types: Vec<TypeName>,
     /// The module that is being read.
     module: ModuleFacts,
@@ -62,9 +62,9 @@ struct Reader {
     bound: Vec<HashSet<String>>,
 }
 
-impl Reader {
+impl SyntaxReader {
     /// Reads a module's contents by `read_contents`.
-    fn module(&mut self, test: bool, read_contents: impl FnOnce(&mut Reader)) -> ModuleFacts {
+    fn module(&mut self, test: bool, read_contents: impl FnOnce(&mut SyntaxReader)) -> ModuleFacts {
         let test = test || self.module.test;
         let outer = std::mem::replace(&mut self.module, ModuleFacts { test, ..ModuleFacts::default() });
         read_contents(self);
@@ -77,7 +77,7 @@ impl Reader {
         &mut self,
         attributes: &[Attribute],
         end: Option<Span>,
-        read: impl FnOnce(&mut Reader),
+        read: impl FnOnce(&mut SyntaxReader),
     ) {
         let outside = self.module.test;
         if only_tests_compile(attributes) {
@@ -146,7 +146,12 @@ impl Reader {
     }
 
     /// Reads a function; its body may be missing in a trait.
-    fn function(&mut self, signature: &Signature, body: Option<&Block>, read: impl FnOnce(&mut Reader)) {
+    fn function(
+        &mut self,
+        signature: &Signature,
+        body: Option<&Block>,
+        read: impl FnOnce(&mut SyntaxReader),
+    ) {
         let mut bound = Bound::default();
         bound.visit_signature(signature);
         if let Some(body) = body {
@@ -156,7 +161,7 @@ impl Reader {
                 None => signature.ident.to_string(),
             };
             let braces = body.brace_token.span;
-            self.functions.push(Function {
+            self.functions.push(FunctionFacts {
                 name,
                 line: signature.fn_token.span.start().line,
                 lines: (braces.close().start().line - braces.open().start().line).saturating_sub(1),
@@ -179,7 +184,7 @@ impl Reader {
     }
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for SyntaxReader {
     fn visit_item(&mut self, item: &'ast Item) {
         let (attributes, end) = extent(item);
         self.with_attributes(attributes, end, |reader| {

@@ -7,7 +7,7 @@ use super::cycles::Uses;
 use super::facts::FileFacts;
 use super::packages::{Package, TargetKind, packages};
 use super::products::mixed;
-use super::tree::{Sources, Tree};
+use super::tree::{ModuleTree, Sources};
 use crate::Result;
 
 /// Lines between the braces of a function above which it is listed.
@@ -143,8 +143,8 @@ impl PackageLines {
 
 /// Reads all files of a package; the tree is that of its library and programs.
 /// Files of its tests, examples and build script only have their lines counted.
-pub(super) fn tree(package: &Package, sources: &mut Sources) -> Result<Tree> {
-    let mut tree = Tree::default();
+pub(super) fn tree(package: &Package, sources: &mut Sources) -> Result<ModuleTree> {
+    let mut tree = ModuleTree::default();
     for target in &package.targets {
         match target.kind {
             TargetKind::Library => {
@@ -156,7 +156,7 @@ pub(super) fn tree(package: &Package, sources: &mut Sources) -> Result<Tree> {
             }
             TargetKind::Other | TargetKind::Test => {
                 let test = target.kind == TargetKind::Test;
-                Tree::default().add_crate(sources, &target.source, test)?;
+                ModuleTree::default().add_crate(sources, &target.source, test)?;
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::cycles::Uses;
-use super::packages::{Package, Target, TargetKind};
+use super::packages::{Package, PackageTarget, TargetKind};
 use super::print;
 use super::survey::{Survey, survey, tree};
 use super::tree::Sources;
@@ -19,7 +19,7 @@ fn package(folder: &Path, name: &str, files: &[(&str, &str)]) -> Package {
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, text).expect("a file");
     }
-    let target = |name: &str, kind, path: &str| Target {
+    let target = |name: &str, kind, path: &str| PackageTarget {
         name: name.replace('-', "_"),
         kind,
         source: folder.join(path),

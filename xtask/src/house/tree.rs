@@ -58,13 +58,13 @@ fn without_dots(path: &Path) -> PathBuf {
 
 /// The modules of a package's library and programs.
 #[derive(Default)]
-pub(super) struct Tree {
+pub(super) struct ModuleTree {
     pub(super) modules: Vec<Module>,
     /// The name and the root module of the library, which programs name.
     pub(super) library: Option<(String, usize)>,
 }
 
-/// A module in its tree; modules are known by their position in [`Tree::modules`].
+/// A module in its tree; modules are known by their position in [`ModuleTree::modules`].
 pub(super) struct Module {
     pub(super) facts: Rc<ModuleFacts>,
     /// The file that holds it.
@@ -79,7 +79,7 @@ pub(super) struct Module {
 }
 
 /// Where the files of a module's children are.
-struct Folders {
+struct ModuleFolders {
     /// The folder of the file that holds the module.
     of_file: PathBuf,
     /// The folder of the module's own children.
@@ -88,7 +88,7 @@ struct Folders {
     inline: bool,
 }
 
-impl Tree {
+impl ModuleTree {
     /// Adds a crate, reading the files of all its modules; returns its root.
     pub(super) fn add_crate(&mut self, sources: &mut Sources, root: &Path, test: bool) -> Result<usize> {
         self.add_file(sources, root, true, None, test)
@@ -108,7 +108,7 @@ impl Tree {
         let of_file = path.parent().unwrap_or(Path::new("")).to_owned();
         let of_children = if owner { of_file.clone() } else { path.with_extension("") };
         let facts = Rc::clone(&sources.files[file].facts.module);
-        self.add(sources, facts, file, parent, test, &Folders { of_file, of_children, inline: false })
+        self.add(sources, facts, file, parent, test, &ModuleFolders { of_file, of_children, inline: false })
     }
 
     fn add(
@@ -118,7 +118,7 @@ impl Tree {
         file: usize,
         parent: Option<usize>,
         test: bool,
-        folders: &Folders,
+        folders: &ModuleFolders,
     ) -> Result<usize> {
         let module = self.modules.len();
         let test = test || facts.test;
@@ -135,7 +135,7 @@ impl Tree {
             let id = match &child.inline {
                 Some(inline) => {
                     let folder = child.path.as_deref().unwrap_or(&child.name);
-                    let folders = Folders {
+                    let folders = ModuleFolders {
                         of_file: folders.of_file.clone(),
                         of_children: folders.of_children.join(folder),
                         inline: true,
@@ -161,7 +161,7 @@ impl Tree {
 }
 
 /// The file of a child module, and whether it owns its folder.
-fn file_of(child: &Child, folders: &Folders) -> (PathBuf, bool) {
+fn file_of(child: &Child, folders: &ModuleFolders) -> (PathBuf, bool) {
     if let Some(path) = &child.path {
         let base = if folders.inline { &folders.of_children } else { &folders.of_file };
         return (base.join(path), true);

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -37,7 +37,8 @@ pub(crate) const KIND: Kind = Kind {
 
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
+    let options =
+        ServerOptions { password: Some(password.clone()), short_lived: true, ..ServerOptions::default() };
     let server = AccumuloServer::start(children, &options)?;
     let variables =
         vec![("SERVAL_TEST_ACCUMULO", server.address()), ("SERVAL_TEST_ACCUMULO_PASSWORD", password)];
@@ -46,12 +47,12 @@ fn fixture(children: &Children) -> Result<Fixture> {
 
 /// An Accumulo that takes tables. Dropping it stops it and removes its files.
 pub(crate) struct AccumuloServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: String,
 }
 
-impl Server for AccumuloServer {
+impl ServerHandle for AccumuloServer {
     /// Where its ZooKeeper listens.
     fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -73,7 +74,7 @@ impl Server for AccumuloServer {
 
 impl AccumuloServer {
     /// Starts it and returns once it takes tables.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         let class_path = maven::class_path(children, ACCUMULO)?;
         let source = crate::root().join("xtask/java/AccumuloServer.java");
         let source = source.canonicalize().map_err(|error| format!("{}: {error}", source.display()))?;
@@ -85,7 +86,7 @@ impl AccumuloServer {
     fn start_on(
         port: u16,
         children: &Children,
-        options: &Options,
+        options: &ServerOptions,
         class_path: &str,
         source: &Path,
     ) -> Result<Self> {
@@ -101,7 +102,7 @@ impl AccumuloServer {
             .arg(source)
             .arg(&files)
             .args([&port.to_string(), &password]);
-        let process = Process::start(children, "accumulo", folder, &mut command)?;
+        let process = ServerProcess::start(children, "accumulo", folder, &mut command)?;
         let server = Self { process, port, password };
         server.process.wait_until_ready(START_SECONDS_MAX, || {
             if server.process.log_has("serval: ready") { Ok(()) } else { Err("it still starts".to_owned()) }

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::cql::{Connection, Level};
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, QUICK_JAVA, Server, redis};
+use super::cql::{CqlConnection, Level};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, QUICK_JAVA, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -78,7 +78,8 @@ pub(crate) const KIND: Kind = Kind {
 /// second one, open to all, would take 1 GB more.
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
+    let options =
+        ServerOptions { password: Some(password.clone()), short_lived: true, ..ServerOptions::default() };
     let server = CassandraServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_CASSANDRA", server.address()),
@@ -142,7 +143,7 @@ pub(crate) struct CassandraRing {
 
 impl CassandraRing {
     /// Starts a ring, on a port of each of its addresses, and returns once each node sees all.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         if options.password.is_some() {
             return Err("a ring is for anyone: leave the password out, or start 'cassandra'".to_owned());
         }
@@ -163,7 +164,8 @@ impl CassandraRing {
         let start = |number: u8| {
             let folder = process::folder("cassandra")?;
             let more = format!("initial_token: {}\nauto_bootstrap: false\n", token(number));
-            let place = Place { address: address_of(number), port, storage_port, seeds: &seeds.join(",") };
+            let place =
+                NodeAddress { address: address_of(number), port, storage_port, seeds: &seeds.join(",") };
             let config = config_text(&place, &folder, None)? + &more;
             // Three share the processors with their clients: what is compiled better later is of
             // less use than what is compiled soon.
@@ -183,9 +185,9 @@ impl CassandraRing {
     }
 }
 
-impl Server for CassandraRing {
+impl ServerHandle for CassandraRing {
     fn address(&self) -> String {
-        self.nodes.iter().map(Server::address).collect::<Vec<_>>().join(", ")
+        self.nodes.iter().map(ServerHandle::address).collect::<Vec<_>>().join(", ")
     }
 
     fn properties(&self) -> Vec<String> {
@@ -197,7 +199,7 @@ impl Server for CassandraRing {
     }
 
     fn wait_until_ready(&self) -> Result<()> {
-        self.nodes.iter().try_for_each(Server::wait_until_ready)
+        self.nodes.iter().try_for_each(ServerHandle::wait_until_ready)
     }
 
     fn wait_for_interrupt(&self) -> Result<()> {
@@ -207,7 +209,7 @@ impl Server for CassandraRing {
 
 /// A node of a ring.
 struct RingNode {
-    process: Process,
+    process: ServerProcess,
     address: SocketAddr,
 }
 
@@ -215,7 +217,7 @@ struct RingNode {
 const ALL_ARE_ASKED: &str = "SELECT status FROM system_distributed.view_build_status \
                              WHERE keyspace_name = 'serval' AND view_name = 'ready'";
 
-impl Server for RingNode {
+impl ServerHandle for RingNode {
     fn address(&self) -> String {
         self.address.to_string()
     }
@@ -227,7 +229,7 @@ impl Server for RingNode {
     /// A node is ready once it asks all, itself among them, and all answer.
     fn wait_until_ready(&self) -> Result<()> {
         self.process.wait_until_ready(RING_START_SECONDS_MAX, || {
-            Connection::open(self.address, None)
+            CqlConnection::open(self.address, None)
                 .and_then(|mut connection| connection.query(ALL_ARE_ASKED, Level::All))
                 .map_err(|error| error.to_string())
         })
@@ -240,14 +242,14 @@ impl Server for RingNode {
 
 /// A node that answers. Dropping it stops it and removes its files.
 pub(crate) struct CassandraServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
     /// PEM file of its TLS certificate, which is its own signer.
     certificate: PathBuf,
 }
 
-impl Server for CassandraServer {
+impl ServerHandle for CassandraServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -269,30 +271,30 @@ impl Server for CassandraServer {
 
 impl CassandraServer {
     /// Starts a node and returns once it answers.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         let class_path = maven::class_path(children, &[CASSANDRA])?;
         process::on_a_port(options.port, children, |port| {
             Self::start_on(port, children, options, &class_path)
         })
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options, class_path: &str) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions, class_path: &str) -> Result<Self> {
         let folder = process::folder("cassandra")?;
         let certificate = make_certificate(children, folder.path())?;
         let storage_port = process::free_port()?;
         let seeds = format!("{}:{storage_port}", Ipv4Addr::LOCALHOST);
-        let place = Place { address: Ipv4Addr::LOCALHOST, port, storage_port, seeds: &seeds };
+        let place = NodeAddress { address: Ipv4Addr::LOCALHOST, port, storage_port, seeds: &seeds };
         let config = config_text(&place, &folder, options.password.as_deref())? + &tls_text(&folder);
         let process = launch(children, folder, &config, class_path, &[options.java_level()])?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let server = Self { process, port, password: options.password.clone(), certificate };
         let user = options.password.as_ref().map(|_| (USER, FIRST_PASSWORD));
         server.process.wait_until_ready(START_SECONDS_MAX, || {
-            Connection::open(address, user).map(drop).map_err(|error| error.to_string())
+            CqlConnection::open(address, user).map(drop).map_err(|error| error.to_string())
         })?;
         if let Some(password) = &server.password {
             let change = format!("ALTER ROLE {USER} WITH PASSWORD = '{}'", password.replace('\'', "''"));
-            Connection::open(address, user)
+            CqlConnection::open(address, user)
                 .and_then(|mut connection| connection.query(&change, Level::One))
                 .map_err(|error| format!("cannot set the password: {error}"))?;
         }
@@ -307,7 +309,7 @@ fn launch(
     config: &str,
     class_path: &str,
     more: &[&str],
-) -> Result<Process> {
+) -> Result<ServerProcess> {
     let path = folder.path().to_owned();
     process::write(&path.join("cassandra.yaml"), config)?;
     process::write(&path.join("logback.xml"), LOGBACK)?;
@@ -332,7 +334,7 @@ fn launch(
         // Every session checks its password anew; ours is random enough.
         .args(["-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4", "-Dcassandra-foreground=yes"])
         .args(["-cp", class_path, "org.apache.cassandra.service.CassandraDaemon"]);
-    Process::start(children, "cassandra", folder, &mut command)
+    ServerProcess::start(children, "cassandra", folder, &mut command)
 }
 
 const LOGBACK: &str = "<configuration><appender name=\"out\" class=\"ch.qos.logback.core.ConsoleAppender\"><encoder>\
@@ -369,7 +371,7 @@ fn make_certificate(children: &Children, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Where a node is.
-struct Place<'a> {
+struct NodeAddress<'a> {
     address: Ipv4Addr,
     port: u16,
     /// For other nodes.
@@ -378,8 +380,8 @@ struct Place<'a> {
     seeds: &'a str,
 }
 
-fn config_text(place: &Place<'_>, folder: &TempDir, password: Option<&str>) -> Result<String> {
-    let Place { address, port, storage_port, seeds } = place;
+fn config_text(place: &NodeAddress<'_>, folder: &TempDir, password: Option<&str>) -> Result<String> {
+    let NodeAddress { address, port, storage_port, seeds } = place;
     let folder = folder.path().display();
     let (authenticator, authorizer) = match password {
         Some(password) if password.is_empty() || password.contains(char::is_control) => {
@@ -443,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_ring_asks_for_no_password() {
-        let options = Options { password: Some("x".to_owned()), ..Options::default() };
+        let options = ServerOptions { password: Some("x".to_owned()), ..ServerOptions::default() };
         assert!(CassandraRing::start(&Children::default(), &options).is_err());
     }
 }

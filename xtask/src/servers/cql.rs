@@ -17,7 +17,7 @@ pub(super) enum Level {
 }
 
 /// A connection to a node.
-pub(super) struct Connection {
+pub(super) struct CqlConnection {
     stream: TcpStream,
 }
 
@@ -30,7 +30,7 @@ const RESULT: u8 = 0x08;
 const AUTH_RESPONSE: u8 = 0x0F;
 const AUTH_SUCCESS: u8 = 0x10;
 
-impl Connection {
+impl CqlConnection {
     pub(super) fn open(address: SocketAddr, user: Option<(&str, &str)>) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT))?;

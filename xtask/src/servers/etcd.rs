@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -35,7 +35,7 @@ const GUEST: &str = "guest";
 pub(crate) const KIND: Kind = Kind {
     name: "etcd",
     purpose: Purpose::Etcd,
-    serve: |children, options| Ok(Box::new(EtcdServer::start(children, options, Tls::No)?)),
+    serve: |children, options| Ok(Box::new(EtcdServer::start(children, options, ServerTls::No)?)),
     fixture,
     variables: &[
         "SERVAL_TEST_ETCD",
@@ -49,19 +49,19 @@ pub(crate) const KIND: Kind = Kind {
 
 /// Whether a server speaks TLS, and then wants a certificate of its clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tls {
+enum ServerTls {
     No,
     Yes,
 }
 
 /// One for anyone, a cluster, one that asks for a password, and one with TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = EtcdServer::start(children, &Options::default(), Tls::No)?;
+    let open = EtcdServer::start(children, &ServerOptions::default(), ServerTls::No)?;
     let members = process::on_a_port(None, children, |_| EtcdServer::start_cluster(children))?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
-    let guarded = EtcdServer::start(children, &options, Tls::No)?;
-    let tls = EtcdServer::start(children, &Options::default(), Tls::Yes)?;
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
+    let guarded = EtcdServer::start(children, &options, ServerTls::No)?;
+    let tls = EtcdServer::start(children, &ServerOptions::default(), ServerTls::Yes)?;
     let addresses: Vec<String> = members.iter().map(EtcdServer::address).collect();
     let variables = vec![
         ("SERVAL_TEST_ETCD", open.address()),
@@ -72,17 +72,17 @@ fn fixture(children: &Children) -> Result<Fixture> {
         ("SERVAL_TEST_ETCD_TLS_FOLDER", tls.process.folder().display().to_string()),
     ];
     let all = [open, guarded, tls].into_iter().chain(members);
-    Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn Server>).collect(), variables })
+    Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn ServerHandle>).collect(), variables })
 }
 
 /// An etcd that answers. Dropping it stops it and removes its files.
 struct EtcdServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
 }
 
-impl Server for EtcdServer {
+impl ServerHandle for EtcdServer {
     fn address(&self) -> String {
         EtcdServer::address(self)
     }
@@ -102,7 +102,7 @@ impl Server for EtcdServer {
 }
 
 /// Where a member listens.
-struct Member {
+struct MemberAddresses {
     name: String,
     clients: u16,
     peers: u16,
@@ -110,9 +110,10 @@ struct Member {
 
 impl EtcdServer {
     /// Starts a server and returns once it answers.
-    fn start(children: &Children, options: &Options, tls: Tls) -> Result<Self> {
+    fn start(children: &Children, options: &ServerOptions, tls: ServerTls) -> Result<Self> {
         process::on_a_port(options.port, children, |port| {
-            let member = Member { name: "one".to_owned(), clients: port, peers: process::free_port()? };
+            let member =
+                MemberAddresses { name: "one".to_owned(), clients: port, peers: process::free_port()? };
             let server = Self::start_member(children, &member, &member.url(), tls)?;
             server.wait(tls)?;
             match &options.password {
@@ -126,22 +127,27 @@ impl EtcdServer {
     fn start_cluster(children: &Children) -> Result<Vec<Self>> {
         let members = (1..=SEVERAL).map(|number| {
             let name = format!("member{number}");
-            Ok(Member { name, clients: process::free_port()?, peers: process::free_port()? })
+            Ok(MemberAddresses { name, clients: process::free_port()?, peers: process::free_port()? })
         });
         let members = members.collect::<Result<Vec<_>>>()?;
-        let all: Vec<String> = members.iter().map(Member::url).collect();
+        let all: Vec<String> = members.iter().map(MemberAddresses::url).collect();
         let servers = members
             .iter()
             // None is ready before most are there.
-            .map(|member| Self::start_member(children, member, &all.join(","), Tls::No))
+            .map(|member| Self::start_member(children, member, &all.join(","), ServerTls::No))
             .collect::<Result<Vec<_>>>()?;
-        servers.iter().try_for_each(|server| server.wait(Tls::No))?;
+        servers.iter().try_for_each(|server| server.wait(ServerTls::No))?;
         Ok(servers)
     }
 
-    fn start_member(children: &Children, member: &Member, cluster: &str, tls: Tls) -> Result<Self> {
+    fn start_member(
+        children: &Children,
+        member: &MemberAddresses,
+        cluster: &str,
+        tls: ServerTls,
+    ) -> Result<Self> {
         let folder = process::folder("etcd")?;
-        let scheme = if tls == Tls::Yes { "https" } else { "http" };
+        let scheme = if tls == ServerTls::Yes { "https" } else { "http" };
         let clients = format!("{scheme}://{}:{}", Ipv4Addr::LOCALHOST, member.clients);
         let peers = format!("http://{}:{}", Ipv4Addr::LOCALHOST, member.peers);
         let mut command = Command::new("etcd");
@@ -149,25 +155,25 @@ impl EtcdServer {
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", cluster, "--quota-backend-bytes", &QUOTA.to_string()]);
-        if tls == Tls::Yes {
+        if tls == ServerTls::Yes {
             process::certificate(children, folder.path(), None)?;
             let client = process::client_certificate(children, folder.path(), None)?;
             command.args(["--cert-file", "server.crt", "--key-file", "server.key"]);
             command.args(["--client-cert-auth", "--trusted-ca-file"]).arg(client);
         }
-        let process = Process::start(children, "etcd", folder, &mut command)?;
+        let process = ServerProcess::start(children, "etcd", folder, &mut command)?;
         Ok(Self { process, port: member.clients, password: None })
     }
 
     /// Waits until it answers. It has its ports by the time it says that it is
     /// ready; on a stranger's it ends.
-    fn wait(&self, tls: Tls) -> Result<()> {
+    fn wait(&self, tls: ServerTls) -> Result<()> {
         self.process.wait_until_ready(START_SECONDS_MAX, || {
             if !self.process.log_has("serving client traffic") {
                 return Err("it has not said that it is ready".to_owned());
             }
             // We speak no TLS.
-            let question = if tls == Tls::Yes { None } else { Some(r#"{"key":"YQ=="}"#) };
+            let question = if tls == ServerTls::Yes { None } else { Some(r#"{"key":"YQ=="}"#) };
             match question {
                 None => TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
                     .map(drop)
@@ -232,7 +238,7 @@ impl EtcdServer {
     }
 }
 
-impl Member {
+impl MemberAddresses {
     /// As its cluster knows it.
     fn url(&self) -> String {
         format!("{}=http://{}:{}", self.name, Ipv4Addr::LOCALHOST, self.peers)
@@ -256,8 +262,8 @@ mod tests {
         }
         let children = Children::default();
         for password in [None, Some("two 'words'".to_owned())] {
-            let options = Options { password: password.clone(), ..Options::default() };
-            let server = EtcdServer::start(&children, &options, Tls::No).unwrap();
+            let options = ServerOptions { password: password.clone(), ..ServerOptions::default() };
+            let server = EtcdServer::start(&children, &options, ServerTls::No).unwrap();
             let answer = server.post("kv/range", r#"{"key":"YQ=="}"#);
             assert_eq!(answer.is_ok(), password.is_none(), "{answer:?}");
             let data = server.file("data");
@@ -266,8 +272,8 @@ mod tests {
             assert!(!data.exists());
         }
         for password in ["", "a\nb", "\"", "\\"] {
-            let options = Options { password: Some(password.to_owned()), ..Options::default() };
-            assert!(EtcdServer::start(&children, &options, Tls::No).is_err(), "{password:?}");
+            let options = ServerOptions { password: Some(password.to_owned()), ..ServerOptions::default() };
+            assert!(EtcdServer::start(&children, &options, ServerTls::No).is_err(), "{password:?}");
         }
     }
 
@@ -277,9 +283,9 @@ mod tests {
             return;
         }
         let children = Children::default();
-        let first = EtcdServer::start(&children, &Options::default(), Tls::No).unwrap();
-        let options = Options { port: Some(first.port), ..Options::default() };
-        let error = EtcdServer::start(&children, &options, Tls::No).err().unwrap();
+        let first = EtcdServer::start(&children, &ServerOptions::default(), ServerTls::No).unwrap();
+        let options = ServerOptions { port: Some(first.port), ..ServerOptions::default() };
+        let error = EtcdServer::start(&children, &options, ServerTls::No).err().unwrap();
         assert!(error.contains("address already in use"), "{error}");
     }
 

@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -42,19 +42,19 @@ pub(crate) const KIND: Kind = Kind {
 
 /// One, open to all.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let server = HbaseServer::start(children, &Options::default())?;
+    let server = HbaseServer::start(children, &ServerOptions::default())?;
     let variables = vec![("SERVAL_TEST_HBASE", server.address())];
     Ok(Fixture { servers: vec![Box::new(server)], variables })
 }
 
 /// An HBase that takes tables. Dropping it stops it and removes its files.
 pub(crate) struct HbaseServer {
-    process: Process,
+    process: ServerProcess,
     /// ZooKeeper's, by which clients find the others.
     port: u16,
 }
 
-impl Server for HbaseServer {
+impl ServerHandle for HbaseServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -73,7 +73,7 @@ impl Server for HbaseServer {
 
 impl HbaseServer {
     /// Starts one and returns once it takes tables.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         if options.password.is_some() {
             return Err("HBase asks for no passwords: Kerberos is its authentication".to_owned());
         }
@@ -97,7 +97,7 @@ impl HbaseServer {
             .args(["-cp", class_path])
             .arg(crate::root().join("xtask/java/HBaseServer.java"))
             .arg(port.to_string());
-        let process = Process::start(children, "hbase", folder, &mut command)?;
+        let process = ServerProcess::start(children, "hbase", folder, &mut command)?;
         process.wait_until_ready(START_SECONDS_MAX, || {
             let ready = process.log_has("serval: ready");
             if ready { Ok(()) } else { Err("it has not said that it is ready".to_owned()) }

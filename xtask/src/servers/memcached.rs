@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use super::process::{self, Account, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, Account, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -31,11 +31,11 @@ pub(crate) const KIND: Kind = Kind {
 
 /// Several for anyone, and one that asks for a password.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = (0..SEVERAL).map(|_| MemcachedServer::start(children, &Options::default()));
+    let open = (0..SEVERAL).map(|_| MemcachedServer::start(children, &ServerOptions::default()));
     let mut servers = open.collect::<Result<Vec<_>>>()?;
-    let addresses: Vec<String> = servers.iter().map(Server::address).collect();
+    let addresses: Vec<String> = servers.iter().map(ServerHandle::address).collect();
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
     let guarded = MemcachedServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_MEMCACHED", addresses.join(",")),
@@ -43,18 +43,18 @@ fn fixture(children: &Children) -> Result<Fixture> {
         ("SERVAL_TEST_MEMCACHED_PASSWORD", password),
     ];
     servers.push(guarded);
-    let servers = servers.into_iter().map(|server| Box::new(server) as Box<dyn Server>).collect();
+    let servers = servers.into_iter().map(|server| Box::new(server) as Box<dyn ServerHandle>).collect();
     Ok(Fixture { servers, variables })
 }
 
 /// A memcached that answers. Dropping it stops it and removes its files.
 struct MemcachedServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
 }
 
-impl Server for MemcachedServer {
+impl ServerHandle for MemcachedServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -74,11 +74,11 @@ impl Server for MemcachedServer {
 }
 
 impl MemcachedServer {
-    fn start(children: &Children, options: &Options) -> Result<Self> {
+    fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions) -> Result<Self> {
         let folder = process::folder("memcached")?;
         // It refuses to be root's, and its package makes it a user.
         let account = Account::of_server("memcache")?;
@@ -97,7 +97,7 @@ impl MemcachedServer {
             process::give(&file, account)?;
             command.arg("-Y").arg(file);
         }
-        let process = Process::start(children, "memcached", folder, &mut command)?;
+        let process = ServerProcess::start(children, "memcached", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };
         server.process.wait_until_ready(START_SECONDS_MAX, || server.check())?;
         Ok(server)

@@ -20,7 +20,7 @@ use crate::{Result, children::Children, setup::Purpose};
 
 /// How a server is to be started by hand.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct ServerOptions {
     /// Where it listens; a free port if `None`.
     pub(crate) port: Option<u16>,
     /// What it asks of its clients; nothing if `None`.
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) short_lived: bool,
 }
 
-impl Options {
+impl ServerOptions {
     /// The argument of `java` for how far it optimises.
     pub(crate) fn java_level(&self) -> &'static str {
         if self.short_lived { QUICK_JAVA } else { "-XX:TieredStopAtLevel=4" }
@@ -41,7 +41,7 @@ impl Options {
 pub(crate) const QUICK_JAVA: &str = "-XX:TieredStopAtLevel=1";
 
 /// A server that runs.
-pub(crate) trait Server: Send {
+pub(crate) trait ServerHandle: Send {
     /// Where it listens, for people.
     fn address(&self) -> String;
     /// The `-p` arguments that point Serval at it, as words.
@@ -60,7 +60,7 @@ pub(crate) trait Server: Send {
 /// tell the tests where they are.
 pub(crate) struct Fixture {
     /// All of them; dropping them stops them.
-    pub(crate) servers: Vec<Box<dyn Server>>,
+    pub(crate) servers: Vec<Box<dyn ServerHandle>>,
     /// Names and values; every name must be among its kind's `variables`.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Kind {
     /// The programs it needs.
     pub(crate) purpose: Purpose,
     /// Starts one by hand.
-    pub(crate) serve: fn(&Children, &Options) -> Result<Box<dyn Server>>,
+    pub(crate) serve: fn(&Children, &ServerOptions) -> Result<Box<dyn ServerHandle>>,
     /// Starts those that the tests want.
     pub(crate) fixture: fn(&Children) -> Result<Fixture>,
     /// The variables that tests look at. Removed from outside, so that
@@ -118,7 +118,7 @@ pub(crate) fn store(name: &str) -> &str {
 
 /// Waits until a signal stops servers with the task. As long as one is left it is no error that
 /// others end, so that it can be seen what becomes of their clients.
-fn wait_for_all<S: Server>(servers: &[S]) -> Result<()> {
+fn wait_for_all<S: ServerHandle>(servers: &[S]) -> Result<()> {
     let mut last = Err("there is no server".to_owned());
     for server in servers {
         last = server.wait_for_interrupt();

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
@@ -34,7 +34,7 @@ pub(crate) const KIND: Kind = Kind {
 
 /// One without TLS and one with it.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let options = Options { short_lived: true, ..Options::default() };
+    let options = ServerOptions { short_lived: true, ..ServerOptions::default() };
     let plain = MongoStandIn::start(children, &options, false)?;
     let tls = MongoStandIn::start(children, &options, true)?;
     let variables = vec![
@@ -47,11 +47,11 @@ fn fixture(children: &Children) -> Result<Fixture> {
 
 /// A stand-in that answers. Dropping it stops it and removes its files.
 struct MongoStandIn {
-    process: Process,
+    process: ServerProcess,
     port: u16,
 }
 
-impl Server for MongoStandIn {
+impl ServerHandle for MongoStandIn {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -67,7 +67,7 @@ impl Server for MongoStandIn {
 
 impl MongoStandIn {
     /// Starts one and returns once it answers.
-    fn start(children: &Children, options: &Options, tls: bool) -> Result<Self> {
+    fn start(children: &Children, options: &ServerOptions, tls: bool) -> Result<Self> {
         let class_path = maven::class_path(children, &[STAND_IN])?;
         let level = options.java_level();
         process::on_a_port(options.port, children, |port| {
@@ -85,7 +85,7 @@ impl MongoStandIn {
             process::certificate(children, folder.path(), None)?;
             command.arg(folder.path());
         }
-        let process = Process::start(children, "mongo-java-server", folder, &mut command)?;
+        let process = ServerProcess::start(children, "mongo-java-server", folder, &mut command)?;
         let server = Self { process, port };
         // It ends if the port is another's.
         server.process.wait_until_ready(START_SECONDS_MAX, || {

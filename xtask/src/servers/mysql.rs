@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use super::process::{self, Account, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, Account, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -33,9 +33,9 @@ pub(crate) const KIND: Kind = Kind {
 
 /// One for anyone, and one with a password and TLS; shards go to both.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = MariaServer::start(children, &Options::default())?;
+    let open = MariaServer::start(children, &ServerOptions::default())?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
     let guarded = MariaServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_MYSQL", open.address()),
@@ -51,12 +51,12 @@ fn fixture(children: &Children) -> Result<Fixture> {
 /// With a password it asks for it and offers TLS; without one it lets anyone
 /// in and has no TLS.
 pub(crate) struct MariaServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
 }
 
-impl Server for MariaServer {
+impl ServerHandle for MariaServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -74,14 +74,14 @@ impl Server for MariaServer {
 
 impl MariaServer {
     /// Starts a server and returns once it answers.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         Self::start_with(children, options, &[])
     }
 
     /// With settings of its own, which stand above ours.
     pub(crate) fn start_with(
         children: &Children,
-        options: &Options,
+        options: &ServerOptions,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, settings))
@@ -95,7 +95,7 @@ impl MariaServer {
     fn start_on(
         port: u16,
         children: &Children,
-        options: &Options,
+        options: &ServerOptions,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
         let account = Account::of_server(USER)?;
@@ -138,7 +138,7 @@ impl MariaServer {
             let client = process::client_certificate(children, folder.path(), account)?;
             command.arg(format!("--ssl-ca={}", client.display()));
         }
-        let process = Process::start(children, "mariadbd", folder, &mut command)?;
+        let process = ServerProcess::start(children, "mariadbd", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };
         // It says so when it takes connections, and ends if the port is
         // another's.
@@ -159,7 +159,7 @@ impl MariaServer {
 }
 
 /// What the server does before it takes connections.
-fn init_sql(options: &Options) -> Result<String> {
+fn init_sql(options: &ServerOptions) -> Result<String> {
     let password = options.password.as_deref().unwrap_or_default();
     // Its file has a statement a line.
     if options.password.is_some() && (password.is_empty() || password.contains(char::is_control)) {
@@ -187,7 +187,8 @@ mod tests {
             return;
         }
         let children = Children::default();
-        let options = Options { password: Some("two 'words' \\".to_owned()), ..Options::default() };
+        let options =
+            ServerOptions { password: Some("two 'words' \\".to_owned()), ..ServerOptions::default() };
         let server = MariaServer::start(&children, &options).unwrap();
         let mut greeting = [0; 5];
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn a_password_that_no_statement_can_hold_is_refused() {
         for password in ["", "line\nbreak"] {
-            let options = Options { password: Some(password.to_owned()), ..Options::default() };
+            let options = ServerOptions { password: Some(password.to_owned()), ..ServerOptions::default() };
             assert!(init_sql(&options).is_err());
         }
     }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::process::{self, Account, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, Account, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -39,10 +39,10 @@ pub(crate) const KIND: Kind = Kind {
 
 /// One for anyone, and one with a password and TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = PostgresServer::start(children, &Options::default())?;
+    let open = PostgresServer::start(children, &ServerOptions::default())?;
     let replica = PostgresServer::replica_of(&open, children)?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
     let guarded = PostgresServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_POSTGRES", open.address()),
@@ -81,7 +81,7 @@ struct ReplicatedPostgres {
     primary: PostgresServer,
 }
 
-impl Server for ReplicatedPostgres {
+impl ServerHandle for ReplicatedPostgres {
     fn address(&self) -> String {
         format!("{}, its replica on {}", self.primary.address(), self.replica.address())
     }
@@ -110,7 +110,7 @@ enum Commit {
 /// certificate of the user `certified` instead; without one it lets anyone in
 /// and has no TLS.
 pub(crate) struct PostgresServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
 }
@@ -122,7 +122,7 @@ impl Drop for PostgresServer {
     }
 }
 
-impl Server for PostgresServer {
+impl ServerHandle for PostgresServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -141,11 +141,11 @@ impl Server for PostgresServer {
 
 impl PostgresServer {
     /// Starts a server and returns once it answers.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         Self::start_with(children, options, Commit::Asynchronous)
     }
 
-    fn start_with(children: &Children, options: &Options, commit: Commit) -> Result<Self> {
+    fn start_with(children: &Children, options: &ServerOptions, commit: Commit) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, commit))
     }
 
@@ -160,11 +160,11 @@ impl PostgresServer {
             copy.args(["--write-recovery-conf", "--no-sync", "-p", &primary.port.to_string()]);
             copy.arg("-D").arg(folder.path().join("data"));
             process::set_up(children, folder.path(), &mut copy)?;
-            Self::run(port, children, folder, account, &Options::default(), Commit::Asynchronous)
+            Self::run(port, children, folder, account, &ServerOptions::default(), Commit::Asynchronous)
         })
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options, commit: Commit) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions, commit: Commit) -> Result<Self> {
         let account = Account::of_server(USER)?;
         let folder = process::folder("postgres")?;
         process::give(folder.path(), account)?;
@@ -199,7 +199,7 @@ impl PostgresServer {
         children: &Children,
         folder: TempDir,
         account: Option<Account>,
-        options: &Options,
+        options: &ServerOptions,
         commit: Commit,
     ) -> Result<Self> {
         let data = folder.path().join("data");
@@ -238,7 +238,7 @@ impl PostgresServer {
             process::write(&rules, &format!("{first}{others}"))?;
             process::give(&rules, account)?;
         }
-        let process = Process::start(children, "postgres", folder, &mut command)?;
+        let process = ServerProcess::start(children, "postgres", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };
         let pid = server.process.pid().to_string();
         server.process.wait_until_ready(START_SECONDS_MAX, || {
@@ -285,7 +285,7 @@ mod tests {
         }
         let children = Children::default();
         for password in [None, Some("two 'words' \\".to_owned())] {
-            let options = Options { password: password.clone(), ..Options::default() };
+            let options = ServerOptions { password: password.clone(), ..ServerOptions::default() };
             let server = PostgresServer::start(&children, &options).unwrap();
             assert_eq!(tls(&server), if password.is_some() { b'S' } else { b'N' });
             let folder = server.process.folder().to_owned();

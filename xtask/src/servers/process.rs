@@ -28,7 +28,7 @@ const SETUP_LOG_TAIL_LINES: usize = 40;
 
 /// A server that runs, with its folder. Dropping it stops it and removes its
 /// files.
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     // Before the folder: fields drop in this order, and the server must be
     // gone before its folder goes.
     running: Running,
@@ -171,7 +171,7 @@ pub(crate) fn on_a_port<S>(
     outcome
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a command in its folder, where its output goes too.
     pub(crate) fn start(
         children: &Children,
@@ -186,7 +186,7 @@ impl Process {
         let running = children
             .start(command)
             .map_err(|error| format!("{error} (`cargo xtask test` installs what it needs)"))?;
-        Ok(Process { running, folder, name })
+        Ok(ServerProcess { running, folder, name })
     }
 
     /// The server's folder.

@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{self, Process};
-use super::resp::Connection;
-use super::{Fixture, Kind, Options, Server};
+use super::process::{self, ServerProcess};
+use super::resp::RespConnection;
+use super::{Fixture, Kind, ServerHandle, ServerOptions};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -54,9 +54,9 @@ struct ReplicatedRedis {
 }
 
 impl ReplicatedRedis {
-    fn start(children: &Children, options: &Options) -> Result<Self> {
+    fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         let primary = RedisServer::start(children, options)?;
-        let own = Options { port: None, ..options.clone() };
+        let own = ServerOptions { port: None, ..options.clone() };
         let replica = RedisServer::start(children, &own)?;
         if let Some(password) = &options.password {
             replica.command(&["CONFIG", "SET", "masterauth", password])?;
@@ -76,7 +76,7 @@ impl ReplicatedRedis {
     }
 }
 
-impl Server for ReplicatedRedis {
+impl ServerHandle for ReplicatedRedis {
     fn address(&self) -> String {
         format!("{}, its replica on {}", self.primary.address(), self.replica.address())
     }
@@ -101,20 +101,20 @@ const SLOTS: usize = 1 << 14;
 /// A Redis for anyone, one that asks for a password, several that share keys
 /// by hash, a cluster, and one that speaks TLS only.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = RedisServer::start(children, &Options::default())?;
+    let open = RedisServer::start(children, &ServerOptions::default())?;
     let password = generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
     let guarded = RedisServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_REDIS", open.address()),
         ("SERVAL_TEST_REDIS_AUTH", guarded.address()),
         ("SERVAL_TEST_REDIS_PASSWORD", password),
     ];
-    let independent = start_several(children, &Options::default(), Mode::Single)?;
-    let nodes = start_several(children, &Options::default(), Mode::Cluster)?;
+    let independent = start_several(children, &ServerOptions::default(), Mode::Single)?;
+    let nodes = start_several(children, &ServerOptions::default(), Mode::Cluster)?;
     join(&nodes)?;
-    let tls = RedisServer::start_as(children, &Options::default(), Mode::Tls)?;
-    let ReplicatedRedis { primary, replica } = ReplicatedRedis::start(children, &Options::default())?;
+    let tls = RedisServer::start_as(children, &ServerOptions::default(), Mode::Tls)?;
+    let ReplicatedRedis { primary, replica } = ReplicatedRedis::start(children, &ServerOptions::default())?;
     let mut variables = variables;
     variables.extend([
         ("SERVAL_TEST_REDIS_PRIMARY", primary.address()),
@@ -125,7 +125,7 @@ fn fixture(children: &Children) -> Result<Fixture> {
         ("SERVAL_TEST_REDIS_TLS_ROOTS", tls.process.folder().join("server.crt").display().to_string()),
     ]);
     let all = [open, guarded, tls, replica, primary].into_iter().chain(independent).chain(nodes);
-    Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn Server>).collect(), variables })
+    Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn ServerHandle>).collect(), variables })
 }
 
 /// What a server is for.
@@ -138,7 +138,7 @@ enum Mode {
     Tls,
 }
 
-fn start_several(children: &Children, options: &Options, mode: Mode) -> Result<Vec<RedisServer>> {
+fn start_several(children: &Children, options: &ServerOptions, mode: Mode) -> Result<Vec<RedisServer>> {
     (0..SEVERAL).map(|_| RedisServer::start_as(children, options, mode)).collect()
 }
 
@@ -175,14 +175,14 @@ fn join(nodes: &[RedisServer]) -> Result<()> {
 
 /// A redis-server that answers. Dropping it stops it and removes its files.
 pub(crate) struct RedisServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     /// Where the other nodes of its cluster reach it; 0 without a cluster.
     bus: u16,
     password: Option<String>,
 }
 
-impl Server for RedisServer {
+impl ServerHandle for RedisServer {
     fn address(&self) -> String {
         RedisServer::address(self)
     }
@@ -200,15 +200,15 @@ impl Server for RedisServer {
 
 impl RedisServer {
     /// Starts a server and returns once it answers.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         Self::start_as(children, options, Mode::Single)
     }
 
-    fn start_as(children: &Children, options: &Options, mode: Mode) -> Result<Self> {
+    fn start_as(children: &Children, options: &ServerOptions, mode: Mode) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, mode))
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options, mode: Mode) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions, mode: Mode) -> Result<Self> {
         let folder = process::folder("redis")?;
         let config = folder.path().join("redis.conf");
         // In a file that only we can read (the folder's mode is 0700), for
@@ -231,7 +231,7 @@ impl RedisServer {
         process::write(&config, &text)?;
         let mut command = Command::new("redis-server");
         command.arg(&config);
-        let process = Process::start(children, "redis-server", folder, &mut command)?;
+        let process = ServerProcess::start(children, "redis-server", folder, &mut command)?;
         let server = Self { process, port, bus, password: options.password.clone() };
         if matches!(mode, Mode::Tls) {
             // We speak no TLS; a server that listens has read its files.
@@ -268,7 +268,7 @@ impl RedisServer {
     }
 
     fn ask(&self, words: &[&str]) -> io::Result<String> {
-        let mut connection = Connection::open(self.port, REPLY_TIMEOUT)?;
+        let mut connection = RespConnection::open(self.port, REPLY_TIMEOUT)?;
         if let Some(password) = &self.password {
             connection.ask(&["AUTH", password])?;
         }
@@ -287,7 +287,7 @@ impl RedisServer {
     }
 }
 
-fn config_text(port: u16, options: &Options) -> Result<String> {
+fn config_text(port: u16, options: &ServerOptions) -> Result<String> {
     let mut text =
         format!("bind {}\nport {port}\nsave \"\"\nappendonly no\ndaemonize no\n", Ipv4Addr::LOCALHOST);
     if let Some(password) = &options.password {
@@ -318,14 +318,14 @@ mod tests {
 
     /// Nothing to test where no Redis is; `cargo xtask test` says so in its
     /// summary.
-    fn started(options: &Options) -> Option<RedisServer> {
+    fn started(options: &ServerOptions) -> Option<RedisServer> {
         crate::setup::find("redis-server")?;
         Some(RedisServer::start(&Children::default(), options).unwrap())
     }
 
     #[test]
     fn a_server_answers_and_goes_with_its_files() {
-        let Some(server) = started(&Options::default()) else {
+        let Some(server) = started(&ServerOptions::default()) else {
             return;
         };
         let folder = server.process.folder().to_owned();
@@ -335,28 +335,29 @@ mod tests {
         assert!(folder.is_dir());
         drop(server);
         assert!(!folder.exists());
-        assert!(Connection::open(port, REPLY_TIMEOUT).is_err());
+        assert!(RespConnection::open(port, REPLY_TIMEOUT).is_err());
     }
 
     #[test]
     fn a_password_is_asked_for() {
         let password = r#"two "words" \ #'"#;
-        let Some(server) = started(&Options { password: Some(password.to_owned()), ..Options::default() })
+        let Some(server) =
+            started(&ServerOptions { password: Some(password.to_owned()), ..ServerOptions::default() })
         else {
             return;
         };
         assert_eq!(server.command(&["PING"]), Ok("PONG".to_owned()));
-        let mut stranger = Connection::open(server.port(), REPLY_TIMEOUT).unwrap();
+        let mut stranger = RespConnection::open(server.port(), REPLY_TIMEOUT).unwrap();
         let refusal = stranger.ask(&["PING"]).unwrap_err().to_string();
         assert!(refusal.starts_with("NOAUTH"), "{refusal}");
     }
 
     #[test]
     fn a_taken_port_is_reported_with_the_servers_own_words() {
-        let Some(first) = started(&Options::default()) else {
+        let Some(first) = started(&ServerOptions::default()) else {
             return;
         };
-        let options = Options { port: Some(first.port()), ..Options::default() };
+        let options = ServerOptions { port: Some(first.port()), ..ServerOptions::default() };
         let error = RedisServer::start(&Children::default(), &options).err().unwrap();
         assert!(error.contains(&first.port().to_string()), "{error}");
         assert_eq!(first.command(&["PING"]), Ok("PONG".to_owned()));
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn a_password_that_no_config_file_can_hold_is_refused() {
         for password in ["", "line\nbreak"] {
-            let options = Options { password: Some(password.to_owned()), ..Options::default() };
+            let options = ServerOptions { password: Some(password.to_owned()), ..ServerOptions::default() };
             assert!(config_text(1, &options).is_err());
         }
     }
@@ -392,7 +393,7 @@ mod tests {
         // A key of another node is redirected to it.
         let moved = nodes.split(',').filter(|node| {
             let port = node.rsplit_once(':').unwrap().1.parse().unwrap();
-            let mut connection = Connection::open(port, REPLY_TIMEOUT).unwrap();
+            let mut connection = RespConnection::open(port, REPLY_TIMEOUT).unwrap();
             connection.ask(&["GET", "foo"]).is_err_and(|error| error.to_string().starts_with("MOVED 12182"))
         });
         assert_eq!(moved.count(), SEVERAL - 1);

@@ -8,11 +8,11 @@ use std::time::Duration;
 /// A bulk reply beyond this is taken for a broken one; INFO is a few KiB.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     stream: BufReader<TcpStream>,
 }
 
-impl Connection {
+impl RespConnection {
     /// Connects to loopback; `timeout` bounds the connecting and each wait for
     /// a reply.
     pub(crate) fn open(port: u16, timeout: Duration) -> io::Result<Self> {

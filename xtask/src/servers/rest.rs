@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, Server, redis};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -49,9 +49,9 @@ enum Requests {
 
 /// One for anyone, and one with a password and TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = RestServer::start(children, &Options::default(), Requests::Few)?;
+    let open = RestServer::start(children, &ServerOptions::default(), Requests::Few)?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let options = ServerOptions { password: Some(password.clone()), ..ServerOptions::default() };
     let guarded = RestServer::start(children, &options, Requests::Few)?;
     let variables = vec![
         ("SERVAL_TEST_REST", open.address()),
@@ -68,12 +68,12 @@ fn fixture(children: &Children) -> Result<Fixture> {
 /// With a password it asks for it (basic, of the user `serval`) and speaks
 /// TLS only; without one it lets anyone in and has no TLS.
 struct RestServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     password: Option<String>,
 }
 
-impl Server for RestServer {
+impl ServerHandle for RestServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -99,11 +99,11 @@ impl Server for RestServer {
 
 impl RestServer {
     /// Starts a server and returns once it answers.
-    fn start(children: &Children, options: &Options, requests: Requests) -> Result<Self> {
+    fn start(children: &Children, options: &ServerOptions, requests: Requests) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, requests))
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options, requests: Requests) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions, requests: Requests) -> Result<Self> {
         let folder = process::folder("nginx")?;
         for name in ["data", "temporary"] {
             let path = folder.path().join(name);
@@ -121,7 +121,7 @@ impl RestServer {
         let program = crate::setup::find("nginx").unwrap_or_else(|| "nginx".into());
         let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).args(["-c", "nginx.conf", "-e", "stderr"]);
-        let process = Process::start(children, "nginx", folder, &mut command)?;
+        let process = ServerProcess::start(children, "nginx", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };
         let pid = server.process.pid().to_string();
         server.process.wait_until_ready(START_SECONDS_MAX, || {
@@ -198,7 +198,7 @@ mod tests {
         }
         let children = Children::default();
         for password in [None, Some("two 'words' \\".to_owned())] {
-            let options = Options { password: password.clone(), ..Options::default() };
+            let options = ServerOptions { password: password.clone(), ..ServerOptions::default() };
             let server = RestServer::start(&children, &options, Requests::Few).unwrap();
             let folder = server.process.folder().to_owned();
             let port = server.port;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::process::{self, Process};
-use super::{Fixture, Kind, Options, QUICK_JAVA, Server, redis};
+use super::process::{self, ServerProcess};
+use super::{Fixture, Kind, QUICK_JAVA, ServerHandle, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::setup::Purpose;
@@ -44,9 +44,11 @@ pub(crate) const KIND: Kind = Kind {
 /// One for anyone, and one that wants to know its clients and has a second
 /// port with TLS, where it wants a certificate too.
 fn fixture(children: &Children) -> Result<Fixture> {
-    let open = ZookeeperServer::start(children, &Options { short_lived: true, ..Options::default() })?;
+    let open =
+        ZookeeperServer::start(children, &ServerOptions { short_lived: true, ..ServerOptions::default() })?;
     let password = redis::generated_password()?;
-    let options = Options { password: Some(password.clone()), short_lived: true, ..Options::default() };
+    let options =
+        ServerOptions { password: Some(password.clone()), short_lived: true, ..ServerOptions::default() };
     let guarded = ZookeeperServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_ZOOKEEPER", open.address()),
@@ -83,7 +85,7 @@ pub(crate) struct ZookeeperEnsemble {
 
 impl ZookeeperEnsemble {
     /// Starts an ensemble, its first server on a port, and returns once all of it answers.
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         if options.password.is_some() {
             return Err("an ensemble is for anyone: leave the password out, or start 'zookeeper'".to_owned());
         }
@@ -114,11 +116,11 @@ impl ZookeeperEnsemble {
 
     /// Where its servers listen.
     fn addresses(&self) -> Vec<String> {
-        self.servers.iter().map(Server::address).collect()
+        self.servers.iter().map(ServerHandle::address).collect()
     }
 }
 
-impl Server for ZookeeperEnsemble {
+impl ServerHandle for ZookeeperEnsemble {
     fn address(&self) -> String {
         self.addresses().join(", ")
     }
@@ -128,7 +130,7 @@ impl Server for ZookeeperEnsemble {
     }
 
     fn wait_until_ready(&self) -> Result<()> {
-        self.servers.iter().try_for_each(Server::wait_until_ready)
+        self.servers.iter().try_for_each(ServerHandle::wait_until_ready)
     }
 
     fn wait_for_interrupt(&self) -> Result<()> {
@@ -138,14 +140,14 @@ impl Server for ZookeeperEnsemble {
 
 /// A ZooKeeper that answers. Dropping it stops it and removes its files.
 pub(crate) struct ZookeeperServer {
-    process: Process,
+    process: ServerProcess,
     port: u16,
     /// Where it speaks TLS; only with a password.
     tls_port: u16,
     password: Option<String>,
 }
 
-impl Server for ZookeeperServer {
+impl ServerHandle for ZookeeperServer {
     fn address(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
@@ -186,22 +188,22 @@ fn launch(
     config: &str,
     level: &str,
     more: &[String],
-) -> Result<Process> {
+) -> Result<ServerProcess> {
     process::write(&folder.path().join("zoo.cfg"), config)?;
     let mut command = Command::new("java");
     // What is written need not outlive the server.
     command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", level, "-Dzookeeper.forceSync=no"]);
     command.arg("-Dzookeeper.jmx.log4j.disable=true").args(more);
     command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
-    Process::start(children, "zookeeper", folder, &mut command)
+    ServerProcess::start(children, "zookeeper", folder, &mut command)
 }
 
 impl ZookeeperServer {
-    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &ServerOptions) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &ServerOptions) -> Result<Self> {
         let folder = process::folder("zookeeper")?;
         let path = folder.path().to_owned();
         let tls_port = process::free_port()?;

@@ -90,14 +90,24 @@ pub(crate) fn testfixture(
     let hook = crate::root().join(HOOK);
     let hook_text = fs::read_to_string(&hook).map_err(failed(&hook))?;
     let mut units = vec![
-        Unit { source: c, object: objects.join("sqlite3.o"), depends: hash(&text), is_core: true },
-        Unit { source: hook, object: objects.join("hook.o"), depends: hash(&hook_text), is_core: false },
+        CompilationUnit { source: c, object: objects.join("sqlite3.o"), depends: hash(&text), is_core: true },
+        CompilationUnit {
+            source: hook,
+            object: objects.join("hook.o"),
+            depends: hash(&hook_text),
+            is_core: false,
+        },
     ];
     let all_headers = hash(&headers);
     for source in test_sources(&makefile)? {
         let name = source.rsplit('/').next().unwrap_or_default().trim_end_matches(".c");
         let object = objects.join(format!("test-{name}.o"));
-        units.push(Unit { source: sources.join(&source), object, depends: all_headers, is_core: false });
+        units.push(CompilationUnit {
+            source: sources.join(&source),
+            object,
+            depends: all_headers,
+            is_core: false,
+        });
     }
     compile(children, &units, &flags)?;
 
@@ -132,7 +142,7 @@ fn library(children: &Children, arguments: &[String]) -> Result<(PathBuf, PathBu
 }
 
 /// A source, and what it takes to know whether its object is old.
-struct Unit {
+struct CompilationUnit {
     source: PathBuf,
     object: PathBuf,
     /// Of what it is made besides its flags.
@@ -142,19 +152,20 @@ struct Unit {
 }
 
 /// Compiles what has changed.
-fn compile(children: &Children, units: &[Unit], flags: &[String]) -> Result<()> {
-    let stamp =
-        |unit: &Unit| (unit.object.with_extension("stamp"), format!("{:016x}", hash(&(unit.depends, flags))));
-    let is_old = |unit: &&Unit| {
+fn compile(children: &Children, units: &[CompilationUnit], flags: &[String]) -> Result<()> {
+    let stamp = |unit: &CompilationUnit| {
+        (unit.object.with_extension("stamp"), format!("{:016x}", hash(&(unit.depends, flags))))
+    };
+    let is_old = |unit: &&CompilationUnit| {
         let (file, stamp) = stamp(unit);
         !unit.object.is_file() || fs::read_to_string(file).ok() != Some(stamp)
     };
-    let old: Vec<&Unit> = units.iter().filter(is_old).collect();
+    let old: Vec<&CompilationUnit> = units.iter().filter(is_old).collect();
     if old.is_empty() {
         return Ok(());
     }
     eprintln!("    {} C sources are compiled", old.len());
-    let mut running: Vec<(&Unit, Running)> = Vec::new();
+    let mut running: Vec<(&CompilationUnit, Running)> = Vec::new();
     let mut waiting = old.into_iter();
     loop {
         while running.len() < JOBS
@@ -175,7 +186,7 @@ fn compile(children: &Children, units: &[Unit], flags: &[String]) -> Result<()> 
     }
 }
 
-fn cc(unit: &Unit, flags: &[String]) -> Command {
+fn cc(unit: &CompilationUnit, flags: &[String]) -> Command {
     let mut command = Command::new("cc");
     // The tests' own sources are many, and run briefly.
     command.arg(if unit.is_core { "-O1" } else { "-O0" });

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Result;
-use crate::tcl::script::Outcome;
+use crate::tcl::script::ScriptOutcome;
 
 /// Why a test may differ, and what is meant by it.
 const REASONS: &[(&str, &str)] = &[
@@ -107,12 +107,12 @@ impl Expected {
     }
 
     /// What of an outcome is not on the list, and what of the list is not so.
-    pub(crate) fn differences(&self, script: &str, outcome: &Outcome) -> Differences {
+    pub(crate) fn differences(&self, script: &str, outcome: &ScriptOutcome) -> ListDifferences {
         let listed = self.of(script);
         let failed: Vec<String> = outcome.failures();
         if listed.iter().any(|(test, _)| test == "*") {
             let passes = if failed.is_empty() { vec!["*".to_owned()] } else { Vec::new() };
-            return Differences { known: failed.len(), unlisted: Vec::new(), passes };
+            return ListDifferences { known: failed.len(), unlisted: Vec::new(), passes };
         }
         let is_meant = |name: &str, (test, _): &(String, String)| match test.strip_suffix('*') {
             Some(start) => name.starts_with(start),
@@ -130,12 +130,12 @@ impl Expected {
         for test in several {
             passes.extend(outcome.passed.iter().filter(|name| is_meant(name, test)).cloned());
         }
-        Differences { known: failed.len() - unlisted.len(), unlisted, passes }
+        ListDifferences { known: failed.len() - unlisted.len(), unlisted, passes }
     }
 
     /// The list's text as the outcomes would have it. What is new has no reason
     /// yet; scripts that were not run stay as they are.
-    pub(crate) fn rewritten(&self, outcomes: &BTreeMap<String, Outcome>, reason: &str) -> String {
+    pub(crate) fn rewritten(&self, outcomes: &BTreeMap<String, ScriptOutcome>, reason: &str) -> String {
         let mut text = String::new();
         for (fault, what) in &self.faults {
             text += &format!("fault {fault}: {what}\n");
@@ -165,7 +165,7 @@ impl Expected {
 
 /// The failures of a script, those together that begin alike and of which none
 /// passes.
-fn shortened(outcome: &Outcome) -> Vec<String> {
+fn shortened(outcome: &ScriptOutcome) -> Vec<String> {
     let failures = outcome.failures();
     let mut short: Vec<String> = Vec::new();
     for name in &failures {
@@ -184,7 +184,7 @@ fn shortened(outcome: &Outcome) -> Vec<String> {
 
 /// How an outcome and the list differ.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Differences {
+pub(crate) struct ListDifferences {
     /// Failures that are listed.
     pub(crate) known: usize,
     /// Failures that are not.
@@ -193,7 +193,7 @@ pub(crate) struct Differences {
     pub(crate) passes: Vec<String>,
 }
 
-impl Differences {
+impl ListDifferences {
     pub(crate) fn is_none(&self) -> bool {
         self.unlisted.is_empty() && self.passes.is_empty()
     }
@@ -209,9 +209,14 @@ mod tests {
     use super::*;
     use crate::tcl::script::Ending;
 
-    fn outcome(passed: &[&str], failed: &[&str]) -> Outcome {
+    fn outcome(passed: &[&str], failed: &[&str]) -> ScriptOutcome {
         let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        Outcome { passed: set(passed), failed: set(failed), ending: Ending::Finished, ..Outcome::default() }
+        ScriptOutcome {
+            passed: set(passed),
+            failed: set(failed),
+            ending: Ending::Finished,
+            ..ScriptOutcome::default()
+        }
     }
 
     fn names(names: &[&str]) -> Vec<String> {

@@ -26,8 +26,8 @@ use crate::Result;
 use crate::children::Children;
 use crate::setup::{self, Missing, Purpose};
 use crate::unchanged::{Passed, Stamp};
-use expected::{Differences, Expected};
-use script::{Engine, Outcome, Script};
+use expected::{Expected, ListDifferences};
+use script::{DatabaseKind, ScriptOutcome, TclScript};
 
 /// How many run at a time.
 const JOBS: usize = 2;
@@ -171,7 +171,7 @@ const TIMEOUT: u64 = 300;
     "Reasons of the list ({LIST}), besides `fault:N` for one that it describes:\n{}",
     expected::reasons()
 ))]
-pub(crate) struct Arguments {
+pub(crate) struct TclArguments {
     /// Only scripts of such names, as `select*` or `fts5/*`; may be given several times
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
@@ -205,12 +205,12 @@ fn released() -> Vec<String> {
     ["--release", "--package", "libyesquel"].map(str::to_owned).to_vec()
 }
 
-impl Arguments {
+impl TclArguments {
     /// As many scripts as the time allows, on the library that Cargo builds with
     /// these arguments, or on its release.
     pub(crate) fn within(minutes: f64, library: Option<&[&str]>) -> Self {
         let library = library.map(|words| words.iter().map(|&word| word.to_owned()).collect());
-        Arguments {
+        TclArguments {
             only: Vec::new(),
             minutes: Some(minutes),
             stock: false,
@@ -225,15 +225,15 @@ impl Arguments {
 }
 
 /// What a run has found.
-struct Found {
-    outcomes: BTreeMap<String, Outcome>,
-    differences: BTreeMap<String, Differences>,
+struct TclResults {
+    outcomes: BTreeMap<String, ScriptOutcome>,
+    differences: BTreeMap<String, ListDifferences>,
     /// Scripts for which there was no time.
     left_out: usize,
 }
 
 /// Whether all is as the list says.
-pub(crate) fn tcl(arguments: &Arguments, children: &Children) -> Result<bool> {
+pub(crate) fn tcl(arguments: &TclArguments, children: &Children) -> Result<bool> {
     let sources = provide(children, Missing::Install)?;
     let (passed, summary) = told(arguments, &sources, None, children)?;
     if !arguments.list && !arguments.json {
@@ -253,7 +253,7 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
 /// Whether all is as the list says, and one line about it. With `passed`, a
 /// program that passed before and has not changed is not run.
 pub(crate) fn told(
-    arguments: &Arguments,
+    arguments: &TclArguments,
     sources: &Path,
     passed: Option<&Passed>,
     children: &Children,
@@ -279,8 +279,8 @@ pub(crate) fn told(
         return Ok((true, format!("not run, unchanged since {}", before.as_str().unwrap_or_default())));
     }
     let (engine, expected) = match arguments.stock {
-        true => (Engine::Stock, whole.of_stock()),
-        false => (Engine::Trees, whole),
+        true => (DatabaseKind::Stock, whole.of_stock()),
+        false => (DatabaseKind::Trees, whole),
     };
     // In memory, where there is such a folder: databases are made by the thousand.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
@@ -332,18 +332,19 @@ fn rank(name: &str) -> (bool, usize) {
 
 /// The scripts, two at a time.
 fn run(
-    arguments: &Arguments,
+    arguments: &TclArguments,
     children: &Children,
     program: &Path,
-    scripts: Vec<Script>,
-    engine: Engine,
+    scripts: Vec<TclScript>,
+    engine: DatabaseKind,
     expected: &Expected,
     runs: &Path,
-) -> Result<Found> {
+) -> Result<TclResults> {
     let started = Instant::now();
     let count = scripts.len();
     let waiting = Mutex::new(scripts.into_iter());
-    let found = Mutex::new(Found { outcomes: BTreeMap::new(), differences: BTreeMap::new(), left_out: 0 });
+    let found =
+        Mutex::new(TclResults { outcomes: BTreeMap::new(), differences: BTreeMap::new(), left_out: 0 });
     let limit = Duration::from_secs(arguments.timeout);
     let logs = folder().join("logs");
     fs::create_dir_all(&logs).map_err(failed(&logs))?;
@@ -402,7 +403,7 @@ fn cleared() -> &'static str {
 }
 
 /// A script that is not as the list says.
-fn told_of(name: &str, differences: &Differences, log: &Path) -> String {
+fn told_of(name: &str, differences: &ListDifferences, log: &Path) -> String {
     let some = |names: &[String]| {
         let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(" ");
         if names.len() > 8 { format!("{shown} and {} more", names.len() - 8) } else { shown }
@@ -417,7 +418,7 @@ fn told_of(name: &str, differences: &Differences, log: &Path) -> String {
     text + &format!(" ({})", log.display())
 }
 
-fn summary(found: &Found, differ: usize) -> String {
+fn summary(found: &TclResults, differ: usize) -> String {
     let outcomes = || found.outcomes.values();
     let passed: usize = outcomes().map(|outcome| outcome.passed.len()).sum();
     let known: usize = found.differences.values().map(|differences| differences.known).sum();
@@ -431,7 +432,7 @@ fn summary(found: &Found, differ: usize) -> String {
     )
 }
 
-fn as_json(found: &Found) -> serde_json::Value {
+fn as_json(found: &TclResults) -> serde_json::Value {
     let scripts: serde_json::Map<String, serde_json::Value> = found
         .outcomes
         .iter()
@@ -462,7 +463,7 @@ fn head(list: &Path) -> Result<String> {
 }
 
 /// All scripts.
-fn scripts(sources: &Path) -> Result<Vec<Script>> {
+fn scripts(sources: &Path) -> Result<Vec<TclScript>> {
     let mut scripts = Vec::new();
     for (folder, prefix) in FOLDERS {
         let folder = sources.join(folder);
@@ -472,7 +473,7 @@ fn scripts(sources: &Path) -> Result<Vec<Script>> {
             let is_test = file.extension().is_some_and(|extension| extension == "test");
             let runs_others = prefix.is_empty() && NO_TESTS.iter().any(|glob| matches(stem, glob));
             if is_test && !runs_others {
-                scripts.push(Script { name: format!("{prefix}{stem}"), file });
+                scripts.push(TclScript { name: format!("{prefix}{stem}"), file });
             }
         }
     }

@@ -16,7 +16,7 @@ const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
 
 /// What plain names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum DatabaseKind {
     /// Databases of Yesquel's, in folders.
     Trees,
     /// SQLite's files.
@@ -25,7 +25,7 @@ pub(crate) enum Engine {
 
 /// A script of SQLite's.
 #[derive(Clone, Debug)]
-pub(crate) struct Script {
+pub(crate) struct TclScript {
     /// `select1`, `fts5/fts5aa`.
     pub(crate) name: String,
     pub(crate) file: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) enum Ending {
 
 /// What became of a script.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ScriptOutcome {
     pub(crate) ending: Ending,
     pub(crate) passed: BTreeSet<String>,
     pub(crate) failed: BTreeSet<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
 }
 
-impl Outcome {
+impl ScriptOutcome {
     /// All that is wrong, by the names of the list.
     pub(crate) fn failures(&self) -> Vec<String> {
         let ending = match self.ending {
@@ -73,17 +73,17 @@ impl Outcome {
 }
 
 /// The folders of a script: where it works, and where its databases are.
-struct Folders {
+struct ScriptFolders {
     work: PathBuf,
     databases: PathBuf,
     log: PathBuf,
 }
 
-impl Folders {
+impl ScriptFolders {
     /// Empty ones.
-    fn new(folder: &Path) -> Result<Folders> {
+    fn new(folder: &Path) -> Result<ScriptFolders> {
         let _ = fs::remove_dir_all(folder);
-        let folders = Folders {
+        let folders = ScriptFolders {
             work: folder.join("work"),
             databases: folder.join("databases"),
             log: folder.join("log"),
@@ -94,7 +94,7 @@ impl Folders {
         Ok(folders)
     }
 
-    fn command(&self, program: &Path, file: &Path, engine: Engine) -> Result<Command> {
+    fn command(&self, program: &Path, file: &Path, engine: DatabaseKind) -> Result<Command> {
         let log = File::create(&self.log).map_err(failed(&self.log))?;
         let both = log.try_clone().map_err(failed(&self.log))?;
         let mut command = Command::new(program);
@@ -106,7 +106,7 @@ impl Folders {
             .stdout(Stdio::from(log))
             .stderr(Stdio::from(both));
         command.env("RUST_BACKTRACE", "0").env_remove("YESQUEL_TEST_FOLDERS");
-        if engine == Engine::Trees {
+        if engine == DatabaseKind::Trees {
             command.env("YESQUEL_TEST_FOLDERS", &self.databases);
         }
         Ok(command)
@@ -117,12 +117,12 @@ impl Folders {
 pub(crate) fn run(
     children: &Children,
     program: &Path,
-    script: &Script,
-    engine: Engine,
+    script: &TclScript,
+    engine: DatabaseKind,
     folder: &Path,
     limit: Duration,
-) -> Result<(Outcome, PathBuf)> {
-    let folders = Folders::new(folder)?;
+) -> Result<(ScriptOutcome, PathBuf)> {
+    let folders = ScriptFolders::new(folder)?;
     let started = Instant::now();
     let running = children.start(&mut folders.command(program, &script.file, engine)?)?;
     let mut is_late = false;
@@ -149,8 +149,8 @@ pub(crate) fn run(
 
 /// Asks who answers: a file that a plain name has made is SQLite's, or tells of
 /// a database of ours.
-pub(crate) fn engine(children: &Children, program: &Path, engine: Engine, folder: &Path) -> Result<()> {
-    let folders = Folders::new(folder)?;
+pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, folder: &Path) -> Result<()> {
+    let folders = ScriptFolders::new(folder)?;
     let file = folder.join("engine.test");
     let script = "sqlite3 db test.db\ndb eval {CREATE TABLE t(a); INSERT INTO t VALUES(7)}\ndb close\n\
                   sqlite3 db test.db\nputs [db eval {SELECT a FROM t}]\ndb close\n";
@@ -159,12 +159,12 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: Engine, folder
     let made = folders.work.join("test.db");
     let made = fs::read(&made).map_err(failed(&made))?;
     let start: &[u8] = match engine {
-        Engine::Trees => b"yesquel test database ",
-        Engine::Stock => b"SQLite format 3\0",
+        DatabaseKind::Trees => b"yesquel test database ",
+        DatabaseKind::Stock => b"SQLite format 3\0",
     };
     let answer = fs::read_to_string(&folders.log).map_err(failed(&folders.log))?;
     let databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
-    let is_so = made.starts_with(start) && databases == usize::from(engine == Engine::Trees);
+    let is_so = made.starts_with(start) && databases == usize::from(engine == DatabaseKind::Trees);
     if answer.trim() == "7" && is_so {
         Ok(())
     } else {
@@ -173,8 +173,8 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: Engine, folder
 }
 
 /// What a script has said.
-fn understood(log: &str) -> Outcome {
-    let mut outcome = Outcome { ending: Ending::Stop, ..Outcome::default() };
+fn understood(log: &str) -> ScriptOutcome {
+    let mut outcome = ScriptOutcome { ending: Ending::Stop, ..ScriptOutcome::default() };
     for line in log.lines() {
         if let Some((name, rest)) = line.split_once("... ") {
             if rest.starts_with("Ok") {

@@ -183,6 +183,12 @@ const EDITS: &[Edit] = &[
         old: "        if( sqlite3VdbeHalt(p)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc = SQLITE_BUSY;\n",
         new: "        if( ((rc = sqlite3VdbeHalt(p)) & 0xff)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc;\n",
     },
+    // An error may follow from an outdated schema.
+    Edit {
+        file: "vdbeaux.c",
+        old: "    /* Check for one of the special errors */\n    if( p->rc ){\n",
+        new: "    yqVerifySchemaOfError(p);\n\n    /* Check for one of the special errors */\n    if( p->rc ){\n",
+    },
     // BEGIN IMMEDIATE takes a lease before it reads.
     Edit {
         file: "build.c",

@@ -1034,6 +1034,36 @@ SQLITE_PRIVATE int yqBeginTrans(
   return rc;
 }
 
+/* A program that fails before its first request, as for a NOT NULL, has not
+** learnt whether its schema is outdated. The error counts only if it is not. */
+static void yqVerifySchemaOfError(Vdbe *v){
+  sqlite3 *db = v->db;
+  int i;
+  switch( v->rc & 0xff ){
+    case SQLITE_ERROR:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISMATCH:
+    case SQLITE_TOOBIG:
+      break;
+    default:
+      return;
+  }
+  for(i=0; i<db->nDb; i++){
+    Btree *p = db->aDb[i].pBt;
+    u32 iCookie = 0;
+    int rc = SQLITE_OK;
+    if( p && p->pYq && p->inTrans!=TRANS_NONE && DbMaskTest(v->btreeMask, i) ){
+      rc = yq_meta(yqDatabase(p), BTREE_SCHEMA_VERSION, &iCookie);
+    }
+    if( rc ){
+      sqlite3VdbeError(v, "%s", yqErrStr(rc));
+      v->rc = rc;
+      v->errorAction = OE_Abort;
+      return;
+    }
+  }
+}
+
 /* Others may hold a lease: then it waits as long as the application wants. */
 static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   int rc;

@@ -5,8 +5,8 @@
 
 use super::{folder, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Spread, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, MedianRange, TextTable};
 use std::path::Path;
 use std::process::Command;
 
@@ -25,17 +25,17 @@ const FIGURES: [(&str, &str, &str); 6] = [
     ("insert_2", "durable inserts, 2 threads", ""),
 ];
 
-fn run(bench: &Bench, program: &Path, workload: &str, more: &[String]) -> Result<serde_json::Value> {
+fn run(bench: &BenchContext, program: &Path, workload: &str, more: &[String]) -> Result<serde_json::Value> {
     let mut command = Command::new(program);
     command.arg(workload).args(more);
     let json = measure::run(bench.children, &mut command)?.stdout;
     serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))
 }
 
-pub(in crate::bench) fn embedded(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn embedded(bench: &BenchContext) -> Result<()> {
     let build = ["build", "--release", "--package", "yesquel-bench", "--features", "yesquel-bench/embedded"];
     bench.children.check(crate::cargo().args(build))?;
-    let load = Bench::built("yesquel-bench")?;
+    let load = BenchContext::built("yesquel-bench")?;
     let folder = folder()?;
     let keys = if bench.quick { KEYS / 10 } else { KEYS };
     let target = |store: &str| format!("{store}:{}", folder.path().join(store).display());
@@ -60,15 +60,22 @@ pub(in crate::bench) fn embedded(bench: &Bench) -> Result<()> {
             rounds.push(seen);
         }
     }
-    let mut table =
-        Table::new(["in one process", "Yesquel/s", "redb/s", "fjall/s", "over redb", "over fjall", "wanted"]);
+    let mut table = TextTable::new([
+        "in one process",
+        "Yesquel/s",
+        "redb/s",
+        "fjall/s",
+        "over redb",
+        "over fjall",
+        "wanted",
+    ]);
     for (name, says, wanted) in FIGURES {
         let rates = |store: usize| -> Result<Vec<f64>> {
             let rate = |seen: &Vec<serde_json::Value>| seen[store][name].as_f64();
             rounds.iter().map(|seen| rate(seen).ok_or_else(|| format!("no {name}"))).collect()
         };
         let (ours, redb, fjall) = (rates(0)?, rates(1)?, rates(2)?);
-        let spread = |values: &[f64]| Spread::of(values).ok_or("nothing was measured");
+        let spread = |values: &[f64]| MedianRange::of(values).ok_or("nothing was measured");
         let over = |theirs: &[f64]| {
             let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
             spread(&ratios)

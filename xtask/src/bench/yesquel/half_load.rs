@@ -12,11 +12,11 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use super::{PROCESSES, Seen, Side, THREADS, median, options};
+use super::{LoadResult, PROCESSES, SystemUnderTest, THREADS, median, options};
 use crate::Result;
-use crate::bench::Bench;
+use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
-use crate::bench::measure::{Table, alternate};
+use crate::bench::measure::{TextTable, alternate};
 
 /// Operations that are to be offered.
 pub(super) struct Load {
@@ -31,15 +31,15 @@ const WARM_UP: &str = "2";
 
 /// Offers both sides each load at half of the peer's throughput.
 pub(super) fn half_load(
-    bench: &Bench,
+    bench: &BenchContext,
     program: &Path,
-    (yesquel, peer, name): (&Side, &Side, &str),
+    (yesquel, peer, name): (&SystemUnderTest, &SystemUnderTest, &str),
     loads: &[Load],
     (keys, seconds): (u64, f64),
     wanted: &str,
 ) -> Result<()> {
     let peers = |head: &str| format!("{head} ({name}'s)");
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "at half load, open loop",
         "offered/s",
         &peers("p99 us"),
@@ -59,8 +59,8 @@ pub(super) fn half_load(
             ("warm-up", WARM_UP.to_owned()),
             ("rate", format!("{:.0}", offered / PROCESSES as f64)),
         ]);
-        let all: RefCell<[Vec<(Seen, Latencies)>; 2]> = RefCell::default();
-        let measure = |which: usize, side: &Side| {
+        let all: RefCell<[Vec<(LoadResult, Latencies)>; 2]> = RefCell::default();
+        let measure = |which: usize, side: &SystemUnderTest| {
             let seen = side.load_and_times(bench, program, load.workload, &more, PROCESSES)?;
             let p99_us = seen.0.p99_us;
             all.borrow_mut()[which].push(seen);
@@ -72,13 +72,13 @@ pub(super) fn half_load(
             seen.remove(0);
             seen
         });
-        let together = |side: &[(Seen, Latencies)]| {
+        let together = |side: &[(LoadResult, Latencies)]| {
             let mut together = Latencies::default();
             side.iter().for_each(|(_, times)| together.add(times));
             together.quantile(0.99)
         };
         let seen = [&all[0], &all[1]].map(|side| side.iter().map(|(seen, _)| *seen).collect::<Vec<_>>());
-        let done = |side: &[Seen]| median(side, |seen| seen.throughput) / offered;
+        let done = |side: &[LoadResult]| median(side, |seen| seen.throughput) / offered;
         table.row([
             load.name.to_owned(),
             format!("{offered:.0}"),

@@ -1,10 +1,10 @@
 //! Section 6.1.4: increasing keys into one leaf, and what becomes of that
 //! without each of the techniques that keep inserts out of each other's way.
 
-use super::{KEYS, Programs, Seen, Side, median, options};
+use super::{KEYS, LoadResult, Programs, SystemUnderTest, median, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::Table;
+use crate::bench::BenchContext;
+use crate::bench::measure::TextTable;
 
 /// Clients, each with one thread, a connection and a cache, as in the paper.
 const CLIENTS: u64 = 32;
@@ -25,13 +25,13 @@ const LOADS: [(&str, &str); 2] = [
 ];
 
 /// Throughput and aborts of increasing-key inserts with and without each.
-pub(in crate::bench) fn inserts(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let mut sides = Vec::new();
     for (name, option, _) in WITHOUT {
         let more = ["--without", option];
         let more = if option.is_empty() { &[] } else { &more[..] };
-        let side = Side::yesquel_with(bench, &programs, false, more)?;
+        let side = SystemUnderTest::yesquel_with(bench, &programs, false, more)?;
         side.fill(bench, &programs.load, KEYS)?;
         sides.push((name, side));
     }
@@ -44,7 +44,7 @@ pub(in crate::bench) fn inserts(bench: &Bench) -> Result<()> {
         ("keys", KEYS.to_string()),
     ]);
     for (load, what) in LOADS {
-        let mut seen: [Vec<Seen>; WITHOUT.len()] = Default::default();
+        let mut seen: [Vec<LoadResult>; WITHOUT.len()] = Default::default();
         // In turn, for the machine drifts.
         for round in 1..=bench.pairs {
             for ((name, side), seen) in sides.iter().zip(&mut seen) {
@@ -58,8 +58,8 @@ pub(in crate::bench) fn inserts(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-fn print(what: &str, seen: &[Vec<Seen>]) {
-    let mut table = Table::new([
+fn print(what: &str, seen: &[Vec<LoadResult>]) {
+    let mut table = TextTable::new([
         "without",
         "inserts/s",
         "of all",
@@ -69,7 +69,7 @@ fn print(what: &str, seen: &[Vec<Seen>]) {
         "moved an insert",
         "p99 us",
     ]);
-    let rate = |seen: &[Seen]| median(seen, |seen| seen.throughput);
+    let rate = |seen: &[LoadResult]| median(seen, |seen| seen.throughput);
     for ((name, _, paper), of) in WITHOUT.iter().zip(seen) {
         table.row([
             (*name).to_owned(),

@@ -1,10 +1,10 @@
 //! Section 6.1.3 on one server: reads of 200 keys, which a tree that splits by
 //! size keeps in a few leaves, and load splits spread over many.
 
-use super::{Programs, Seen, Side, THREADS, options};
+use super::{LoadResult, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, TextTable};
 use std::process::Command;
 use std::thread;
 
@@ -13,7 +13,12 @@ const KEYS: u64 = 200;
 /// Accesses of each leaf, the most first, second by second.
 type Seconds = Vec<Vec<u64>>;
 
-fn survey(bench: &Bench, programs: &Programs, side: &Side, seconds: u64) -> Result<Seconds> {
+fn survey(
+    bench: &BenchContext,
+    programs: &Programs,
+    side: &SystemUnderTest,
+    seconds: u64,
+) -> Result<Seconds> {
     let mut command = Command::new(&programs.load);
     command.args(["survey", "--target", &side.target, "--seconds", &seconds.to_string()]);
     let json = measure::run(bench.children, &mut command)?.stdout;
@@ -23,7 +28,12 @@ fn survey(bench: &Bench, programs: &Programs, side: &Side, seconds: u64) -> Resu
 }
 
 /// The load and what it did to the leaves.
-fn measure(bench: &Bench, programs: &Programs, side: &Side, seconds: u64) -> Result<(Seen, Seconds)> {
+fn measure(
+    bench: &BenchContext,
+    programs: &Programs,
+    side: &SystemUnderTest,
+    seconds: u64,
+) -> Result<(LoadResult, Seconds)> {
     side.fill(bench, &programs.load, KEYS)?;
     let more = options(&[
         ("threads", THREADS.to_string()),
@@ -40,10 +50,10 @@ fn measure(bench: &Bench, programs: &Programs, side: &Side, seconds: u64) -> Res
 }
 
 /// Leaves and their load, by size splits and by load splits.
-pub(in crate::bench) fn loads(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn loads(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let seconds = if bench.quick { 3 } else { 10 };
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "splits",
         "second",
         "leaves asked for",
@@ -55,7 +65,7 @@ pub(in crate::bench) fn loads(bench: &Bench) -> Result<()> {
     let mut rates = Vec::new();
     for (name, max) in [("by size", "0"), ("by load", "10000")] {
         eprintln!("splits {name}, {seconds} s");
-        let side = Side::yesquel_with(bench, &programs, false, &["--node-load-max", max])?;
+        let side = SystemUnderTest::yesquel_with(bench, &programs, false, &["--node-load-max", max])?;
         let (seen, loads) = measure(bench, &programs, &side, seconds)?;
         rates.push(seen.throughput);
         for (second, loads) in (1..).zip(&loads) {

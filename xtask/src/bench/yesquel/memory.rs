@@ -1,9 +1,9 @@
 //! What a stored key takes: how much the processes of Yesquel and Redis grow.
 
-use super::{Programs, Side, options};
+use super::{Programs, SystemUnderTest, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, TextTable};
 use crate::setup;
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn memory(pid: u32, name: &str) -> Result<f64> {
 }
 
 /// Stores keys and says how much the server has grown.
-fn growth(bench: &Bench, load: &Path, side: &Side, more: &[String]) -> Result<f64> {
+fn growth(bench: &BenchContext, load: &Path, side: &SystemUnderTest, more: &[String]) -> Result<f64> {
     let server = side.server().ok_or("there is no server")?;
     let before = memory(server, "VmRSS")?;
     let mut command = Command::new(load);
@@ -35,7 +35,7 @@ fn growth(bench: &Bench, load: &Path, side: &Side, more: &[String]) -> Result<f6
 }
 
 /// What the server itself counts.
-fn told(bench: &Bench, programs: &Programs, side: &Side) -> Result<f64> {
+fn told(bench: &BenchContext, programs: &Programs, side: &SystemUnderTest) -> Result<f64> {
     let address = side.target.trim_start_matches("yesquel:");
     let mut command = Command::new(&programs.yesquel);
     let json = measure::run(bench.children, command.args(["status", address, "--json"]))?.stdout;
@@ -44,12 +44,12 @@ fn told(bench: &Bench, programs: &Programs, side: &Side) -> Result<f64> {
     value["memory"]["bytes"].as_f64().ok_or_else(|| format!("no memory in {json}"))
 }
 
-pub(in crate::bench) fn memory_per_key(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn memory_per_key(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "bytes a key of 8 with a value of 100",
         "keys",
         "Yesquel",
@@ -70,11 +70,11 @@ pub(in crate::bench) fn memory_per_key(bench: &Bench) -> Result<()> {
                 more
             };
             // New servers: one that had more before would grow less.
-            let yesquel = Side::yesquel(bench, &programs, false)?;
+            let yesquel = SystemUnderTest::yesquel(bench, &programs, false)?;
             let grown = growth(bench, &programs.load, &yesquel, &load(16, 20))? / keys as f64;
             let counted = told(bench, &programs, &yesquel)? / keys as f64;
             drop(yesquel);
-            let redis = Side::redis(bench, false)?;
+            let redis = SystemUnderTest::redis(bench, false)?;
             let theirs = growth(bench, &programs.load, &redis, &load(2, 100))? / keys as f64;
             table.row([
                 order.to_owned(),

@@ -6,8 +6,8 @@
 use super::memory::memory;
 use super::{Programs, folder, free_port, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Spread, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, MedianRange, TextTable};
 use crate::children::Running;
 use crate::setup;
 use std::path::Path;
@@ -22,21 +22,27 @@ const ENTRY_BYTES: u64 = 108;
 const ROUNDS_MAX: u32 = 3;
 
 /// A server that was started on what it had stored.
-struct Started {
+struct RestartedServer {
     running: Running,
     port: u16,
     seconds: f64,
 }
 
 /// Starts a server and waits until it gives a value.
-fn start(bench: &Bench, load: &Path, kind: &str, command: &mut Command, port: u16) -> Result<Started> {
+fn start(
+    bench: &BenchContext,
+    load: &Path,
+    kind: &str,
+    command: &mut Command,
+    port: u16,
+) -> Result<RestartedServer> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
     let running = bench.children.start(command)?;
     let target = format!("{kind}:127.0.0.1:{port}");
     let mut ready = Command::new(load);
     measure::run(bench.children, ready.args(["ready", "--target", &target]))?;
-    Ok(Started { running, port, seconds: begun.elapsed().as_secs_f64() })
+    Ok(RestartedServer { running, port, seconds: begun.elapsed().as_secs_f64() })
 }
 
 fn yesquel(programs: &Programs, data: &Path, port: u16) -> Command {
@@ -56,7 +62,7 @@ fn redis(data: &Path, port: u16) -> Command {
 
 /// Stores all keys in a server that has none, and kills it.
 fn fill(
-    bench: &Bench,
+    bench: &BenchContext,
     load: &Path,
     kind: &str,
     command: &mut Command,
@@ -74,13 +80,13 @@ fn fill(
     Ok(())
 }
 
-fn redis_cli(bench: &Bench, port: u16, words: &[&str]) -> Result<String> {
+fn redis_cli(bench: &BenchContext, port: u16, words: &[&str]) -> Result<String> {
     let mut command = Command::new("redis-cli");
     Ok(measure::run(bench.children, command.args(["-p", &port.to_string()]).args(words))?.stdout)
 }
 
 /// Has Redis rewrite its file, and waits for it.
-fn rewrite(bench: &Bench, port: u16) -> Result<()> {
+fn rewrite(bench: &BenchContext, port: u16) -> Result<()> {
     redis_cli(bench, port, &["bgrewriteaof"])?;
     while redis_cli(bench, port, &["info", "persistence"])?.contains("aof_rewrite_in_progress:1") {
         thread::sleep(Duration::from_millis(100));
@@ -90,14 +96,14 @@ fn rewrite(bench: &Bench, port: u16) -> Result<()> {
 
 /// Seconds, and the memory of the process at its largest over what it is then.
 #[derive(Default)]
-struct Times {
+struct RestartTimes {
     seconds: Vec<f64>,
     memory: Vec<f64>,
     memory_max: Vec<f64>,
 }
 
-impl Times {
-    fn add(&mut self, started: &Started) -> Result<()> {
+impl RestartTimes {
+    fn add(&mut self, started: &RestartedServer) -> Result<()> {
         self.seconds.push(started.seconds);
         self.memory.push(memory(started.running.pid(), "VmRSS")? / 1e6);
         self.memory_max.push(memory(started.running.pid(), "VmHWM")? / 1e6);
@@ -105,7 +111,7 @@ impl Times {
     }
 }
 
-pub(in crate::bench) fn restart(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn restart(bench: &BenchContext) -> Result<()> {
     for program in ["redis-server", "redis-cli"] {
         if setup::find(program).is_none() {
             return Err(format!("{program} is not installed: apt-get install redis-server redis-tools"));
@@ -125,7 +131,7 @@ pub(in crate::bench) fn restart(bench: &Bench) -> Result<()> {
         let port = free_port()?;
         fill(bench, load, "redis", &mut redis(folder.path(), port), port, &more(2, 100))?;
     }
-    let mut times: [Times; 3] = Default::default();
+    let mut times: [RestartTimes; 3] = Default::default();
     let begin = |command: &mut Command, kind: &str, port: u16| start(bench, load, kind, command, port);
     let port = free_port()?;
     rewrite(bench, begin(&mut redis(rewritten.path(), port), "redis", port)?.port)?;
@@ -137,8 +143,8 @@ pub(in crate::bench) fn restart(bench: &Bench) -> Result<()> {
             times[place + 1].add(&begin(&mut redis(folder.path(), port), "redis", port)?)?;
         }
     }
-    let spread = |values: &[f64]| Spread::of(values).ok_or("nothing was measured");
-    let mut table = Table::new([
+    let spread = |values: &[f64]| MedianRange::of(values).ok_or("nothing was measured");
+    let mut table = TextTable::new([
         "start with 1 GB",
         "seconds",
         "Yesquel's over it",

@@ -3,8 +3,8 @@
 
 use super::{KEYS, Programs, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, TextTable};
 use std::process::Command;
 
 const CLIENTS: u64 = 50;
@@ -12,7 +12,7 @@ const OPERATIONS: u64 = 5_000_000;
 
 /// Counts, so once is enough. Every fetch counts, also by a client that knows
 /// nothing yet: the paper does not say that it leaves those out.
-pub(in crate::bench) fn roots(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn roots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let operations = if bench.quick { OPERATIONS / 25 } else { OPERATIONS };
     eprintln!("{operations} reads, updates and inserts");
@@ -26,7 +26,7 @@ pub(in crate::bench) fn roots(bench: &Bench) -> Result<()> {
     let json = measure::run(bench.children, &mut command)?.stdout;
     let value: serde_json::Value =
         serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))?;
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "50 clients",
         "operations",
         "root fetches",

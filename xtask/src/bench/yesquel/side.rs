@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use super::{PROCESSES, Programs};
 use crate::Result;
-use crate::bench::Bench;
+use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
 use crate::bench::measure;
 use crate::children::Running;
 use crate::servers::mysql::MariaServer;
-use crate::servers::{self, Server};
+use crate::servers::{self, ServerHandle};
 
 /// Who answers.
-enum Host {
+enum SystemProcess {
     Server(Running),
     Maria(MariaServer),
     /// Each client by itself, on files that they share.
@@ -28,16 +28,16 @@ enum Host {
 
 /// Where a server of Yesquel keeps what it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum ServerStorage {
     InMemory,
     /// In a folder, with this durability.
     Durability(&'static str),
 }
 
 /// What is under load.
-pub(super) struct Side {
+pub(super) struct SystemUnderTest {
     pub(super) target: String,
-    host: Host,
+    host: SystemProcess,
     /// Processes that have loaded it: each has a number, and by that keys, of
     /// its own.
     processes: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Side {
 
 /// What the clients of one measurement saw together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct LoadResult {
     pub(super) throughput: f64,
     pub(super) client_cpu_us: f64,
     pub(super) server_cpu_us: f64,
@@ -103,29 +103,33 @@ pub(super) fn wait_for(running: &Running, port: u16) -> Result<()> {
     wait_until(running, &format!("port {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok())
 }
 
-fn start(bench: &Bench, command: &mut Command, kind: &str, port: u16) -> Result<Side> {
+fn start(bench: &BenchContext, command: &mut Command, kind: &str, port: u16) -> Result<SystemUnderTest> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let running = bench.children.start(command)?;
     wait_for(&running, port)?;
-    Ok(Side::new(format!("{kind}:127.0.0.1:{port}"), Host::Server(running), None))
+    Ok(SystemUnderTest::new(format!("{kind}:127.0.0.1:{port}"), SystemProcess::Server(running), None))
 }
 
-impl Side {
-    fn new(target: String, host: Host, folder: Option<tempfile::TempDir>) -> Side {
-        Side { target, host, processes: AtomicU64::new(1), _folder: folder }
+impl SystemUnderTest {
+    fn new(target: String, host: SystemProcess, folder: Option<tempfile::TempDir>) -> SystemUnderTest {
+        SystemUnderTest { target, host, processes: AtomicU64::new(1), _folder: folder }
     }
 
-    pub(super) fn yesquel(bench: &Bench, programs: &Programs, durable: bool) -> Result<Side> {
-        Side::yesquel_with(bench, programs, durable, &[])
+    pub(super) fn yesquel(
+        bench: &BenchContext,
+        programs: &Programs,
+        durable: bool,
+    ) -> Result<SystemUnderTest> {
+        SystemUnderTest::yesquel_with(bench, programs, durable, &[])
     }
 
     /// A server with options of its own.
     pub(super) fn yesquel_with(
-        bench: &Bench,
+        bench: &BenchContext,
         programs: &Programs,
         durable: bool,
         more: &[&str],
-    ) -> Result<Side> {
+    ) -> Result<SystemUnderTest> {
         let (port, folder) = (free_port()?, folder()?);
         let mut command = Command::new(&programs.yesquel);
         command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]).args(more);
@@ -134,24 +138,28 @@ impl Side {
         } else {
             command.arg("--in-memory");
         }
-        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
+        Ok(SystemUnderTest { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
     }
 
     /// A server for SQL in memory, by TCP.
-    pub(super) fn sql(bench: &Bench, programs: &Programs) -> Result<Side> {
-        let side = Side::yesquel(bench, programs, false)?;
-        Ok(Side { target: side.target.replacen("yesquel:", "sql:", 1), ..side })
+    pub(super) fn sql(bench: &BenchContext, programs: &Programs) -> Result<SystemUnderTest> {
+        let side = SystemUnderTest::yesquel(bench, programs, false)?;
+        Ok(SystemUnderTest { target: side.target.replacen("yesquel:", "sql:", 1), ..side })
     }
 
     /// A server for SQL, by a Unix socket.
-    pub(super) fn sql_on_a_socket(bench: &Bench, programs: &Programs, kept: Kept) -> Result<Side> {
+    pub(super) fn sql_on_a_socket(
+        bench: &BenchContext,
+        programs: &Programs,
+        kept: ServerStorage,
+    ) -> Result<SystemUnderTest> {
         let folder = folder()?;
         let socket = folder.path().join("socket");
         let mut command = Command::new(&programs.yesquel);
         command.args(["serve", "--listen"]).arg(&socket);
         match kept {
-            Kept::InMemory => command.arg("--in-memory"),
-            Kept::Durability(durability) => {
+            ServerStorage::InMemory => command.arg("--in-memory"),
+            ServerStorage::Durability(durability) => {
                 command.args(["--durability", durability, "--data"]).arg(folder.path().join("data"))
             }
         };
@@ -159,51 +167,51 @@ impl Side {
         let running = bench.children.start(&mut command)?;
         let place = socket.display().to_string();
         wait_until(&running, &place, || UnixStream::connect(&socket).is_ok())?;
-        Ok(Side::new(format!("sql:{place}"), Host::Server(running), Some(folder)))
+        Ok(SystemUnderTest::new(format!("sql:{place}"), SystemProcess::Server(running), Some(folder)))
     }
 
     /// Files that the clients open themselves, as the load calls their kind,
     /// with options behind the name.
-    pub(super) fn in_clients(kind: &str, options: &str) -> Result<Side> {
+    pub(super) fn in_clients(kind: &str, options: &str) -> Result<SystemUnderTest> {
         let folder = folder()?;
         let target = format!("{kind}:{}{options}", folder.path().join("bench").display());
-        Ok(Side::new(target, Host::Clients, Some(folder)))
+        Ok(SystemUnderTest::new(target, SystemProcess::Clients, Some(folder)))
     }
 
-    pub(super) fn redis(bench: &Bench, durable: bool) -> Result<Side> {
+    pub(super) fn redis(bench: &BenchContext, durable: bool) -> Result<SystemUnderTest> {
         let (port, folder) = (free_port()?, folder()?);
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--save", ""]);
         if durable {
             command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(folder.path());
         }
-        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
+        Ok(SystemUnderTest { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
     }
 
     /// A MariaDB with settings of its own.
-    pub(super) fn mariadb(bench: &Bench, settings: &[(&str, &str)]) -> Result<Side> {
-        let server = MariaServer::start_with(bench.children, &servers::Options::default(), settings)?;
-        Ok(Side::new(format!("mariadb:{}", server.address()), Host::Maria(server), None))
+    pub(super) fn mariadb(bench: &BenchContext, settings: &[(&str, &str)]) -> Result<SystemUnderTest> {
+        let server = MariaServer::start_with(bench.children, &servers::ServerOptions::default(), settings)?;
+        Ok(SystemUnderTest::new(format!("mariadb:{}", server.address()), SystemProcess::Maria(server), None))
     }
 
     /// The server's process, where there is one.
     pub(super) fn server(&self) -> Option<u32> {
         match &self.host {
-            Host::Server(running) => Some(running.pid()),
-            Host::Maria(server) => Some(server.pid()),
-            Host::Clients => None,
+            SystemProcess::Server(running) => Some(running.pid()),
+            SystemProcess::Maria(server) => Some(server.pid()),
+            SystemProcess::Clients => None,
         }
     }
 
     /// The same files by another kind of client. They go with the side that
     /// made them.
-    pub(super) fn same_files(&self, kind: &str) -> Side {
+    pub(super) fn same_files(&self, kind: &str) -> SystemUnderTest {
         let rest = self.target.split_once(':').map_or("", |(_, rest)| rest);
-        Side::new(format!("{kind}:{rest}"), Host::Clients, None)
+        SystemUnderTest::new(format!("{kind}:{rest}"), SystemProcess::Clients, None)
     }
 
     /// Stores so many keys.
-    pub(super) fn fill(&self, bench: &Bench, program: &Path, keys: u64) -> Result<()> {
+    pub(super) fn fill(&self, bench: &BenchContext, program: &Path, keys: u64) -> Result<()> {
         let more = options(&[
             ("threads", "8".to_owned()),
             ("keys", keys.to_string()),
@@ -216,34 +224,34 @@ impl Side {
     /// Loads it by the client processes together.
     pub(super) fn load(
         &self,
-        bench: &Bench,
+        bench: &BenchContext,
         program: &Path,
         workload: &str,
         more: &[String],
-    ) -> Result<Seen> {
+    ) -> Result<LoadResult> {
         self.load_by(bench, program, workload, more, PROCESSES)
     }
 
     pub(super) fn load_by(
         &self,
-        bench: &Bench,
+        bench: &BenchContext,
         program: &Path,
         workload: &str,
         more: &[String],
         processes: u64,
-    ) -> Result<Seen> {
+    ) -> Result<LoadResult> {
         self.load_and_times(bench, program, workload, more, processes).map(|(seen, _)| seen)
     }
 
     /// The same, and all response times.
     pub(super) fn load_and_times(
         &self,
-        bench: &Bench,
+        bench: &BenchContext,
         program: &Path,
         workload: &str,
         more: &[String],
         processes: u64,
-    ) -> Result<(Seen, Latencies)> {
+    ) -> Result<(LoadResult, Latencies)> {
         let used = || self.server().map_or(Ok(0.0), cpu_us);
         let first = self.processes.fetch_add(processes, Relaxed);
         let before = used()?;
@@ -261,15 +269,15 @@ impl Side {
             joined.map(|joined| joined.map_err(|_panic| "a load panicked".to_owned())?).collect()
         });
         let (took, after) = (begun.elapsed().as_secs_f64(), used()?);
-        let mut seen: Option<Seen> = None;
+        let mut seen: Option<LoadResult> = None;
         let mut times = Latencies::default();
         for output in outputs {
-            let (own, own_times) = Seen::of(&output?)?;
+            let (own, own_times) = LoadResult::of(&output?)?;
             seen = Some(seen.map_or(own, |seen| seen.with(own)));
             times.add(&own_times);
         }
         let seen = seen.ok_or("no process was run")?;
-        let seen = Seen {
+        let seen = LoadResult {
             client_cpu_us: seen.client_cpu_us / seen.operations,
             // Its warm-up is in both.
             server_cpu_us: (after - before) / (seen.throughput * took),
@@ -281,17 +289,17 @@ impl Side {
     }
 }
 
-impl Seen {
+impl LoadResult {
     /// What a process says; percentiles, and processor time of an operation, are
     /// of all processes together.
-    fn of(json: &str) -> Result<(Seen, Latencies)> {
+    fn of(json: &str) -> Result<(LoadResult, Latencies)> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;
         let number = |name: &str| value[name].as_f64().ok_or_else(|| format!("no {name} in {json}"));
         let of_server = |name: &str| {
             value["server"][name].as_f64().ok_or_else(|| format!("no server's {name} in {json}"))
         };
-        let seen = Seen {
+        let seen = LoadResult {
             throughput: number("throughput")?,
             client_cpu_us: number("cpu_us_total")?,
             server_cpu_us: 0.0,
@@ -308,8 +316,8 @@ impl Seen {
     }
 
     /// Two processes as one.
-    fn with(self, other: Seen) -> Seen {
-        Seen {
+    fn with(self, other: LoadResult) -> LoadResult {
+        LoadResult {
             throughput: self.throughput + other.throughput,
             client_cpu_us: self.client_cpu_us + other.client_cpu_us,
             aborts: self.aborts + other.aborts,

@@ -1,31 +1,31 @@
 //! Section 6.1.6: what a long scan costs those who update meanwhile.
 
-use super::{PROCESSES, Programs, Seen, Side, THREADS, options};
+use super::{LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{Spread, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{MedianRange, TextTable};
 use std::path::Path;
 use std::thread;
 
 const KEYS: u64 = 1_000_000;
 
 /// Updates with a scan beside them.
-struct Pair {
-    without: Seen,
-    with: Seen,
-    scan: Seen,
+struct UpdatesBesideScan {
+    without: LoadResult,
+    with: LoadResult,
+    scan: LoadResult,
     /// The scan's share of the processor time that all used.
     share: f64,
 }
 
-impl Pair {
+impl UpdatesBesideScan {
     /// `alone` is what a key costs the server that does nothing else.
-    fn new(without: Seen, with: Seen, scan: Seen, alone: &Seen) -> Pair {
+    fn new(without: LoadResult, with: LoadResult, scan: LoadResult, alone: &LoadResult) -> UpdatesBesideScan {
         let scanning = scan.throughput * (scan.client_cpu_us + alone.server_cpu_us);
         // The server's part is of all that it did.
         let updating = with.throughput * (with.client_cpu_us + with.server_cpu_us);
         let all = updating + scan.throughput * scan.client_cpu_us;
-        Pair { without, with, scan, share: scanning / all }
+        UpdatesBesideScan { without, with, scan, share: scanning / all }
     }
 
     fn lost(&self) -> f64 {
@@ -33,12 +33,18 @@ impl Pair {
     }
 }
 
-fn spread(pairs: &[Pair], of: impl Fn(&Pair) -> f64) -> Spread {
-    let nothing = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
-    Spread::of(&pairs.iter().map(of).collect::<Vec<_>>()).unwrap_or(nothing)
+fn spread(pairs: &[UpdatesBesideScan], of: impl Fn(&UpdatesBesideScan) -> f64) -> MedianRange {
+    let nothing = MedianRange { median: f64::NAN, min: f64::NAN, max: f64::NAN };
+    MedianRange::of(&pairs.iter().map(of).collect::<Vec<_>>()).unwrap_or(nothing)
 }
 
-fn scan(bench: &Bench, program: &Path, side: &Side, more: &[String], keys: u64) -> Result<Seen> {
+fn scan(
+    bench: &BenchContext,
+    program: &Path,
+    side: &SystemUnderTest,
+    more: &[String],
+    keys: u64,
+) -> Result<LoadResult> {
     let mut more = more.to_vec();
     more.extend(options(&[("threads", "1".to_owned()), ("scan", (keys / 10).to_string())]));
     side.load_by(bench, program, "scan", &more, 1)
@@ -47,10 +53,10 @@ fn scan(bench: &Bench, program: &Path, side: &Side, more: &[String], keys: u64) 
 /// Updates without and with a thread that scans a tenth of the keys, again and
 /// again, each time at a snapshot of its own. No two updates are of the same
 /// key, so that whatever is lost is lost to the scan.
-pub(in crate::bench) fn snapshots(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let program = programs.load.as_path();
-    let side = Side::yesquel(bench, &programs, false)?;
+    let side = SystemUnderTest::yesquel(bench, &programs, false)?;
     let keys = if bench.quick { KEYS / 10 } else { KEYS };
     eprintln!("storing {keys} keys");
     side.fill(bench, program, keys)?;
@@ -73,15 +79,15 @@ pub(in crate::bench) fn snapshots(bench: &Bench) -> Result<()> {
         });
         // The first fills caches.
         if pair > 0 {
-            pairs.push(Pair::new(without, with?, scanned?, &alone));
+            pairs.push(UpdatesBesideScan::new(without, with?, scanned?, &alone));
         }
     }
     print(&pairs, &alone, keys);
     Ok(())
 }
 
-fn print(pairs: &[Pair], alone: &Seen, keys: u64) {
-    let mut table = Table::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
+fn print(pairs: &[UpdatesBesideScan], alone: &LoadResult, keys: u64) {
+    let mut table = TextTable::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| {
         table.row([name.to_owned(), value, wanted.to_owned()]);
     };
@@ -90,7 +96,7 @@ fn print(pairs: &[Pair], alone: &Seen, keys: u64) {
     row("updates/s with it", format!("{:.0}", spread(pairs, |pair| pair.with.throughput)), "");
     row("lost, %", format!("{lost:.1}"), &format!("{:.1} or less", share.median + 5.0));
     row("the scan's share of processor time, %", format!("{share:.1}"), "");
-    let sum = |of: fn(&Pair) -> f64| format!("{:.0}", pairs.iter().map(of).sum::<f64>());
+    let sum = |of: fn(&UpdatesBesideScan) -> f64| format!("{:.0}", pairs.iter().map(of).sum::<f64>());
     row("updates that lost a race", sum(|pair| pair.without.aborts + pair.with.aborts), "0");
     row("requests that waited", sum(|pair| pair.with.waits), "0");
     row("p99 of updates without, us", format!("{:.0}", spread(pairs, |pair| pair.without.p99_us)), "");

@@ -14,11 +14,11 @@
 use std::path::Path;
 
 use super::half_load::{Load, half_load};
-use super::side::{Kept, Seen, Side};
+use super::side::{LoadResult, ServerStorage, SystemUnderTest};
 use super::{Programs, THREADS, compare, median, options, turns};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{Pairs, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{PairedMeasurements, TextTable};
 use crate::setup;
 
 pub(in crate::bench) mod bulk;
@@ -36,26 +36,26 @@ const BATCH: u64 = 1_000;
 const LOADS: [(&str, &str); 3] = [("read", "read"), ("update", "update"), ("scan", "range")];
 
 /// Seconds of a measurement.
-fn seconds(bench: &Bench) -> f64 {
+fn seconds(bench: &BenchContext) -> f64 {
     if bench.quick { 0.5 } else { 4.0 }
 }
 
 /// Rows of the table.
-fn rows(bench: &Bench) -> u64 {
+fn rows(bench: &BenchContext) -> u64 {
     if bench.quick { ROWS / 20 } else { ROWS }
 }
 
-fn both([ours, theirs]: &[Vec<Seen>; 2], of: fn(&Seen) -> f64) -> String {
+fn both([ours, theirs]: &[Vec<LoadResult>; 2], of: fn(&LoadResult) -> f64) -> String {
     format!("{:.1} ({:.1})", median(ours, of), median(theirs, of))
 }
 
 /// Requests to the server that an operation took.
-fn requests(seen: &Seen) -> f64 {
+fn requests(seen: &LoadResult) -> f64 {
     seen.requests / seen.operations
 }
 
 /// Makes the table, or what stands for it.
-fn fill(bench: &Bench, program: &Path, sides: &[(&Side, &str)]) -> Result<()> {
+fn fill(bench: &BenchContext, program: &Path, sides: &[(&SystemUnderTest, &str)]) -> Result<()> {
     let filling = options(&[
         ("threads", "2".to_owned()),
         ("keys", rows(bench).to_string()),
@@ -72,9 +72,9 @@ fn fill(bench: &Bench, program: &Path, sides: &[(&Side, &str)]) -> Result<()> {
 
 /// The loads of section 6.2, both sides in turn; what the peer did.
 fn section(
-    bench: &Bench,
+    bench: &BenchContext,
     program: &Path,
-    (yesquel, peer, name): (&Side, &Side, &str),
+    (yesquel, peer, name): (&SystemUnderTest, &SystemUnderTest, &str),
     wanted: &str,
 ) -> Result<Vec<Load>> {
     let peers = |head: &str| format!("{head} ({name}'s)");
@@ -83,7 +83,7 @@ fn section(
         ("seconds", seconds(bench).to_string()),
         ("keys", rows(bench).to_string()),
     ]);
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         &format!("{name}/s"),
@@ -116,13 +116,13 @@ fn section(
     Ok(loads)
 }
 
-pub(in crate::bench) fn sql(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn sql(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
     let load = programs.load.as_path();
-    let (yesquel, redis) = (Side::sql(bench, &programs)?, Side::redis(bench, false)?);
+    let (yesquel, redis) = (SystemUnderTest::sql(bench, &programs)?, SystemUnderTest::redis(bench, false)?);
     fill(bench, load, &[(&yesquel, "load"), (&redis, "load"), (&redis, "index")])?;
     let sides = (&yesquel, &redis, "Redis");
     let loads = section(bench, load, sides, "0.9 or more")?;
@@ -144,10 +144,10 @@ pub(in crate::bench) fn sql(bench: &Bench) -> Result<()> {
 }
 
 /// A table of measurements beside SQLite's own file.
-type BesideSqlite = Table<9>;
+type BesideSqlite = TextTable<9>;
 
 fn beside_sqlite(what: &str) -> BesideSqlite {
-    Table::new([
+    TextTable::new([
         what,
         "Yesquel/s",
         "SQLite/s",
@@ -160,7 +160,12 @@ fn beside_sqlite(what: &str) -> BesideSqlite {
     ])
 }
 
-fn row(table: &mut BesideSqlite, name: &str, wanted: &str, (pairs, seen): &(Pairs, [Vec<Seen>; 2])) {
+fn row(
+    table: &mut BesideSqlite,
+    name: &str,
+    wanted: &str,
+    (pairs, seen): &(PairedMeasurements, [Vec<LoadResult>; 2]),
+) {
     table.row([
         name.to_owned(),
         format!("{:.0}", pairs.a()),
@@ -178,14 +183,14 @@ fn row(table: &mut BesideSqlite, name: &str, wanted: &str, (pairs, seen): &(Pair
 /// empty for each measurement: what an insert takes must not follow from how
 /// many the other side has made.
 fn anew(
-    bench: &Bench,
+    bench: &BenchContext,
     program: &Path,
-    ours: &dyn Fn() -> Result<Side>,
+    ours: &dyn Fn() -> Result<SystemUnderTest>,
     (workload, processes): (&str, u64),
     more: &[String],
-) -> Result<(Pairs, [Vec<Seen>; 2])> {
+) -> Result<(PairedMeasurements, [Vec<LoadResult>; 2])> {
     let measure = |which| {
-        let side = if which == 0 { ours()? } else { Side::in_clients("sqlite", "")? };
+        let side = if which == 0 { ours()? } else { SystemUnderTest::in_clients("sqlite", "")? };
         if processes > 1 {
             // A file is put into WAL mode by one who has it to himself.
             side.fill(bench, program, 1)?;

@@ -1,9 +1,9 @@
 //! Section 6.1.5: transactions that scan some keys and update one.
 
-use super::{KEYS, Programs, Side, THREADS, compare, median, options};
+use super::{KEYS, Programs, SystemUnderTest, THREADS, compare, median, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::Table;
+use crate::bench::BenchContext;
+use crate::bench::measure::TextTable;
 use crate::setup;
 
 /// What the paper calls them, and the keys that they scan.
@@ -11,17 +11,18 @@ const SIZES: [(&str, u64); 3] = [("small", 2), ("medium", 10), ("large", 100)];
 
 /// Against Redis, which is asked for the same keys by their names (MGET), and
 /// then for the update: its two commands are no transaction.
-pub(in crate::bench) fn transactions(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
     let load = programs.load.as_path();
-    let (yesquel, redis) = (Side::yesquel(bench, &programs, false)?, Side::redis(bench, false)?);
+    let (yesquel, redis) =
+        (SystemUnderTest::yesquel(bench, &programs, false)?, SystemUnderTest::redis(bench, false)?);
     for side in [&yesquel, &redis] {
         side.fill(bench, load, KEYS)?;
     }
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "scan and update, 2 x 32 threads",
         "Yesquel/s",
         "Redis (MGET, SET)/s",
@@ -43,7 +44,7 @@ pub(in crate::bench) fn transactions(bench: &Bench) -> Result<()> {
         ]);
         let (pairs, seen) =
             compare(bench, load, (&yesquel, &redis), "scan-update", &more, |seen| seen.throughput)?;
-        let both = |of: fn(&super::Seen) -> f64| {
+        let both = |of: fn(&super::LoadResult) -> f64| {
             format!("{:.1} ({:.1})", median(&seen[0], of), median(&seen[1], of))
         };
         table.row([

@@ -2,9 +2,9 @@
 //! one connection through its Unix socket; the peer is SQLite's own file, in WAL
 //! mode with `synchronous=NORMAL`, which has no server to ask.
 
-use super::{Kept, Programs, ROWS, Side, anew, beside_sqlite, options, row};
+use super::{Programs, ROWS, ServerStorage, SystemUnderTest, anew, beside_sqlite, options, row};
 use crate::Result;
-use crate::bench::Bench;
+use crate::bench::BenchContext;
 
 /// Rows of a transaction.
 const TRANSACTION: u64 = 100;
@@ -13,13 +13,13 @@ const TRANSACTION: u64 = 100;
 const WANTED: &str = "100000 rows/s";
 
 /// Where the rows are kept, and what it is called.
-const PLACES: [(Kept, &str); 3] = [
-    (Kept::InMemory, "in memory"),
-    (Kept::Durability("none"), "a log, never waited for"),
-    (Kept::Durability("sync"), "a log, each commit synced"),
+const PLACES: [(ServerStorage, &str); 3] = [
+    (ServerStorage::InMemory, "in memory"),
+    (ServerStorage::Durability("none"), "a log, never waited for"),
+    (ServerStorage::Durability("sync"), "a log, each commit synced"),
 ];
 
-pub(in crate::bench) fn bulk(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn bulk(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let rows = if bench.quick { ROWS / 10 } else { ROWS };
     let mut table = beside_sqlite("rows by one connection");
@@ -33,7 +33,7 @@ pub(in crate::bench) fn bulk(bench: &Bench) -> Result<()> {
                 ("batch", TRANSACTION.to_string()),
             ]);
             more.extend(numbered.then(|| "--numbered".to_owned()));
-            let ours = || Side::sql_on_a_socket(bench, &programs, kept);
+            let ours = || SystemUnderTest::sql_on_a_socket(bench, &programs, kept);
             let seen = anew(bench, &programs.load, &ours, ("load", 1), &more)?;
             row(&mut table, &format!("{place}; {keys}"), WANTED, &seen);
         }

@@ -3,9 +3,9 @@
 //! Yesquel is in memory, MariaDB writes its log once a second and has memory for
 //! all rows.
 
-use super::{Programs, Side, fill, section};
+use super::{Programs, SystemUnderTest, fill, section};
 use crate::Result;
-use crate::bench::Bench;
+use crate::bench::BenchContext;
 use crate::setup::{self, Missing, Purpose};
 
 /// What makes it fast where nothing need be left after a crash.
@@ -18,11 +18,12 @@ const SETTINGS: [(&str, &str); 5] = [
     ("max-connections", "500"),
 ];
 
-pub(in crate::bench) fn mariadb(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn mariadb(bench: &BenchContext) -> Result<()> {
     setup::provide(bench.children, Purpose::Mysql, Missing::Report)?;
     let programs = Programs::build_with(bench, &["--features", "yesquel-bench/mariadb"])?;
     let load = programs.load.as_path();
-    let (yesquel, maria) = (Side::sql(bench, &programs)?, Side::mariadb(bench, &SETTINGS)?);
+    let (yesquel, maria) =
+        (SystemUnderTest::sql(bench, &programs)?, SystemUnderTest::mariadb(bench, &SETTINGS)?);
     fill(bench, load, &[(&yesquel, "load"), (&maria, "load")])?;
     section(bench, load, (&yesquel, &maria, "MariaDB"), "1.5 or more")?;
     let settings: Vec<String> = SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Kept, Programs, Side, options};
+use super::{Programs, ServerStorage, SystemUnderTest, options};
 use crate::Result;
-use crate::bench::Bench;
-use crate::bench::measure::{self, Spread, Table};
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, MedianRange, TextTable};
 
 /// Rows of the tables. A folder that nobody has open is read when it is
 /// opened: that takes as long as there is something in it.
@@ -25,32 +25,38 @@ const TIME_WANTED_MS: f64 = 3.0;
 const MEMORY_WANTED_MB: f64 = 3.0;
 
 /// What is opened.
-struct Place {
+struct OpenTarget {
     name: String,
-    side: Side,
+    side: SystemUnderTest,
     /// Whether what is wanted is of it: a folder that has much is read, and kept in
     /// memory, by whoever opens it.
     is_wanted: bool,
 }
 
-fn places(bench: &Bench, programs: &Programs) -> Result<Vec<Place>> {
+fn places(bench: &BenchContext, programs: &Programs) -> Result<Vec<OpenTarget>> {
     let mut places = Vec::new();
     for rows in [FEW, MANY] {
         let sides = [
-            ("a server", Side::sql_on_a_socket(bench, programs, Kept::InMemory)?, true),
-            ("a folder", Side::in_clients("folder", "")?, rows == FEW),
-            ("SQLite's file", Side::in_clients("sqlite", "")?, false),
+            ("a server", SystemUnderTest::sql_on_a_socket(bench, programs, ServerStorage::InMemory)?, true),
+            ("a folder", SystemUnderTest::in_clients("folder", "")?, rows == FEW),
+            ("SQLite's file", SystemUnderTest::in_clients("sqlite", "")?, false),
         ];
         for (name, side, is_wanted) in sides {
             side.fill(bench, &programs.load, rows)?;
-            places.push(Place { name: format!("{name}, {rows} rows"), side, is_wanted });
+            places.push(OpenTarget { name: format!("{name}, {rows} rows"), side, is_wanted });
         }
     }
     Ok(places)
 }
 
 /// A process of its own that measures one thing, and what it says.
-fn ask(bench: &Bench, program: &Path, workload: &str, side: &Side, count: u64) -> Result<Value> {
+fn ask(
+    bench: &BenchContext,
+    program: &Path,
+    workload: &str,
+    side: &SystemUnderTest,
+    count: u64,
+) -> Result<Value> {
     let mut command = Command::new(program);
     command.args([workload, "--target", &side.target]);
     command.args(options(&[("operations", count.to_string())]));
@@ -67,16 +73,16 @@ fn numbers(rounds: &[Value], path: &str) -> Result<Vec<f64>> {
     rounds.iter().map(|round| number(round).ok_or_else(|| format!("no {path} in {round}"))).collect()
 }
 
-fn spread(values: &[f64]) -> Result<Spread> {
-    Spread::of(values).ok_or_else(|| "nothing was measured".to_owned())
+fn spread(values: &[f64]) -> Result<MedianRange> {
+    MedianRange::of(values).ok_or_else(|| "nothing was measured".to_owned())
 }
 
 /// The numbers of a round over those of SQLite in the same round.
-fn ratio(ours: &[f64], theirs: &[f64]) -> Result<Spread> {
+fn ratio(ours: &[f64], theirs: &[f64]) -> Result<MedianRange> {
     spread(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
 }
 
-pub(in crate::bench) fn open(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn open(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let places = places(bench, &programs)?;
     let count = if bench.quick { OPENED / 10 } else { OPENED };
@@ -101,8 +107,8 @@ pub(in crate::bench) fn open(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-fn print_times(places: &[Place], times: &[Vec<Value>]) -> Result<()> {
-    let mut table = Table::new([
+fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
+    let mut table = TextTable::new([
         "opening, ms",
         "first of a process",
         "without another: p50",
@@ -141,8 +147,8 @@ fn print_times(places: &[Place], times: &[Vec<Value>]) -> Result<()> {
     Ok(())
 }
 
-fn print_sizes(places: &[Place], sizes: &[Vec<Value>]) -> Result<()> {
-    let mut table = Table::new([
+fn print_sizes(places: &[OpenTarget], sizes: &[Vec<Value>]) -> Result<()> {
+    let mut table = TextTable::new([
         "memory, MB",
         "the first",
         "without the program",

@@ -12,33 +12,35 @@
 //!
 //! None of them waits for the disk.
 
-use super::{Kept, Programs, ROWS, Side, anew, beside_sqlite, options, row, seconds, turns};
+use super::{
+    Programs, ROWS, ServerStorage, SystemUnderTest, anew, beside_sqlite, options, row, seconds, turns,
+};
 use crate::Result;
-use crate::bench::Bench;
+use crate::bench::BenchContext;
 
 /// Those that write at the same time.
 const WRITERS: u64 = 8;
 
 /// The same durability, as a folder's address has it and as a server does.
 const IN_A_FOLDER: [(&str, &str); 2] = [("none", "?durability=none"), ("100 ms", "?durability=100")];
-const AT_A_SERVER: [(&str, Kept); 3] = [
-    ("none", Kept::Durability("none")),
-    ("100 ms", Kept::Durability("interval")),
-    ("in memory", Kept::InMemory),
+const AT_A_SERVER: [(&str, ServerStorage); 3] = [
+    ("none", ServerStorage::Durability("none")),
+    ("100 ms", ServerStorage::Durability("interval")),
+    ("in memory", ServerStorage::InMemory),
 ];
 
-pub(in crate::bench) fn sqlite(bench: &Bench) -> Result<()> {
+pub(in crate::bench) fn sqlite(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     reads(bench, &programs)?;
     inserts(bench, &programs)
 }
 
 /// One thread reads rows by their keys.
-fn reads(bench: &Bench, programs: &Programs) -> Result<()> {
+fn reads(bench: &BenchContext, programs: &Programs) -> Result<()> {
     let program = programs.load.as_path();
     let rows = if bench.quick { ROWS / 20 } else { ROWS };
-    let ours = Side::in_clients("folder", "?durability=none")?;
-    let stock = Side::in_clients("sqlite", "")?;
+    let ours = SystemUnderTest::in_clients("folder", "?durability=none")?;
+    let stock = SystemUnderTest::in_clients("sqlite", "")?;
     let filling = options(&[
         ("threads", "1".to_owned()),
         ("keys", rows.to_string()),
@@ -71,7 +73,7 @@ fn reads(bench: &Bench, programs: &Programs) -> Result<()> {
 
 /// Threads and processes insert rows, whose keys the database chooses, a
 /// transaction each, into an empty table.
-fn inserts(bench: &Bench, programs: &Programs) -> Result<()> {
+fn inserts(bench: &BenchContext, programs: &Programs) -> Result<()> {
     let program = programs.load.as_path();
     let writing =
         |threads: u64| options(&[("threads", threads.to_string()), ("seconds", seconds(bench).to_string())]);
@@ -79,14 +81,14 @@ fn inserts(bench: &Bench, programs: &Programs) -> Result<()> {
     for (durability, option) in IN_A_FOLDER {
         let name = format!("{WRITERS} threads, a folder, {durability}");
         eprintln!("{name}: {} pairs", bench.pairs);
-        let ours = || Side::in_clients("folder", option);
+        let ours = || SystemUnderTest::in_clients("folder", option);
         let seen = anew(bench, program, &ours, ("insert-mono", 1), &writing(WRITERS))?;
         row(&mut table, &name, "1.0 or more", &seen);
     }
     for (durability, kept) in AT_A_SERVER {
         let name = format!("{WRITERS} processes, a server, {durability}");
         eprintln!("{name}: {} pairs", bench.pairs);
-        let ours = || Side::sql_on_a_socket(bench, programs, kept);
+        let ours = || SystemUnderTest::sql_on_a_socket(bench, programs, kept);
         let seen = anew(bench, program, &ours, ("insert-mono", WRITERS), &writing(1))?;
         row(&mut table, &name, "0.5 or more", &seen);
     }
