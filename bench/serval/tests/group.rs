@@ -153,7 +153,7 @@ fn too_few_clients_and_no_zookeeper_are_said() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut agent = program().args(["agent", "--join", &nobody]).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("trying again")));
+    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("Trying again")));
     agent.kill().unwrap();
     agent.wait().unwrap();
 }

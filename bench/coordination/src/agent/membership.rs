@@ -1,6 +1,6 @@
 //! An agent while it is a client of a group.
 
-use super::{AgentEvent, AgentSession, ForWorker, FromWorker, JobHandle};
+use super::{AgentEvent, AgentSession, ForWorker, FromWorker, JobHandle, quit_requested};
 use crate::{
     directory::{Directory, Leader},
     member::{Action, Event, Member},
@@ -268,11 +268,6 @@ async fn receive_frames(
             break;
         }
     }
-}
-
-pub(super) async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
-    // A dropped sender counts as a request.
-    let _ = quitting.wait_for(|quit| *quit).await;
 }
 
 /// This client's part in a group.

@@ -12,7 +12,6 @@ use crate::{
     directory::{Directory, DirectoryError, Leader},
     message::{ClientFacts, Work},
 };
-use membership::quit_requested;
 use std::{sync::mpsc as blocking, thread, time::Duration};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
@@ -94,6 +93,11 @@ impl Quit {
     pub fn quit(&self) {
         self.0.send_replace(true);
     }
+}
+
+async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
+    // A dropped sender counts as a request.
+    let _ = quitting.wait_for(|quit| *quit).await;
 }
 
 /// Waits for work and does it until `quit` is requested; with

@@ -138,6 +138,17 @@ impl SweepConductor<'_> {
         }
     }
 
+    /// Notes curves whose points did much less than their saturation.
+    pub(super) fn note_saturations_not_reached(&mut self) {
+        let document = &self.journal.document;
+        let of_curve = |(number, curve)| {
+            let of = |run: &&RunEntry| run.kind == RunKind::Point && run.curve == number;
+            not_reached(curve, &document.runs.iter().filter(of).collect::<Vec<_>>())
+        };
+        let notes: Vec<Note> = document.curves.iter().enumerate().filter_map(of_curve).collect();
+        notes.into_iter().for_each(|note| self.note(note));
+    }
+
     fn next_trial(&self, curve: usize, search: &SaturationSearch) -> NextTrial {
         // As many in each process.
         let whole = |clients: u64| self.threads(clients) * self.processes();
@@ -174,7 +185,7 @@ impl SweepConductor<'_> {
 }
 
 /// That points which offered the saturation of a curve, or more, did much less.
-pub(super) fn not_reached(curve: &Curve, points: &[&RunEntry]) -> Option<Note> {
+fn not_reached(curve: &Curve, points: &[&RunEntry]) -> Option<Note> {
     let saturation = curve.saturation.as_ref()?.throughput;
     let offered = |run: &&&RunEntry| run.target.is_none_or(|target| target >= saturation);
     let done = points.iter().filter(offered).map(|run| run.throughput - run.failed_per_s);
