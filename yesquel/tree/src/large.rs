@@ -81,7 +81,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
             let question = |node: &NodeId| Question::Scan { node: *node, scan: Scan::all().into() };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
             let reading = self.read(tree, large.server, &questions).await?;
-            for answer in reading.answers().ok_or(RequestError::UnexpectedAnswer)?.iter() {
+            let answers = reading.answers().ok_or(RequestError::UnexpectedAnswer)?;
+            // Answers to proofs of the read view follow.
+            for answer in answers.iter().take(questions.len()) {
                 let Answer::Cells(cells) = answer else { return Err(damaged()) };
                 for (_, piece) in cells.iter() {
                     let CellValue::Bytes(piece) = piece else { return Err(damaged()) };
