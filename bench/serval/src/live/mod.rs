@@ -133,7 +133,7 @@ impl Live {
                 false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {
-                otlp::Sending::begin(url.as_deref(), &totals, otlp::Times::default(), warn)
+                otlp::Sending::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
             };
             args.otlp.as_ref().map(begin).transpose()?
         };

@@ -14,7 +14,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
-use serval_tls::Demand;
+use serval_tls::CertificateVerification;
 use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -214,7 +214,7 @@ fn encryption(host: &str, environment: &OtlpEnvironment<'_>) -> Result<Encryptio
     let roots = serval_tls::roots(file.as_deref().map(Path::new))
         .map_err(|problem| Failure::usage(format!("{}: {problem}", name.unwrap_or(FLAG))))?;
     let failed = |problem: String| Failure::usage(format!("{FLAG}: {problem}"));
-    let config = serval_tls::config(roots, Demand::Full, None).map_err(failed)?;
+    let config = serval_tls::config(roots, CertificateVerification::Full, None).map_err(failed)?;
     let server = ServerName::try_from(host.to_owned());
     let server = server
         .map_err(|_| failed(format!("'{}' is no host that a certificate names", host.escape_debug())))?;
