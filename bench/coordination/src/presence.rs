@@ -21,10 +21,9 @@ pub(crate) struct Presence(UnboundedSender<String>);
 impl Presence {
     pub(crate) fn new(directory: Directory, joining: &Joining, leader: &Leader) -> Presence {
         let (requests, mut requested) = mpsc::unbounded_channel::<String>();
-        let (joining, epoch) = (joining.clone(), leader.epoch);
-        let group = leader.group.clone();
+        let (joining, leader) = (joining.clone(), leader.clone());
         tokio::spawn(async move {
-            let mut directory = directory;
+            let mut epoch = directory.epoch(&leader.group, leader.epoch);
             let mut nodes: Vec<String> = Vec::new();
             let mut next = 0;
             loop {
@@ -33,13 +32,13 @@ impl Presence {
                         Some(node) => nodes.push(node),
                         None => {
                             for node in &nodes {
-                                directory.part(&group, epoch, node).await;
+                                epoch.part(node).await;
                             }
                             return;
                         }
                     }
                 }
-                match directory.stand(&group, epoch, &nodes[next]).await {
+                match epoch.stand(&nodes[next]).await {
                     Ok(true) => next += 1,
                     // The epoch is over; the connection to the coordinator tells so too.
                     Ok(false) => return,
@@ -48,11 +47,11 @@ impl Presence {
                         if requested.is_closed() {
                             return;
                         }
-                        if directory.is_over()
+                        if epoch.is_over()
                             && let Ok(opened) =
                                 Directory::open(&joining.cluster, &joining.root, joining.timeout).await
                         {
-                            directory = opened;
+                            epoch = opened.epoch(&leader.group, leader.epoch);
                             next = 0;
                         }
                     }

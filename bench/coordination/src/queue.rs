@@ -5,11 +5,12 @@
 //! at a time, and fetches items ahead of the consumers. Items that are not sent are counted as
 //! dropped: the buffer was full, the queue had its maximum of nodes, or a request failed.
 
-use crate::directory::DirectoryError;
+use crate::directory::{Directory, DirectoryError};
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
         mpsc as blocking,
     },
@@ -65,30 +66,22 @@ impl QueueLocation {
         format!("/{}", self.node.trim_matches('/'))
     }
 
-    async fn connect(&self) -> Result<Session, DirectoryError> {
-        let cluster = self.cluster.clone();
-        let connecting =
-            Session::connector().with_session_timeout(self.timeout).with_fail_eagerly().connect(&cluster);
-        match time::timeout(self.timeout, connecting).await {
-            Ok(Ok(session)) => Ok(session),
-            Ok(Err(error)) => Err(DirectoryError::Unreachable { cluster, error }),
-            Err(_) => Err(DirectoryError::Silent { cluster, within: self.timeout }),
-        }
+    fn silent(&self) -> DirectoryError {
+        DirectoryError::Silent { cluster: self.cluster.clone(), within: self.timeout }
+    }
+
+    /// Opens a session whose root is the queue's node.
+    async fn connect(&self) -> Result<Directory, DirectoryError> {
+        Directory::connect(&self.cluster, &self.node, self.timeout).await
     }
 
     /// Opens a session and creates the queue's node if it is missing.
-    async fn open(&self) -> Result<Session, DirectoryError> {
-        let session = self.connect().await?;
-        let path = self.path();
-        match time::timeout(self.timeout, session.mkdir(&path, &PERSISTENT)).await {
-            Ok(Ok(())) => Ok(session),
-            Ok(Err(error)) => Err(DirectoryError::Request {
-                cluster: self.cluster.clone(),
-                what: format!("make the queue {path}"),
-                error,
-            }),
-            Err(_) => Err(DirectoryError::Silent { cluster: self.cluster.clone(), within: self.timeout }),
-        }
+    async fn open(&self) -> Result<Directory, DirectoryError> {
+        let directory = self.connect().await?;
+        let path = directory.place();
+        let making = directory.session.mkdir(path, &PERSISTENT);
+        directory.ask(&format!("make the queue {path}"), making).await?;
+        Ok(directory)
     }
 }
 
@@ -98,7 +91,7 @@ struct QueueState {
     earlier: AtomicU64,
     /// Items that were offered and are not in ZooKeeper yet.
     unsent: AtomicUsize,
-    fetched: Mutex<std::collections::VecDeque<Vec<u8>>>,
+    fetched: Mutex<VecDeque<Vec<u8>>>,
     /// Whether a consumer has asked for an item.
     consuming: AtomicBool,
     /// Whether unsent items have been counted as dropped.
@@ -108,6 +101,12 @@ struct QueueState {
     drained: AtomicBool,
     /// Wakes the task that waits for new items, to check it.
     asked: Notify,
+}
+
+impl QueueState {
+    fn fetched(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One process's two ends of a queue. Dropping it ends its thread.
@@ -140,22 +139,20 @@ impl ZooKeeperQueue {
         let (wanted, wants) = watch::channel(false);
         let (opened, opening) = blocking::channel();
         let (own, theirs) = (location.clone(), Arc::clone(&shared));
-        let silent =
-            || DirectoryError::Silent { cluster: location.cluster.clone(), within: location.timeout };
         let thread = thread::Builder::new().name("lag-queue".to_owned()).spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
             };
             runtime.block_on(async {
-                let session = match own.open().await {
-                    Ok(session) => session,
+                let directory = match own.open().await {
+                    Ok(directory) => directory,
                     Err(error) => return drop(opened.send(Err(error))),
                 };
                 let _ = opened.send(Ok(()));
-                let sending = send(&own, session.clone(), offered, &theirs);
+                let sending = send(&own, directory.clone(), offered, &theirs);
                 let fetching = async {
                     if consumes {
-                        fetch(&own, session.clone(), wants, &theirs).await;
+                        fetch(&own, directory, wants, &theirs).await;
                     }
                     std::future::pending::<()>().await;
                 };
@@ -167,8 +164,8 @@ impl ZooKeeperQueue {
             });
             runtime.shutdown_timeout(Duration::from_millis(100));
         });
-        let thread = thread.map_err(|_| silent())?;
-        opening.recv().map_err(|_| silent())??;
+        let thread = thread.map_err(|_| location.silent())?;
+        opening.recv().map_err(|_| location.silent())??;
         Ok(ZooKeeperQueue { location: location.clone(), offers, shared, wanted, over, thread: Some(thread) })
     }
 
@@ -188,7 +185,7 @@ impl ZooKeeperQueue {
     /// Takes the next fetched item.
     pub fn take(&self) -> Option<Vec<u8>> {
         let first = !self.shared.consuming.swap(true, Relaxed);
-        let item = self.shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let item = self.shared.fetched().pop_front();
         if first || item.is_some() {
             self.wanted.send_replace(true);
         }
@@ -201,8 +198,7 @@ impl ZooKeeperQueue {
         if !self.shared.closing.swap(true, Relaxed) {
             self.shared.asked.notify_one();
         }
-        self.shared.drained.load(Relaxed)
-            && self.shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.shared.drained.load(Relaxed) && self.shared.fetched().is_empty()
     }
 
     /// Returns the number of items that were offered here and not sent.
@@ -245,7 +241,7 @@ impl Drop for ZooKeeperQueue {
 /// Sends offered items until their channel closes.
 async fn send(
     location: &QueueLocation,
-    mut session: Session,
+    mut directory: Directory,
     mut offered: mpsc::Receiver<Vec<u8>>,
     shared: &Arc<QueueState>,
 ) {
@@ -260,16 +256,17 @@ async fn send(
         let item = tokio::select! {
             biased;
             _ = counting.tick() => {
-                if session.state().is_terminated() {
+                if directory.is_over() {
                     // Items stay in the buffer meanwhile.
                     match location.open().await {
-                        Ok(opened) => session = opened,
+                        Ok(opened) => directory = opened,
                         Err(_) => continue,
                     }
                 }
                 // No request may be in flight while nodes are counted.
                 while requests.join_next().await.is_some() {}
-                if let Ok(Ok(Some(stat))) = time::timeout(location.timeout, session.check_stat(&location.path())).await {
+                let counted = directory.session.check_stat(directory.place());
+                if let Ok(Some(stat)) = directory.ask("count the items", counted).await {
                     nodes.store(stat.num_children.max(0) as usize, Relaxed);
                 }
                 continue;
@@ -286,7 +283,7 @@ async fn send(
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let (session, shared, prefix, timeout) =
-            (session.clone(), Arc::clone(shared), prefix.clone(), location.timeout);
+            (directory.session.clone(), Arc::clone(shared), prefix.clone(), location.timeout);
         requests.spawn(async move {
             let creating = session.create(&prefix, &item, &SEQUENTIAL);
             let sent = matches!(time::timeout(timeout, creating).await, Ok(Ok(_)));
@@ -314,7 +311,7 @@ async fn claim(session: &Session, path: &str) -> Result<Option<Vec<u8>>, Error> 
 /// Fetches items ahead of the consumers.
 async fn fetch(
     location: &QueueLocation,
-    mut session: Session,
+    mut directory: Directory,
     mut wanted: watch::Receiver<bool>,
     shared: &Arc<QueueState>,
 ) {
@@ -324,24 +321,24 @@ async fn fetch(
     let folder = location.path();
     let mut first = true;
     loop {
-        if session.state().is_terminated() {
+        if directory.is_over() {
             match location.open().await {
-                Ok(opened) => session = opened,
+                Ok(opened) => directory = opened,
                 Err(_) => {
                     time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
             }
         }
-        let closing = shared.closing.load(Relaxed);
-        let listing = time::timeout(location.timeout, async {
+        let (session, closing) = (&directory.session, shared.closing.load(Relaxed));
+        let listing = async {
             // This session's server may lag behind the others.
             if closing {
                 session.sync(&folder).await?;
             }
             session.get_and_watch_children(&folder).await
-        });
-        let Ok(Ok((mut names, _, changed))) = listing.await else {
+        };
+        let Ok((mut names, _, changed)) = directory.ask("list the items", listing).await else {
             time::sleep(RETRY_PAUSE).await;
             continue;
         };
@@ -363,8 +360,7 @@ async fn fetch(
             // other consumers.
             loop {
                 wanted.borrow_and_update();
-                let count = shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).len();
-                if count <= FETCHED_MAX / 2 {
+                if shared.fetched().len() <= FETCHED_MAX / 2 {
                     break;
                 }
                 if wanted.changed().await.is_err() {
@@ -381,7 +377,7 @@ async fn fetch(
             while let Some(done) = requests.join_next().await {
                 match done {
                     Ok(Ok(Ok(Some(data)))) => {
-                        shared.fetched.lock().unwrap_or_else(PoisonError::into_inner).push_back(data);
+                        shared.fetched().push_back(data);
                     }
                     Ok(Ok(Ok(None))) => {}
                     _ => lost = true,
@@ -401,19 +397,12 @@ async fn fetch(
 ///
 /// ZooKeeper cannot be reached.
 pub fn remove(location: &QueueLocation) -> Result<usize, DirectoryError> {
-    let failed = |error| DirectoryError::Request {
-        cluster: location.cluster.clone(),
-        what: "remove the queue".to_owned(),
-        error,
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let silent = || DirectoryError::Silent { cluster: location.cluster.clone(), within: location.timeout };
-    let runtime = runtime.map_err(|_| silent())?;
-    runtime.block_on(async {
-        let session = location.connect().await?;
-        let folder = location.path();
+    runtime.map_err(|_| location.silent())?.block_on(async {
+        let directory = location.connect().await?;
+        let (session, folder) = (&directory.session, directory.place());
         let removing = async {
-            let names = match session.list_children(&folder).await {
+            let names = match session.list_children(folder).await {
                 Err(Error::NoNode) => return Ok(0),
                 names => names?,
             };
@@ -425,14 +414,11 @@ pub fn remove(location: &QueueLocation) -> Result<usize, DirectoryError> {
                 }
                 while requests.join_next().await.is_some() {}
             }
-            match session.delete(&folder, None).await {
+            match session.delete(folder, None).await {
                 Ok(()) | Err(Error::NoNode | Error::NotEmpty) => Ok(names.len()),
                 Err(error) => Err(error),
             }
         };
-        match time::timeout(location.timeout, removing).await {
-            Ok(removed) => removed.map_err(failed),
-            Err(_) => Err(silent()),
-        }
+        directory.ask("remove the queue", removing).await
     })
 }

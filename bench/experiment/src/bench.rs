@@ -5,7 +5,7 @@ use crate::sweep::curves::IN_PROCESS;
 use serval_group::{self as group, Team, conducted};
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_plan::{
-    Plan, PlanError, PlanRequest, default_to,
+    Plan, PlanError, default_to,
     embedded::EmbeddedStore,
     folder::{FolderError, ResultFolder},
     perform::{Performed, RunFiles, perform},
@@ -91,7 +91,7 @@ impl Bench {
             && request.skip_load
         {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
-            faults.0.extend(Faults::one(problem).0);
+            faults.push(problem);
         }
         if let Some(more) = group::unshared(request.store, properties)
             && group::settings::leading(properties, group::settings::ProcessesFlag::Clients)
@@ -100,17 +100,8 @@ impl Bench {
             faults.0.extend(more.0);
         }
         let mut planned = |phase| {
-            let plan = Plan::new(PlanRequest {
-                properties: request.properties.clone(),
-                phase,
-                store: request.store,
-                strict: true,
-            });
-            plan.map_err(|more| {
-                let new: Vec<_> = more.0.into_iter().filter(|fault| !faults.0.contains(fault)).collect();
-                faults.0.extend(new);
-            })
-            .ok()
+            let plan = Plan::strict(request.properties.clone(), phase, request.store);
+            plan.map_err(|more| faults.add_new(more)).ok()
         };
         let load = if request.skip_load { None } else { planned(Phase::Load) };
         let run = planned(Phase::Run);
@@ -146,10 +137,7 @@ impl Bench {
     ) -> Result<Option<Performed>, PlanError> {
         let Some(plan) = &self.load else { return Ok(None) };
         let files = RunFiles { folder: &self.folder, prefix: "load-", raw: false };
-        let command_line = self.request.command_line.clone();
-        let session = conducted(&*self.session, plan, team, told)?;
-        let loaded = perform(plan, &*session, control, show, Some(files), command_line)?;
-        drop(session);
+        let loaded = self.perform(plan, files, team, told, control, show)?;
         self.expect(loaded.document.overall.throughput)?;
         Ok(Some(loaded))
     }
@@ -172,12 +160,7 @@ impl Bench {
         let mut properties = self.run.properties.clone();
         let why = Origin::Program("serval bench: the rate of the load");
         properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);
-        let mut run = Plan::new(PlanRequest {
-            properties,
-            phase: Phase::Run,
-            store: self.request.store,
-            strict: true,
-        })?;
+        let mut run = Plan::strict(properties, Phase::Run, self.request.store)?;
         run.options.seed = self.run.options.seed;
         run.label = std::mem::take(&mut self.run.label);
         self.run = run;
@@ -193,8 +176,21 @@ impl Bench {
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
         let files = RunFiles { folder: &self.folder, prefix: "", raw: self.request.raw };
-        let session = conducted(&*self.session, &self.run, team, told)?;
-        perform(&self.run, &*session, control, show, Some(files), self.request.command_line.clone())
+        self.perform(&self.run, files, team, told, control, show)
+    }
+
+    fn perform(
+        &self,
+        plan: &Plan,
+        files: RunFiles<'_>,
+        team: Option<&Team>,
+        told: fn(&str),
+        control: &Control,
+        show: &mut dyn Observer,
+    ) -> Result<Performed, PlanError> {
+        let instead = conducted(&*self.session, plan, team, told)?;
+        let session = instead.as_deref().unwrap_or(&*self.session);
+        perform(plan, session, control, show, Some(files), self.request.command_line.clone())
     }
 
     /// Writes the files of a result, and the load's document, and gives the

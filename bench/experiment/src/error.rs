@@ -1,7 +1,7 @@
 //! How an experiment ends.
 
 use crate::journal::JournalError;
-use serval_model::StoreError;
+use serval_model::{StoreError, properties::Faults};
 use serval_plan::{PlanError, folder::FolderError};
 
 /// How an experiment that was carried out ended.
@@ -33,6 +33,12 @@ impl ConductError {
     /// An error of a store.
     pub(crate) fn store(store: &str, problem: impl Into<String>) -> ConductError {
         PlanError::Store(StoreError::new(store, problem.into())).into()
+    }
+}
+
+impl From<Faults> for ConductError {
+    fn from(faults: Faults) -> Self {
+        ConductError::Plan(faults.into())
     }
 }
 

@@ -31,21 +31,20 @@ pub struct AgentSettings {
     pub cluster: String,
     /// The node that everything is below.
     pub root: String,
-    /// Silence after which a coordinator is given up.
+    /// Silence after which a coordinator counts as dead.
     pub timeout: std::time::Duration,
-    /// Whether it ends after one group.
+    /// Whether the agent ends after one group.
     pub once: bool,
-    /// Whether it runs programs for a coordinator: whoever can write to its ZooKeeper can then
-    /// run programs here.
+    /// Whether the agent runs programs for a coordinator. Anyone with write access to its ZooKeeper can then run
+    /// programs here.
     pub commands: bool,
 }
 
-/// Waits for work and does it, until it is told to end. `told` is told what people
-/// want to know, `show` of each run.
+/// Waits for work and does it, until `quit` is requested. `told` gets messages for people.
 ///
 /// # Errors
 ///
-/// That ZooKeeper's address is none, or that it refuses to keep Serval's nodes.
+/// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
 pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
@@ -80,7 +79,7 @@ impl AgentWorker<'_> {
         let ending = ended.clone();
         line.on_end(move |_| ending.interrupt());
         let Some(start) = line.ready() else { return Ok(Vec::new()) };
-        // Programs take longer to start than a clock to be looked at.
+        // Starting a program takes longer than the error of this sleep.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
         (self.told)(&format!("command: {command}"));
@@ -127,7 +126,7 @@ impl Worker for AgentWorker<'_> {
         let none: Option<RunFiles<'_>> = None;
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
             Ok(performed) => performed,
-            // It was stopped before it began.
+            // The run was stopped before it began.
             Err(PlanError::Run(RunError::Interrupted)) => return Ok(Vec::new()),
             Err(error) => return Err(error.to_string()),
         };
@@ -167,7 +166,7 @@ impl Worker for AgentWorker<'_> {
 /// Samples in a message: one message each half second.
 const SAMPLES_PER_MESSAGE: usize = 10;
 
-/// Sends samples to the coordinator, and returns from it when the measured part begins.
+/// Returns a judge that sends samples to the coordinator and learns from it when the measured part begins.
 fn judge(line: &JobHandle) -> Judge {
     let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
     Judge::new(move |sample| {
@@ -182,7 +181,7 @@ fn judge(line: &JobHandle) -> Judge {
     })
 }
 
-/// Hands intervals over as they end.
+/// Sends each interval to the coordinator as it ends.
 struct IntervalSender<'a> {
     line: &'a JobHandle,
     units: (u64, u64),

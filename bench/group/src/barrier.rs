@@ -13,8 +13,7 @@ use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From the moment in which the barrier opens to the start, ns: time for all of a client's
-/// threads to wake.
+/// Time from the opening of the barrier to the start, ns: all threads of a client must wake.
 const LEAD_NS: u64 = 1_000_000;
 
 /// An open store whose runs begin and end at a barrier.
@@ -25,12 +24,12 @@ pub struct AtBarrier<'a> {
 }
 
 impl<'a> AtBarrier<'a> {
-    /// The store of a plan whose properties speak of a barrier; `None` if they do not. What people want to
-    /// know is `told`.
+    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `told` gets messages for
+    /// people.
     ///
     /// # Errors
     ///
-    /// Faults of these properties.
+    /// These properties have faults.
     pub fn of(inner: &'a dyn Session, plan: &Plan, told: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
         let meeting = settings::meeting(&plan.properties, plan.phase_name())?;
         Ok(meeting.map(|meeting| AtBarrier { inner, meeting, told }))
@@ -80,8 +79,8 @@ impl Session for AtBarrier<'_> {
             return Err(failed(error));
         }
         let mut ran = made?;
-        // Others have as much time to measure as this one. Where nothing bounds it they are waited for as long
-        // as they live.
+        // The other clients measure for the same time. If nothing bounds it, this client waits for them as long as
+        // they live.
         let within = options.time.map(|_| self.meeting.wait);
         let trouble = match barrier.leave(within, &|| control.interrupted()) {
             Ok(died) if died.is_empty() => None,

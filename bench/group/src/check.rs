@@ -38,9 +38,9 @@ pub fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
 ///
 /// A fault for each setting that asks for it.
 pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
-    let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
+    let mut faults = unshared(plan.store, &plan.properties).unwrap_or_default();
     let mut refuse = |property: &Property, problem: &str| {
-        faults.push(plan.properties.fault_of(property, format!("{}: {problem}", property.name)));
+        faults.0.push(plan.properties.fault_of(property, format!("{}: {problem}", property.name)));
     };
     if plan.output.measurement_type != "hdrhistogram" {
         refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
@@ -56,15 +56,15 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
         );
     }
     if raw {
-        faults.extend(Faults::one("--raw: single times are kept by one process only").0);
+        faults.push("--raw: single times are kept by one process only");
     }
     // The faults that clients would find in their parts; the first part is the smallest.
     let producers = clients.saturating_sub(consumers).max(1) as u64;
-    if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
+    if let Some(first) = Share::new(0, producers).filter(|_| faults.0.is_empty()) {
         let mut properties = plan.properties.clone();
         properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
         let request = PlanRequest { properties, phase: plan.phase, store: plan.store, strict: false };
-        faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
+        faults.take(Plan::new(request));
     }
-    Faults(faults).or(())
+    faults.or(())
 }

@@ -9,6 +9,7 @@ mod barrier;
 mod check;
 mod error;
 mod facts;
+mod intervals;
 mod merged;
 mod part;
 pub mod program;
@@ -17,6 +18,8 @@ pub mod settings;
 mod stall;
 mod steadiness;
 mod team;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod work;
 
@@ -33,9 +36,9 @@ pub use wire::CommandWire;
 use serval_model::properties::Faults;
 use serval_plan::{Plan, session::Session};
 
-/// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's
-/// properties speak of one, or else the store as it is open here. What people want to know is
-/// `told`.
+/// The session that carries a plan out instead of `local`, the store as it is open here: the group that has been
+/// gathered, or clients that meet at a barrier if the plan's properties name one; `None` if there is neither.
+/// `told` gets messages for people.
 ///
 /// # Errors
 ///
@@ -45,12 +48,9 @@ pub fn conducted<'a>(
     plan: &'a Plan,
     team: Option<&'a Team>,
     told: fn(&str),
-) -> Result<Box<dyn Session + 'a>, Faults> {
+) -> Result<Option<Box<dyn Session + 'a>>, Faults> {
     if let Some(team) = team {
-        return Ok(Box::new(GroupSession::new(team, local, plan)));
+        return Ok(Some(Box::new(GroupSession::new(team, local, plan))));
     }
-    Ok(match AtBarrier::of(local, plan, told)? {
-        Some(at) => Box::new(at),
-        None => Box::new(local),
-    })
+    Ok(AtBarrier::of(local, plan, told)?.map(|at| -> Box<dyn Session> { Box::new(at) }))
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     check::consumers,
-    merged,
-    merged::{ClientOutcome, Intervals},
+    intervals::Intervals,
+    merged::{self, ClientOutcome},
     part::ClientPart,
     stall::StallDetector,
     steadiness::GroupSteadiness,
@@ -24,11 +24,15 @@ use serval_plan::{
     session::{OpenStore, Ran, RunLost, Session},
 };
 use serval_report::units::are;
-use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
+use serval_runner::{
+    Control, EndedBy, Observer, RunError, RunOptions,
+    clock::{self, nanoseconds},
+    pacing::rate::RateSchedule,
+};
 use serval_workload::Workload;
 use std::{
     ops::Range,
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -213,7 +217,7 @@ impl<'a> GroupRun<'a> {
             }
             Report::Starts(at) => {
                 self.window.start = Some(at);
-                self.window.from = Some(at.saturating_add(self.options.warm_up_max().as_nanos() as u64));
+                self.window.from = Some(at.saturating_add(nanoseconds(self.options.warm_up_max())));
                 self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                 observer.started(self.started);
             }
@@ -364,13 +368,7 @@ impl Session for GroupSession<'_> {
         let mut run = GroupRun::new(team, &self.parts, options, &has_work);
         let mut stopping = false;
         let end = loop {
-            let report = match team.coordinator.next_within(TICK) {
-                Ok(report) => Some(report),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(PlanError::Group("the group's coordinator has ended".to_owned()));
-                }
-            };
+            let report = team.next(TICK).map_err(|error| PlanError::Group(error.to_string()))?;
             run.window.update(clock::now(), observer);
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 team.coordinator.stop();

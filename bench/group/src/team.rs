@@ -35,7 +35,7 @@ pub struct Team {
     pub(crate) coordinator: Coordinator,
     pub(crate) facts: Vec<ClientFacts>,
     pub(crate) lost: RefCell<Vec<Option<String>>>,
-    /// What the last run has left, where all that took part have said it.
+    /// Records of the last run whose inserts may not have ended; `None` if a lost client has not reported its own.
     pub(crate) unended: RefCell<Option<Range<u64>>>,
     pub(crate) on_lost: OnLost,
     pub(crate) trouble: fn(&str),
@@ -44,12 +44,12 @@ pub struct Team {
 }
 
 impl Team {
-    /// Leads a group and waits until its clients have come; `came` is told how many have, and `trouble`, then and
-    /// later, what goes wrong and is no failure yet.
+    /// Leads a group and waits until its clients have joined. `came` gets the number of clients that have, and
+    /// `trouble`, then and later, each problem that does not end the group.
     ///
     /// # Errors
     ///
-    /// That it cannot be led, or that not all come in time.
+    /// The group cannot be led, or some clients do not join in time.
     pub fn gather(
         leading: Leading,
         control: &Control,
@@ -112,12 +112,12 @@ impl Team {
         Ok(Team { coordinator, facts, lost, unended, on_lost, trouble, cluster, root })
     }
 
-    /// Its clients.
+    /// Returns the clients of the group.
     pub fn clients(&self) -> &[ClientFacts] {
         &self.facts
     }
 
-    /// Where the group's own queue of sampled keys is.
+    /// Returns the location of the group's own queue of sampled keys.
     pub(crate) fn queue(&self) -> QueueLocation {
         let leader = self.coordinator.leader();
         QueueLocation {
@@ -128,14 +128,14 @@ impl Team {
         }
     }
 
-    /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
-    /// first (0 where one that was lost before has left all of its own), to one past the last that anybody
-    /// took. `None` where somebody has not said it, for it was lost.
+    /// Returns the numbers of records whose inserts in the last run may not have ended: from the first (0 if a
+    /// client was lost before the run and inserted none of its own) to one past the last that any client took.
+    /// `None` if a lost client has not reported its numbers.
     pub fn unended_inserts(&self) -> Option<Range<u64>> {
         self.unended.borrow().clone()
     }
 
-    /// The lost clients, in words; `None` if there are none.
+    /// Describes the lost clients; `None` if there are none.
     pub(crate) fn who_is_lost(&self) -> Option<String> {
         let lost = self.lost.borrow();
         let lost = lost.iter().zip(&self.facts);
@@ -144,15 +144,15 @@ impl Team {
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 
-    /// Each client's part of a plan.
+    /// Returns each client's part of a plan.
     pub(crate) fn works(
         &self,
         plan: &Plan,
         parts: &[Option<ClientPart>],
         options: &RunOptions,
     ) -> Vec<Option<Work>> {
-        // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
-        // target of the run that follows.
+        // The options win over the properties: a load of 'serval bench' has neither the time nor the target of
+        // the run that follows.
         let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
         let dropped = |name: &str| {
             is_of_group(name)
@@ -188,7 +188,7 @@ impl Team {
                 properties.insert(lag::QUEUE.name.to_owned(), queue.node.clone());
             }
             if part.consumes {
-                // Their end is the group's to say.
+                // The group ends consumers.
                 properties.remove(p::MAX_EXECUTION_TIME.name);
                 properties.insert(lag::IDLE.name.to_owned(), "0".to_owned());
             }
@@ -203,7 +203,7 @@ impl Team {
         parts.iter().enumerate().map(work).collect()
     }
 
-    /// Why some clients cannot do their work, as far as they are known.
+    /// Describes the clients that cannot do their work.
     pub(crate) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
         unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
     }
@@ -218,15 +218,26 @@ impl Team {
         }
     }
 
+    /// Waits for the coordinator's next report for at most `span`.
+    pub(crate) fn next(&self, span: Duration) -> Result<Option<Report>, GroupError> {
+        match self.coordinator.next_within(span) {
+            Ok(report) => Ok(Some(report)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(GroupError::Broken("the group's coordinator has ended".to_owned()))
+            }
+        }
+    }
+
     fn name(&self, client: usize) -> String {
         self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
     }
 
-    /// Waits for a time while the clients rest. Returns false if it was interrupted.
+    /// Waits for a time while the clients are idle. Returns false if it was interrupted.
     ///
     /// # Errors
     ///
-    /// That a client was lost, if that ends the group, or that the group broke up.
+    /// A lost client ended the group, or the group broke up.
     pub fn rest(&self, span: Duration, control: &Control) -> Result<bool, GroupError> {
         let until = Instant::now() + span;
         loop {
@@ -237,12 +248,8 @@ impl Team {
             if left.is_zero() {
                 return Ok(true);
             }
-            match self.coordinator.next_within(left.min(TICK)) {
-                Ok(report) => self.at_rest(report)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
-                }
+            if let Some(report) = self.next(left.min(TICK))? {
+                self.at_rest(report)?;
             }
         }
     }
@@ -271,12 +278,11 @@ impl Team {
         }
     }
 
-    /// Has clients run a program, all at the same instant. What came of it, by client; those
-    /// that were lost are not in it.
+    /// Runs a program on the clients, on all at the same instant. Returns the outcome by client, without lost clients.
     ///
     /// # Errors
     ///
-    /// That a client was lost, if that ends the group, or that the group broke up.
+    /// A lost client ended the group, or the group broke up.
     pub fn command(
         &self,
         command: &str,
@@ -309,9 +315,9 @@ impl Team {
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 self.coordinator.stop();
             }
-            match self.coordinator.next_within(TICK) {
-                Ok(Report::Result(client, bytes)) => {
-                    // Nothing where it never began.
+            match self.next(TICK)? {
+                Some(Report::Result(client, bytes)) => {
+                    // The result is empty if the client never began.
                     if !bytes.is_empty() {
                         let outcome = serde_json::from_slice(&bytes).map_err(|error| {
                             let name = self.name(client);
@@ -320,24 +326,21 @@ impl Team {
                         outcomes.push((client, outcome));
                     }
                 }
-                Ok(Report::Over(_)) if outcomes.is_empty() && !stopping => {
+                Some(Report::Over(_)) if outcomes.is_empty() && !stopping => {
                     let why = self
                         .who_is_lost()
                         .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
                     return Err(GroupError::Broken(why));
                 }
-                Ok(Report::Over(_)) => return Ok(outcomes),
-                Ok(report) => self.at_rest(report)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
-                }
+                Some(Report::Over(_)) => return Ok(outcomes),
+                Some(report) => self.at_rest(report)?,
+                None => {}
             }
         }
     }
 }
 
-/// Clients that are of another version than this process, or were built without the store of their work.
+/// Describes the clients of another version than this process, and those built without the store of their work.
 fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option<String> {
     let problem = |(facts, work): (&ClientFacts, &Option<Work>)| {
         let Work { store, .. } = work.as_ref()?;
@@ -347,7 +350,7 @@ fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option
                 "client {name} is Serval {theirs}, and this is {version}: use one version of Serval"
             ));
         }
-        // A program needs none.
+        // A program needs no store.
         (!store.is_empty() && !facts.stores.contains(store)).then(|| {
             format!("client {name} was built without the store '{store}': build it with the same features as this one")
         })

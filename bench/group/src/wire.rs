@@ -72,6 +72,11 @@ pub(crate) fn add(sum: &mut Pairs, pairs: &Pairs) {
     }
 }
 
+/// The sum of the known values; `None` if none is known.
+pub(crate) fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(|a, b| a + b)
+}
+
 /// What came of a program that a client ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandWire {

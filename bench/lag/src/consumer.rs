@@ -9,8 +9,7 @@ use crate::{
 use serval_model::{Operation, OperationKind, Outcome, Record, Reply, Schema, Status};
 use serval_workload::{ClientWorkload, Demand, End, Last, Place, Random, Rng, Step, Workload};
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -130,7 +129,7 @@ impl Workload for Consumer {
             shared: Arc::clone(&self.shared),
             number: place.index as u32,
             rng: Rng::stream(place.seed ^ OWN, place.index as u64),
-            back: BinaryHeap::new(),
+            back: BTreeMap::new(),
             count: 0,
             fresh: true,
             reading: None,
@@ -145,35 +144,12 @@ struct SoughtKey {
     again: u32,
 }
 
-/// A key that waits for its next read: when that is due, and a number that orders keys of the
-/// same instant.
-struct WaitingKey(u64, u64, Box<SoughtKey>);
-
-impl PartialEq for WaitingKey {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-
-impl Eq for WaitingKey {}
-
-impl PartialOrd for WaitingKey {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for WaitingKey {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 struct ConsumerClient {
     shared: Arc<Consuming>,
     number: u32,
     rng: Rng,
-    back: BinaryHeap<Reverse<WaitingKey>>,
+    /// Keys that wait for their next read: when it is due, and a number that orders keys of the same instant.
+    back: BTreeMap<(u64, u64), Box<SoughtKey>>,
     count: u64,
     /// Whether the last key was a new one.
     fresh: bool,
@@ -194,8 +170,8 @@ impl ConsumerClient {
     }
 
     fn take_back(&mut self, now: u64) -> Option<Box<SoughtKey>> {
-        let due = self.back.peek().is_some_and(|Reverse(back)| back.0 <= now);
-        if due { self.back.pop().map(|Reverse(back)| back.2) } else { None }
+        let first = self.back.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
     }
 
     /// Returns the next key to read now. Alternates between new keys and waiting ones, so that
@@ -223,14 +199,14 @@ impl ConsumerClient {
         if self.shared.is_over(now, !self.back.is_empty()) {
             return Step::Stop;
         }
-        let due = self.back.peek().map_or(u64::MAX, |Reverse(back)| back.0);
+        let due = self.back.first_key_value().map_or(u64::MAX, |((due, _), _)| *due);
         let look = now.saturating_add(LOOK_NS);
         Step::Wait(Duration::from_nanos(due.min(look).saturating_sub(now).max(1)))
     }
 
     fn put_back(&mut self, held: Box<SoughtKey>, sent: u64) {
         self.count += 1;
-        self.back.push(Reverse(WaitingKey(sent.saturating_add(self.shared.poll), self.count, held)));
+        self.back.insert((sent.saturating_add(self.shared.poll), self.count), held);
     }
 
     fn judge(&mut self, mut held: Box<SoughtKey>, sent: u64, outcome: &Outcome, reply: &Reply) {
@@ -311,7 +287,7 @@ impl Drop for ConsumerClient {
         if let Some((held, _)) = self.reading.take() {
             self.let_go(*held);
         }
-        while let Some(Reverse(WaitingKey(_, _, held))) = self.back.pop() {
+        while let Some((_, held)) = self.back.pop_first() {
             self.let_go(*held);
         }
     }
@@ -342,10 +318,6 @@ mod tests {
 
         fn drained(&self) -> bool {
             self.0.load(Relaxed) > 3
-        }
-
-        fn describe(&self) -> String {
-            String::new()
         }
     }
 

@@ -5,13 +5,12 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
 /// Maximum length of a key, and of a field's name, in a queue, bytes.
 pub const NAME_MAX: usize = 1024;
 
-/// A queue of items. No method blocks except [`flush`](Self::flush).
+/// A queue of items. No method blocks.
 pub trait Queue: Send + Sync + fmt::Debug {
     /// Offers an item. Returns false if the queue cannot accept it.
     fn offer(&self, item: Item) -> bool;
@@ -22,29 +21,6 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// Returns whether all items that were offered before the first call have been taken, by any
     /// process. False may mean that it is not known yet.
     fn drained(&self) -> bool;
-
-    /// Returns the number of items that were accepted and then lost.
-    fn dropped(&self) -> u64 {
-        0
-    }
-
-    /// Returns the number of items in the queue before this process took the first.
-    fn earlier(&self) -> u64 {
-        0
-    }
-
-    /// Returns the number of entries that were not written by Serval.
-    fn foreign(&self) -> u64 {
-        0
-    }
-
-    /// Waits, for at most `within`, until all accepted items are in the queue.
-    fn flush(&self, within: Duration) {
-        let _ = within;
-    }
-
-    /// Returns a description for results.
-    fn describe(&self) -> String;
 }
 
 /// A queue in memory, for producers and consumers of one process.
@@ -77,10 +53,6 @@ impl Queue for InMemory {
 
     fn drained(&self) -> bool {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    fn describe(&self) -> String {
-        "memory".to_owned()
     }
 }
 

@@ -18,7 +18,7 @@ use serval_result::{
     },
     note::Note,
 };
-use serval_runner::Lost;
+use serval_runner::{Lost, clock::nanoseconds};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
@@ -117,7 +117,7 @@ pub(crate) fn document(
         schedule: rate.to_string(),
         target: record.due.unwrap_or(0.0) / duration_s.max(f64::MIN_POSITIVE),
         arrivals: plan.options.arrivals.name().to_owned(),
-        slack_ns: record.slack.as_nanos() as u64,
+        slack_ns: nanoseconds(record.slack),
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
     let costs = costs.of(plan, record);

@@ -1,5 +1,5 @@
-//! Read-after-write lag in a run (`docs/lag.md`): who takes which part, consumers beside the
-//! clients of a run, and what they found.
+//! Read-after-write lag in a run (`docs/lag.md`): the roles of processes, consumers beside the clients of a run, and
+//! the analysis of their journals.
 
 use crate::{
     error::PlanError,
@@ -41,20 +41,20 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Bytes of a process's notes that it sends at most: what else there is in a result has room beside them.
+/// Most bytes of a journal that a process sends; the rest of a frame has room for the result.
 const NOTES_MAX: usize = FRAME_MAX - (32 << 20);
 
 /// Time that consumers may take beyond their drain time.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// What a process noted of sampled keys, and its part in it.
+/// The journal of a process of a group, with what the coordinator must know about it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LagNotes {
-    /// The notes.
+    /// The journal.
     pub journal: Journal,
-    /// How many consumers it has.
+    /// Number of its consumers.
     pub consumers: u64,
-    /// The queue, in words.
+    /// Description of the queue.
     pub queue: String,
 }
 
@@ -65,98 +65,111 @@ enum Role {
     Both,
 }
 
-/// What measures lag in one process.
+/// The measurement of lag in one process.
 #[derive(Debug)]
 pub struct LagMeasurement {
     role: Role,
     journal: Arc<Mutex<Journal>>,
-    queue: Arc<LazyQueue>,
+    queue: Arc<RunQueue>,
     producing: Option<Arc<Producing>>,
     consuming: Option<Arc<Consuming>>,
     consumers: usize,
     drain: Duration,
     setting: Setting,
-    /// Where the queue is in ZooKeeper, and how many keys it has at most.
+    /// Location of the queue in ZooKeeper; `None` for a queue in memory.
     place: Option<QueueLocation>,
     queue_max: usize,
-    /// What tells the thread that would end consumers that they are gone.
+    /// Dropping this ends the thread that would interrupt consumers when their time is over.
     closing: Mutex<Option<mpsc::Sender<()>>>,
 }
 
-/// A queue in ZooKeeper.
+/// A queue that is open.
 #[derive(Debug)]
-struct SharedQueue {
-    queue: ZooKeeperQueue,
+enum OpenQueue {
+    Memory(InMemory),
+    ZooKeeper(ZooKeeperQueue),
+}
+
+/// The queue of a run. It is opened when the run begins, because making a plan connects to nothing.
+#[derive(Debug, Default)]
+struct RunQueue {
+    opened: OnceLock<OpenQueue>,
+    /// Entries that Serval has not written.
     foreign: AtomicU64,
 }
 
-impl Queue for SharedQueue {
+impl Queue for RunQueue {
     fn offer(&self, item: Item) -> bool {
-        encode(&item).is_some_and(|bytes| self.queue.offer(bytes))
-    }
-    fn take(&self) -> Option<Item> {
-        loop {
-            let bytes = self.queue.take()?;
-            if let Some(item) = decode(&bytes) {
-                return Some(item);
-            }
-            self.foreign.fetch_add(1, Relaxed);
+        match self.opened.get() {
+            Some(OpenQueue::Memory(queue)) => queue.offer(item),
+            Some(OpenQueue::ZooKeeper(queue)) => encode(&item).is_some_and(|bytes| queue.offer(bytes)),
+            None => false,
         }
     }
+
+    fn take(&self) -> Option<Item> {
+        match self.opened.get()? {
+            OpenQueue::Memory(queue) => queue.take(),
+            OpenQueue::ZooKeeper(queue) => loop {
+                if let Some(item) = decode(&queue.take()?) {
+                    return Some(item);
+                }
+                self.foreign.fetch_add(1, Relaxed);
+            },
+        }
+    }
+
     fn drained(&self) -> bool {
-        self.queue.drained()
-    }
-    fn dropped(&self) -> u64 {
-        self.queue.dropped()
-    }
-    fn earlier(&self) -> u64 {
-        self.queue.earlier()
-    }
-    fn foreign(&self) -> u64 {
-        self.foreign.load(Relaxed)
-    }
-    fn flush(&self, within: Duration) {
-        self.queue.flush(within);
-    }
-    fn describe(&self) -> String {
-        self.queue.describe()
+        match self.opened.get() {
+            Some(OpenQueue::Memory(queue)) => queue.drained(),
+            Some(OpenQueue::ZooKeeper(queue)) => queue.drained(),
+            None => true,
+        }
     }
 }
 
-/// A queue that is opened when the run begins: making a plan reaches for nothing.
-#[derive(Debug, Default)]
-struct LazyQueue(OnceLock<Arc<dyn Queue>>);
+impl RunQueue {
+    fn open(&self, place: Option<&QueueLocation>, max: usize, consumes: bool) -> Result<(), StoreError> {
+        if self.opened.get().is_some() {
+            return Ok(());
+        }
+        let queue = match place {
+            None => OpenQueue::Memory(InMemory::new(max)),
+            Some(place) => OpenQueue::ZooKeeper(
+                ZooKeeperQueue::open(place, consumes)
+                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?,
+            ),
+        };
+        let _ = self.opened.set(queue);
+        Ok(())
+    }
 
-impl Queue for LazyQueue {
-    fn offer(&self, item: Item) -> bool {
-        self.0.get().is_some_and(|queue| queue.offer(item))
+    /// Returns the queue if it is in ZooKeeper. A queue in memory loses nothing and begins empty.
+    fn shared(&self) -> Option<&ZooKeeperQueue> {
+        match self.opened.get() {
+            Some(OpenQueue::ZooKeeper(queue)) => Some(queue),
+            _ => None,
+        }
     }
-    fn take(&self) -> Option<Item> {
-        self.0.get()?.take()
-    }
-    fn drained(&self) -> bool {
-        self.0.get().is_none_or(|queue| queue.drained())
-    }
-    fn dropped(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.dropped())
-    }
-    fn earlier(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.earlier())
-    }
-    fn foreign(&self) -> u64 {
-        self.0.get().map_or(0, |queue| queue.foreign())
-    }
+
+    /// Waits, for at most `within`, until all accepted items are in the queue.
     fn flush(&self, within: Duration) {
-        if let Some(queue) = self.0.get() {
+        if let Some(queue) = self.shared() {
             queue.flush(within);
         }
     }
+
+    /// Returns a description for results.
     fn describe(&self) -> String {
-        self.0.get().map_or_else(|| "none".to_owned(), |queue| queue.describe())
+        match self.opened.get() {
+            Some(OpenQueue::Memory(_)) => "memory".to_owned(),
+            Some(OpenQueue::ZooKeeper(queue)) => queue.describe(),
+            None => "none".to_owned(),
+        }
     }
 }
 
-/// Faults of what a producer cannot write.
+/// Notes the faults of settings with which a producer cannot stamp values.
 fn check_writes(reader: &mut Reader<'_>, info: Option<&WorkloadInfo>) {
     let able = [workloads::CORE.name, workloads::CONSTANT_OCCUPANCY.name, workloads::SCRIPT.name];
     if let Some(info) = info.filter(|info| !able.contains(&info.name)) {
@@ -181,14 +194,14 @@ fn check_writes(reader: &mut Reader<'_>, info: Option<&WorkloadInfo>) {
     }
 }
 
-/// Whether ZooKeeper takes it for a path, with a slash before it or without.
+/// Returns whether this is a path of a ZooKeeper node, with or without a leading slash.
 fn is_node(path: &str) -> bool {
     let path = path.trim_matches('/');
     !path.is_empty()
         && path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.chars().any(char::is_control))
 }
 
-/// How keys are sampled and read, by properties.
+/// Returns the settings of sampling and reading that properties ask for.
 pub fn setting(properties: &Properties) -> Setting {
     let mut reader = Reader::new(properties);
     Setting {
@@ -203,7 +216,7 @@ pub fn setting(properties: &Properties) -> Setting {
 const LOOK: Duration = Duration::from_millis(20);
 
 impl LagMeasurement {
-    /// What properties ask for. Faults go to the reader.
+    /// Reads the measurement that properties ask for. Faults go to the reader.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         info: Option<&'static WorkloadInfo>,
@@ -238,10 +251,10 @@ impl LagMeasurement {
             reader.fault(&p::CONSUMER_CLIENTS, "gives a group's clients their roles: leave lag.role out");
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Those of a group begin in the same moment.
+        // The clients of a group start in the same millisecond.
         let apart = if share == Share::WHOLE { u64::from(std::process::id()) } else { share.index() };
         let journal = Arc::new(Mutex::new(Journal::new(stamp::writer(now.as_millis() as u64, apart))));
-        let queue = Arc::new(LazyQueue::default());
+        let queue = Arc::new(RunQueue::default());
         let time: Clock = Arc::new(clock::now);
         let producing = (role != Role::Consumer).then(|| {
             let mut producing = Producing::new(Arc::clone(&time), queue.clone(), Arc::clone(&journal));
@@ -293,7 +306,7 @@ impl LagMeasurement {
         })
     }
 
-    /// A consumer's run is bounded by what comes, and by time.
+    /// Adjusts the options of a consumer's run: the keys that arrive bound it, and time.
     pub(crate) fn adjust(&self, options: &mut RunOptions) {
         if self.role == Role::Consumer {
             (options.units, options.rate, options.steady) = (None, None, None);
@@ -301,7 +314,7 @@ impl LagMeasurement {
         }
     }
 
-    /// The workload of the process's run.
+    /// Returns the workload of the process's run.
     pub(crate) fn workload(&self, inner: Arc<dyn Workload>) -> Arc<dyn Workload> {
         match (&self.producing, &self.consuming) {
             (Some(producing), _) => Arc::new(Producer::new(inner, Arc::clone(producing))),
@@ -314,56 +327,42 @@ impl LagMeasurement {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this process noted.
+    /// Returns the journal of this process and begins another.
     pub(crate) fn take_journal(&self) -> Journal {
         let mut journal = self.journal();
         let fresh = Journal::new(journal.writer);
         let mut noted = std::mem::replace(&mut *journal, fresh);
         let counts = &mut noted.counts;
-        let dropped = self.queue.dropped().min(counts.carried);
-        counts.carried -= dropped;
-        counts.not_carried += dropped;
-        (counts.from_before, counts.foreign) = (self.queue.earlier(), self.queue.foreign());
+        if let Some(queue) = self.queue.shared() {
+            let dropped = queue.dropped().min(counts.carried);
+            counts.carried -= dropped;
+            counts.not_carried += dropped;
+            (counts.from_before, counts.foreign) = (queue.earlier(), self.queue.foreign.load(Relaxed));
+        }
         noted
     }
 
-    /// What its values carry, if it writes any.
+    /// Returns its number as a writer, if it writes.
     pub fn writer(&self) -> Option<u64> {
         self.producing.as_ref().map(|_| self.journal().writer)
     }
 
-    /// What this process noted, for the coordinator of its group.
+    /// Returns the journal of this process for the coordinator of its group.
     pub fn notes(&self) -> LagNotes {
         let mut journal = self.take_journal();
         journal.shorten_to(NOTES_MAX);
         LagNotes { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
     }
 
-    fn open_queue(&self) -> Result<(), StoreError> {
-        if self.queue.0.get().is_some() {
-            return Ok(());
-        }
-        let queue: Arc<dyn Queue> = match &self.place {
-            None => Arc::new(InMemory::new(self.queue_max)),
-            Some(place) => {
-                let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
-                    .map_err(|error| StoreError::new("lag.queue", error.to_string()))?;
-                Arc::new(SharedQueue { queue, foreign: AtomicU64::new(0) })
-            }
-        };
-        let _ = self.queue.0.set(queue);
-        Ok(())
-    }
-
-    /// Ends a process of consumers from outside: when they have found what is left, and `control`
-    /// once their time is over. False where there are no consumers alone.
+    /// Asks a process of consumers to end: once they have found the remaining keys, or by interrupting `control`
+    /// when their time is over. Returns false if this process does more than consume.
     pub fn close(&self, control: &Control) -> bool {
         let (Role::Consumer, Some(consuming)) = (self.role, &self.consuming) else { return false };
         consuming.close();
         let (control, patience) = (control.clone(), self.drain + SLACK);
         let (over, until_over) = mpsc::channel();
         *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = Some(over);
-        // A store that hangs must not hold them.
+        // A store that hangs must not keep the consumers.
         let waiting = thread::Builder::new().name("lag-drain".to_owned()).spawn(move || {
             if until_over.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
                 control.interrupt();
@@ -372,8 +371,8 @@ impl LagMeasurement {
         waiting.is_ok()
     }
 
-    /// The run, with what belongs to it. `another` opens the store once more, for consumers, where
-    /// one that is open cannot have two runs.
+    /// Performs the run with its producers and consumers. `another` opens the store once more, for consumers, if one
+    /// open store cannot have two runs.
     pub(crate) fn run(
         &self,
         workload: &Arc<dyn Workload>,
@@ -383,12 +382,13 @@ impl LagMeasurement {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        self.open_queue().map_err(RunError::Store)?;
+        let consumes = self.role != Role::Producer;
+        self.queue.open(self.place.as_ref(), self.queue_max, consumes).map_err(RunError::Store)?;
         let mut arming = ArmingObserver { lag: self, observer };
         let mut ran = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
                 let same = session.beside();
-                // The store is at an end when the run is.
+                // Without another session the store is finished when the run is.
                 let finishes = same.is_none();
                 let beside = same.map_or_else(another, Ok).map_err(|why| {
                     PlanError::Group(format!(
@@ -414,7 +414,7 @@ impl LagMeasurement {
         if self.role == Role::Producer {
             self.queue.flush(self.drain);
         }
-        // A process of a group sends its notes; alone they are looked at here.
+        // A process of a group sends its journal; a single process analyses it here.
         if options.gate.is_none() {
             let part = Part { journal: self.take_journal(), clock: PartClock::Common, lost: false };
             let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
@@ -424,7 +424,7 @@ impl LagMeasurement {
         Ok(ran)
     }
 
-    /// Runs consumers on a thread while `main` runs, and then until they have found what is left.
+    /// Runs consumers on a thread while `main` runs, and then until they have found the remaining keys.
     fn with_consumers(
         &self,
         beside: Box<dyn Session + Send>,
@@ -434,7 +434,7 @@ impl LagMeasurement {
         of_consumers: &RunOptions,
         main: impl FnOnce(&Control) -> Result<Ran, PlanError>,
     ) -> Result<Ran, PlanError> {
-        // An end for want of consumers is not a stop request.
+        // The end of the run after the loss of its consumers is not a stop request of the user.
         let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
             let (done, ended) = mpsc::channel::<()>();
@@ -451,7 +451,7 @@ impl LagMeasurement {
             let thread = scope.spawn(move || {
                 let _done = done;
                 let found = beside.run(consumer, of_consumers, &theirs_too, &mut ());
-                // Without consumers the rest would be for nothing.
+                // Without consumers the rest of the run would measure nothing.
                 if found.as_ref().map_or(true, |found| found.lost.is_some()) {
                     main_control.interrupt();
                 }
@@ -460,7 +460,7 @@ impl LagMeasurement {
             let asked_before = control.interrupted();
             let ran = main(&mine);
             drop(over);
-            // Items that are still on their way into the queue are to be found too.
+            // Consumers must also find the items that are not in the queue yet.
             if ran.is_ok() && !control.interrupted() {
                 self.queue.flush(self.drain);
             }

@@ -7,14 +7,17 @@ use crate::{
 use serval_measure::{legacy::LegacyKind, recorder::RecorderOptions};
 use serval_model::{
     Share,
-    properties::{Reader, units::format_duration},
+    properties::{Reader, units::format_span},
 };
 use serval_runner::{
     RunOptions, Steady,
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_stores::StoreInfo;
-use serval_workload::core::{Circumstances, Phase};
+use serval_workload::{
+    core::{Circumstances, Phase},
+    random::derived_seed,
+};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How much this process does of a run, how long it takes and at what rate.
@@ -172,7 +175,7 @@ fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule
         return None;
     }
     if max < warm_up {
-        let warm_up = format_duration(warm_up.as_nanos() as u64);
+        let warm_up = format_span(warm_up);
         reader
             .fault(&p::WARM_UP_MAX, format!("is less than the shortest warm-up, warmup, which is {warm_up}"));
     }
@@ -205,7 +208,5 @@ fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
 /// A seed that is hardly the last one's.
 pub fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut state = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
-    // 53 bits, so that every JSON reader gets it back exactly.
-    serval_workload::random::split_mix(&mut state) >> 11
+    derived_seed(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
 }

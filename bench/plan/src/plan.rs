@@ -13,7 +13,7 @@ use serval_model::{
     Share,
     properties::{
         Fault, Faults, Origin, Properties, Reader,
-        units::{counted, format_duration},
+        units::{counted, format_span},
     },
 };
 use serval_runner::RunOptions;
@@ -97,14 +97,12 @@ fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     info
 }
 
-/// The script that properties name, if they name one. What it sets by default
-/// is set.
-fn script(properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
-    let class = Reader::new(properties).text(&p::WORKLOAD);
-    if !is_script(class.trim()) {
+/// The script of this name, if it is one. What it sets by default is set.
+fn script(class: &str, properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
+    if !is_script(class) {
         return Ok(None);
     }
-    let script = Script::read(class.trim().as_ref(), &p::catalog())?;
+    let script = Script::read(class.as_ref(), &p::catalog())?;
     script.apply_defaults(properties);
     Ok(Some(Arc::new(script)))
 }
@@ -116,19 +114,18 @@ fn prepare(
     store: &StoreInfo,
     strict: bool,
 ) -> (Option<Arc<Script>>, Faults, Vec<Fault>) {
+    let class = Reader::new(properties).text(&p::WORKLOAD);
     // Names cannot be judged without the script that may know them.
-    let (script, mut faults, mut warnings) = match script(properties) {
+    let (script, mut faults, mut warnings) = match script(class.trim(), properties) {
         Ok(script) => {
             let (faults, warnings) = names(properties, store, script.as_deref(), strict);
             (script, Faults(faults), warnings)
         }
         Err(faults) => (None, faults, Vec::new()),
     };
-    if let Some(info) = workload_info(&mut Reader::new(properties)) {
-        match workloads::derive(info, properties) {
-            Ok(notes) => warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem })),
-            Err(more) => faults.0.extend(more.0),
-        }
+    if let Some(info) = workloads::find(class.trim()) {
+        let notes = faults.take(workloads::derive(info, properties)).into_iter().flatten();
+        warnings.extend(notes.map(|problem| Fault { origin: None, problem }));
     }
     (script, faults, warnings)
 }
@@ -163,6 +160,11 @@ fn time_series_warning(
 }
 
 impl Plan {
+    /// Makes the plan of a phase in which every unknown property is a fault.
+    pub fn strict(properties: Properties, phase: Phase, store: &'static StoreInfo) -> Result<Plan, Faults> {
+        Plan::new(PlanRequest { properties, phase, store, strict: true })
+    }
+
     /// Checks all properties and makes the plan. All faults come at once.
     pub fn new(request: PlanRequest) -> Result<Plan, Faults> {
         let PlanRequest { mut properties, phase, store, strict } = request;
@@ -241,10 +243,10 @@ impl Plan {
         let units = self.workload.units().or(options.units);
         let bound = match (units, options.time) {
             (Some(units), None) => counted(units, "operation"),
-            (None, Some(time)) => format_duration(time.as_nanos() as u64),
+            (None, Some(time)) => format_span(time),
             (Some(units), Some(time)) => {
                 let units = counted(units, "operation");
-                format!("{units}, at most {}", format_duration(time.as_nanos() as u64))
+                format!("{units}, at most {}", format_span(time))
             }
             (None, None) => match &options.rate {
                 Some(rate) if rate.length_s().is_some() => serval_runner::pacing::rate::length_in_words(rate),
@@ -255,8 +257,8 @@ impl Plan {
             None => "as fast as it goes".to_owned(),
             Some(rate) => format!("offered load {rate}, arrivals {}", options.arrivals.name()),
         };
-        let least = format_duration(options.warm_up.as_nanos() as u64);
-        let most = format_duration(options.warm_up_max().as_nanos() as u64);
+        let least = format_span(options.warm_up);
+        let most = format_span(options.warm_up_max());
         let warm_up = match (options.warm_up.is_zero(), options.steady) {
             (true, None) => String::new(),
             (false, None) => format!(" after {least} of warm-up"),

@@ -116,30 +116,6 @@ pub trait Session {
     }
 }
 
-impl Session for &dyn Session {
-    fn store(&self) -> &dyn OpenStore {
-        (**self).store()
-    }
-
-    fn run(
-        &self,
-        workload: &Arc<dyn Workload>,
-        options: &RunOptions,
-        control: &Control,
-        observer: &mut dyn Observer,
-    ) -> Result<Ran, PlanError> {
-        (**self).run(workload, options, control, observer)
-    }
-
-    fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        (**self).beside()
-    }
-
-    fn is_group(&self) -> bool {
-        (**self).is_group()
-    }
-}
-
 /// What the shell asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShellRequest {
@@ -166,11 +142,22 @@ pub enum ShellVerb {
     Delete,
 }
 
-/// A store, and the name that it was asked for by.
-struct StoreSession<S>(Arc<S>, String);
+/// An open store.
+struct StoreSession<S> {
+    store: Arc<S>,
+    /// The name that it was asked for by.
+    name: String,
+    /// Whether it is in virtual time, in which nothing but a run can be performed.
+    only_runs: bool,
+}
 
-/// How a question ended, once what it wrote has been sent: whoever asks by hand does
-/// not wait for a buffer to fill.
+impl<S> StoreSession<S> {
+    fn new(store: S, name: String) -> StoreSession<S> {
+        StoreSession { store: Arc::new(store), name, only_runs: false }
+    }
+}
+
+/// Sends buffered writes and returns the final outcome: a person at the shell does not wait for a buffer to fill.
 async fn sent<C: Client>(client: &mut C, outcome: Outcome) -> Outcome {
     if !client.buffers() {
         return outcome;
@@ -211,10 +198,10 @@ impl<S: Store> StoreSession<S> {
             _ if outcome.is_ok() => Ok(true),
             status => {
                 if let Some(lost) = client.lost() {
-                    return Err(self.0.explain(lost));
+                    return Err(self.store.explain(lost));
                 }
                 let words = outcome.message.unwrap_or_else(|| status.name().into());
-                Err(StoreError::new(&self.1, format!("reading the record '{key}' fails: {words}")))
+                Err(StoreError::new(&self.name, format!("reading the record '{key}' fails: {words}")))
             }
         }
     }
@@ -222,23 +209,26 @@ impl<S: Store> StoreSession<S> {
 
 impl<S: Store> OpenStore for StoreSession<S> {
     fn execution(&self) -> Execution {
-        self.0.execution()
+        self.store.execution()
     }
 
     fn capabilities(&self) -> OperationKinds {
-        self.0.capabilities()
+        self.store.capabilities()
     }
 
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        self.0.prepare(schema, purpose)
+        self.store.prepare(schema, purpose)
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        self.0.describe()
+        self.store.describe()
     }
 
     fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
-        probe(&*self.0, async |client| {
+        if self.only_runs {
+            return Ok(keys.len());
+        }
+        probe(&*self.store, async |client| {
             let (mut reply, mut count) = (Reply::new(), 0);
             for key in keys {
                 count += usize::from(self.has(client, table, key, &mut reply).await?);
@@ -252,7 +242,10 @@ impl<S: Store> OpenStore for StoreSession<S> {
         questions: &mut dyn FnMut() -> Option<ShellRequest>,
         answer: &mut dyn FnMut(Outcome, &Reply),
     ) -> Result<(), StoreError> {
-        probe(&*self.0, async |client| {
+        if self.only_runs {
+            return Err(StoreError::new(&self.name, "only runs go in virtual time"));
+        }
+        probe(&*self.store, async |client| {
             let mut reply = Reply::new();
             while let Some(ShellRequest { operation, table, key }) = questions() {
                 reply.clear();
@@ -289,64 +282,36 @@ impl<S: Store> Session for StoreSession<S> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        Ok(run(&self.0, workload, options, control, observer)?.into())
+        Ok(run(&self.store, workload, options, control, observer)?.into())
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
         // What serves one event loop has it in use.
-        if self.0.event_loops_max() < 2 {
+        if self.store.event_loops_max() < 2 {
             return None;
         }
-        Some(Box::new(StoreSession(Arc::clone(&self.0), self.1.clone())))
+        let (store, name) = (Arc::clone(&self.store), self.name.clone());
+        Some(Box::new(StoreSession { store, name, only_runs: false }))
     }
 }
 
 /// A store that is open already, under the name that errors call it by.
 pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
-    Box::new(StoreSession(Arc::new(store), name.to_owned()))
+    Box::new(StoreSession::new(store, name.to_owned()))
 }
 
-/// A store in virtual time, for tests. It has all records that anybody asks for,
-/// and nothing can be asked of it but runs.
+/// Opens a store in virtual time, for tests. It claims to have every record that is counted, and refuses everything
+/// else outside runs.
 pub fn in_virtual_time<S: Store>(store: S, time: &VirtualTime) -> Box<dyn Session> {
-    Box::new(InVirtualTime(Arc::new(store), time.clone()))
+    let name = "virtual time".to_owned();
+    Box::new(InVirtualTime(StoreSession { store: Arc::new(store), name, only_runs: true }, time.clone()))
 }
 
-struct InVirtualTime<S>(Arc<S>, VirtualTime);
-
-impl<S: Store> OpenStore for InVirtualTime<S> {
-    fn execution(&self) -> Execution {
-        self.0.execution()
-    }
-
-    fn capabilities(&self) -> OperationKinds {
-        self.0.capabilities()
-    }
-
-    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        self.0.prepare(schema, purpose)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        self.0.describe()
-    }
-
-    fn count_records(&self, _: &str, keys: &[String]) -> Result<usize, StoreError> {
-        Ok(keys.len())
-    }
-
-    fn ask(
-        &self,
-        _: &mut dyn FnMut() -> Option<ShellRequest>,
-        _: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        Err(StoreError::new("virtual time", "only runs go in virtual time"))
-    }
-}
+struct InVirtualTime<S>(StoreSession<S>, VirtualTime);
 
 impl<S: Store> Session for InVirtualTime<S> {
     fn store(&self) -> &dyn OpenStore {
-        self
+        &self.0
     }
 
     fn run(
@@ -356,7 +321,7 @@ impl<S: Store> Session for InVirtualTime<S> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        Ok(virtual_time::run(&self.1, &self.0, workload, options, control, observer)?.into())
+        Ok(virtual_time::run(&self.1, &self.0.store, workload, options, control, observer)?.into())
     }
 }
 
@@ -374,9 +339,9 @@ pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dy
             let Boxed(name, settings) = self;
             // Without anything between clients have the store itself: a wrapper that does nothing takes time too.
             if settings.is_nothing() {
-                return Box::new(StoreSession(Arc::new(store), name));
+                return Box::new(StoreSession::new(store, name));
             }
-            Box::new(StoreSession(Arc::new(Wrapped::new(store, settings, RunClock::new(clock::now))), name))
+            Box::new(StoreSession::new(Wrapped::new(store, settings, RunClock::new(clock::now)), name))
         }
     }
     let mut settings = WrapperSettings::default();

@@ -1,6 +1,7 @@
 //! The clock of a run: the only place where the runner reads the time.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+pub use serval_model::properties::units::nanoseconds;
 use std::time::{Duration, SystemTime};
 
 /// The clock of the run's conductor: the system's or a virtual one.
@@ -27,11 +28,6 @@ impl ConductorClock for SystemClock {
     fn date(&self) -> SystemTime {
         SystemTime::now()
     }
-}
-
-/// Converts to ns. A longer duration becomes `u64::MAX`, an instant that never comes.
-pub fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn of_timespec(t: Timespec) -> u64 {

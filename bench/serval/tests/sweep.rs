@@ -98,8 +98,16 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
     assert_eq!(points(&after), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]);
     assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
     assert!(after.runs.iter().all(|run| run.failed_per_s == 0.0), "{:?}", after.runs);
-    let again = serval(place.path(), "experiment resume r").expect(2);
-    assert!(again.stderr.contains("is complete"), "{}", again.stderr);
+    // Also by the command that began it, though its seed was drawn.
+    let began = format!(
+        "sweep {} --store sqlite --plain {} --points max,2000 --out r --resume",
+        workload("workloadd"),
+        QUICK.replace("80ms", "300ms")
+    );
+    for command in ["experiment resume r", &began] {
+        let again = serval(place.path(), command).expect(2);
+        assert!(again.stderr.contains("is complete"), "{}", again.stderr);
+    }
 }
 
 #[test]

@@ -39,6 +39,11 @@ pub fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Derives a seed: 53 bits, so that every JSON reader gets it back exactly.
+pub fn derived_seed(mut state: u64) -> u64 {
+    split_mix(&mut state) >> 11
+}
+
 /// xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number
 /// Generators", 2021).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{CoordinatorTask, Incoming, RETRY_PAUSE, Report};
 use crate::{
-    directory::EpochChange,
+    directory::{Epoch, EpochChange},
     group::{Action, Event},
     recruiting::call_agents,
 };
@@ -13,18 +13,18 @@ use tokio::{
 };
 
 impl CoordinatorTask {
+    fn epoch(&self) -> Epoch {
+        self.directory.epoch(&self.leading.group, self.leader.epoch)
+    }
+
     /// Creates the barriers of the phase; retries while ZooKeeper fails.
     pub(super) fn open_phase(&self) {
-        let (directory, group, epoch, phase) =
-            (self.directory.clone(), self.leading.group.clone(), self.leader.epoch, self.phase);
-        let (incoming, patience) = (self.incoming.clone(), Duration::from_nanos(self.leading.settings.wait));
+        let (epoch, phase, incoming) = (self.epoch(), self.phase, self.incoming.clone());
+        let until = Instant::now() + Duration::from_nanos(self.leading.settings.wait);
         tokio::spawn(async move {
-            let until = Instant::now() + patience;
             let opened = loop {
-                match directory.open_phase(&group, epoch, phase).await {
-                    Err(_) if !directory.is_over() && Instant::now() < until => {
-                        time::sleep(RETRY_PAUSE).await
-                    }
+                match epoch.open_phase(phase).await {
+                    Err(_) if !epoch.is_over() && Instant::now() < until => time::sleep(RETRY_PAUSE).await,
                     done => break done,
                 }
             };
@@ -69,11 +69,10 @@ impl CoordinatorTask {
     /// Watches again after the connection was lost, and then lists the barriers, so that no
     /// change in between is missed.
     fn watch_again(&self) {
-        let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
-        let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
+        let (epoch, incoming) = (self.epoch(), self.incoming.clone());
         tokio::spawn(async move {
-            while !directory.is_over() && !incoming.is_closed() {
-                match directory.watch(&group, epoch).await {
+            while !epoch.is_over() && !incoming.is_closed() {
+                match epoch.watch().await {
                     Ok(watch) => {
                         let _ = incoming.send(Incoming::Watching(watch));
                         break;
@@ -88,17 +87,16 @@ impl CoordinatorTask {
     pub(super) fn look_at_barriers(&self) {
         for barrier in ["entered", "left"] {
             let place = format!("{}/{barrier}", self.phase);
-            let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
-            let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
+            let (epoch, incoming) = (self.epoch(), self.incoming.clone());
             tokio::spawn(async move {
-                while !directory.is_over() && !incoming.is_closed() {
-                    match directory.standing(&group, epoch, &place).await {
-                        Ok(clients) => {
+                while !epoch.is_over() && !incoming.is_closed() {
+                    match epoch.standing(&place).await {
+                        Ok(Some(clients)) => {
                             let _ = incoming.send(Incoming::Standing { place, clients });
                             break;
                         }
                         // The phase does not exist yet; the watch reports all of it.
-                        Err(error) if error.is_no_node() => break,
+                        Ok(None) => break,
                         Err(_) => time::sleep(RETRY_PAUSE).await,
                     }
                 }
@@ -152,11 +150,9 @@ impl CoordinatorTask {
     }
 
     pub(super) fn write_start(&self, at: u64) {
-        let (directory, group, epoch, phase) =
-            (self.directory.clone(), self.leading.group.clone(), self.leader.epoch, self.phase);
-        let incoming = self.incoming.clone();
+        let (epoch, phase, incoming) = (self.epoch(), self.phase, self.incoming.clone());
         tokio::spawn(async move {
-            let written = directory.started(&group, epoch, phase, at).await;
+            let written = epoch.started(phase, at).await;
             let _ = incoming.send(Incoming::StartWritten(written));
         });
     }

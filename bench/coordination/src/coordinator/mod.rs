@@ -194,7 +194,7 @@ impl Coordinator {
                     name: name.to_owned(),
                 })
                 .await?;
-            let watch = directory.watch(&leading.group, leader.epoch).await?;
+            let watch = directory.epoch(&leading.group, leader.epoch).watch().await?;
             Ok::<_, LeadError>((listener, directory, leader, watch))
         })?;
         let (commands, asked) = mpsc::unbounded_channel();

@@ -8,6 +8,7 @@ use crate::{
     message::{Frame, ToClient, ToCoordinator},
     recruiting::Arrival,
 };
+use serval_model::properties::units::nanoseconds;
 use std::{collections::VecDeque, sync::PoisonError, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -157,13 +158,8 @@ impl CoordinatorTask {
     fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<Action>) {
         match command {
             CoordinatorCommand::Phase { works, length_max } => {
-                let length = length_max.map(|length| length.as_nanos().min(u128::from(u64::MAX)) as u64);
-                self.group.prepare(
-                    self.now(),
-                    |client| works.get(client).is_some_and(Option::is_some),
-                    length,
-                    actions,
-                );
+                let takes_part = |client| works.get(client).is_some_and(Option::is_some);
+                self.group.prepare(self.now(), takes_part, length_max.map(nanoseconds), actions);
                 self.works = works;
                 for connection in self.connections.values_mut() {
                     (connection.handed_over, connection.at_barrier) = (false, false);

@@ -64,11 +64,9 @@ impl Directory {
     /// ZooKeeper fails the request.
     pub async fn agent(&self, node: &str) -> Result<Option<(Agent, OneshotWatcher)>, DirectoryError> {
         let path = self.path(&format!("agents/{node}"));
-        match self.ask("look for work", self.session.get_and_watch_data(&path)).await {
-            Ok((data, _, watcher)) => Ok(Some((self.decode(&path, &data)?, watcher))),
-            Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let reading = self.session.get_and_watch_data(&path);
+        let found = self.ask_unless("look for work", &[Error::NoNode], reading).await?;
+        found.map(|(data, _, watcher)| Ok((self.decode(&path, &data)?, watcher))).transpose()
     }
 
     /// Removes an agent's node.
@@ -105,11 +103,9 @@ impl Directory {
                 continue;
             }
             let path = format!("{folder}/{node}");
-            let (data, stat) = match self.ask("look at an agent", self.session.get_data(&path)).await {
-                Ok(found) => found,
-                Err(DirectoryError::Request { error: Error::NoNode, .. }) => continue,
-                Err(error) => return Err(error),
-            };
+            let reading = self.session.get_data(&path);
+            let found = self.ask_unless("look at an agent", &[Error::NoNode], reading).await?;
+            let Some((data, stat)) = found else { continue };
             let agent = self.decode::<Agent>(&path, &data).map_err(trouble).ok();
             let agent = agent.filter(|agent| agent.called.is_none()).map(|agent| Waiting {
                 node: node.clone(),
@@ -131,10 +127,8 @@ impl Directory {
         let record = Agent { facts: agent.facts.clone(), called: Some(leader.clone()) };
         let data = serde_json::to_vec(&record).unwrap_or_default();
         let path = self.path(&format!("agents/{}", agent.node));
-        match self.ask("call an agent", self.session.set_data(&path, &data, Some(agent.version))).await {
-            Ok(_) => Ok(true),
-            Err(DirectoryError::Request { error: Error::NoNode | Error::BadVersion, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let writing = self.session.set_data(&path, &data, Some(agent.version));
+        let called = self.ask_unless("call an agent", &[Error::NoNode, Error::BadVersion], writing).await?;
+        Ok(called.is_some())
     }
 }

@@ -51,26 +51,17 @@ impl Directory {
             let leader = leader(next);
             let record = serde_json::to_vec(&leader).unwrap_or_default();
             // Only the owner of the coordinator's node raises the epoch.
-            match self.ask("lead the group", self.session.create(&node, &record, &EPHEMERAL)).await {
-                Ok(_) => {}
-                Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
-                    self.wait_for_node(group, &node, &leader.address).await?;
-                    continue;
-                }
-                Err(error) => return Err(error),
+            let creating = self.session.create(&node, &record, &EPHEMERAL);
+            if self.ask_unless("lead the group", &[Error::NodeExists], creating).await?.is_none() {
+                self.wait_for_node(group, &node, &leader.address).await?;
+                continue;
             }
             let epoch = next.to_string();
-            match self
-                .ask("raise the epoch", self.session.set_data(&path, epoch.as_bytes(), Some(stat.version)))
-                .await
-            {
-                Ok(_) => {}
+            let raising = self.session.set_data(&path, epoch.as_bytes(), Some(stat.version));
+            if self.ask_unless("raise the epoch", &[Error::BadVersion], raising).await?.is_none() {
                 // Another process was the coordinator in between.
-                Err(DirectoryError::Request { error: Error::BadVersion, .. }) => {
-                    self.remove(&node).await?;
-                    continue;
-                }
-                Err(error) => return Err(error),
+                self.remove(&node).await?;
+                continue;
             }
             self.sweep(&path).await;
             let members = format!("{path}/{epoch}/members");
@@ -119,11 +110,9 @@ impl Directory {
     /// ZooKeeper fails the request.
     pub async fn leader(&self, group: &str) -> Result<Option<Leader>, DirectoryError> {
         let path = self.path(&format!("groups/{group}/coordinator"));
-        match self.ask("look for the coordinator", self.session.get_data(&path)).await {
-            Ok((data, _)) => self.decode(&path, &data).map(Some),
-            Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let reading = self.session.get_data(&path);
+        let found = self.ask_unless("look for the coordinator", &[Error::NoNode], reading).await?;
+        found.map(|(data, _)| self.decode(&path, &data)).transpose()
     }
 
     /// Stops being the coordinator of a group.
@@ -139,79 +128,78 @@ impl Directory {
         resigned
     }
 
-    fn below(&self, group: &str, epoch: u64, path: &str) -> String {
-        self.path(&format!("groups/{group}/{epoch}/{path}"))
+    /// Returns the nodes of an epoch of a group.
+    pub fn epoch(&self, group: &str, epoch: u64) -> Epoch {
+        Epoch { directory: self.clone(), path: self.path(&format!("groups/{group}/{epoch}")) }
+    }
+}
+
+/// Nodes of an epoch of a group.
+#[derive(Debug, Clone)]
+pub struct Epoch {
+    directory: Directory,
+    path: String,
+}
+
+impl Epoch {
+    /// Returns whether the session is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.directory.is_over()
     }
 
     /// Creates the barriers of a phase.
-    ///
-    /// # Errors
-    ///
-    /// ZooKeeper fails the request.
-    pub async fn open_phase(&self, group: &str, epoch: u64, phase: u64) -> Result<(), DirectoryError> {
+    pub(crate) async fn open_phase(&self, phase: u64) -> Result<(), DirectoryError> {
         for barrier in ["entered", "left"] {
-            let path = self.below(group, epoch, &format!("{phase}/{barrier}"));
-            self.ask("make a barrier", self.session.mkdir(&path, &PERSISTENT)).await?;
+            let path = format!("{}/{phase}/{barrier}", self.path);
+            self.directory.ask("make a barrier", self.directory.session.mkdir(&path, &PERSISTENT)).await?;
         }
         Ok(())
     }
 
     /// Records the start of a phase, ns of the coordinator's clock.
-    ///
-    /// # Errors
-    ///
-    /// ZooKeeper fails the request.
-    pub async fn started(&self, group: &str, epoch: u64, phase: u64, at: u64) -> Result<(), DirectoryError> {
-        let path = self.below(group, epoch, &format!("{phase}/start"));
-        let text = at.to_string();
-        match self.ask("write the start", self.session.create(&path, text.as_bytes(), &PERSISTENT)).await {
-            Err(DirectoryError::Request { error: Error::NodeExists, .. }) | Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        }
+    pub(crate) async fn started(&self, phase: u64, at: u64) -> Result<(), DirectoryError> {
+        let (path, text) = (format!("{}/{phase}/start", self.path), at.to_string());
+        let creating = self.directory.session.create(&path, text.as_bytes(), &PERSISTENT);
+        self.directory.ask_unless("write the start", &[Error::NodeExists], creating).await.map(drop)
     }
 
     /// Creates an ephemeral node of a client: `members/3`, `0/entered/3`. Returns false if the
     /// epoch is over.
-    ///
-    /// # Errors
-    ///
-    /// ZooKeeper fails the request.
-    pub async fn stand(&self, group: &str, epoch: u64, node: &str) -> Result<bool, DirectoryError> {
-        let path = self.below(group, epoch, node);
-        match self.ask("stand at a barrier", self.session.create(&path, b"", &EPHEMERAL)).await {
-            // It exists: the answer to the first attempt was lost.
-            Ok(_) | Err(DirectoryError::Request { error: Error::NodeExists, .. }) => Ok(true),
-            Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+    pub(crate) async fn stand(&self, node: &str) -> Result<bool, DirectoryError> {
+        let path = format!("{}/{node}", self.path);
+        let creating = async {
+            match self.directory.session.create(&path, b"", &EPHEMERAL).await {
+                // The answer to the first attempt was lost.
+                Ok(_) | Err(Error::NodeExists) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        let stands = self.directory.ask_unless("stand at a barrier", &[Error::NoNode], creating).await?;
+        Ok(stands.is_some())
     }
 
     /// Removes a client's node, if possible.
-    pub async fn part(&self, group: &str, epoch: u64, node: &str) {
-        let _ = self.remove(&self.below(group, epoch, node)).await;
+    pub(crate) async fn part(&self, node: &str) {
+        let _ = self.directory.remove(&format!("{}/{node}", self.path)).await;
     }
 
-    /// Watches all changes below an epoch.
+    /// Watches all changes below the epoch.
+    pub(crate) async fn watch(&self) -> Result<EpochWatch, DirectoryError> {
+        let watching = self.directory.session.watch(&self.path, AddWatchMode::PersistentRecursive);
+        let watcher = self.directory.ask("watch the group", watching).await?;
+        Ok(EpochWatch { watcher, prefix: format!("{}/", self.path), away: false })
+    }
+
+    /// Returns the clients that have a node below `members` or `0/entered`, say; `None` if there is no such folder.
     ///
     /// # Errors
     ///
     /// ZooKeeper fails the request.
-    pub async fn watch(&self, group: &str, epoch: u64) -> Result<EpochWatch, DirectoryError> {
-        let path = self.path(&format!("groups/{group}/{epoch}"));
-        let watcher =
-            self.ask("watch the group", self.session.watch(&path, AddWatchMode::PersistentRecursive)).await?;
-        Ok(EpochWatch { watcher, prefix: format!("{path}/"), away: false })
-    }
-
-    /// Returns the clients that have a node below `members` or `0/entered`, say.
-    ///
-    /// # Errors
-    ///
-    /// ZooKeeper fails the request.
-    pub async fn standing(&self, group: &str, epoch: u64, place: &str) -> Result<Vec<u64>, DirectoryError> {
-        let path = self.below(group, epoch, place);
-        let names = self.ask("look at a barrier", self.session.list_children(&path)).await?;
-        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    pub async fn standing(&self, place: &str) -> Result<Option<Vec<u64>>, DirectoryError> {
+        let path = format!("{}/{place}", self.path);
+        let listing = self.directory.session.list_children(&path);
+        let names = self.directory.ask_unless("look at a barrier", &[Error::NoNode], listing).await?;
+        Ok(names.map(|names| names.iter().filter_map(|name| name.parse().ok()).collect()))
     }
 }
 

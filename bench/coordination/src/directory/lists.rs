@@ -12,21 +12,17 @@ impl Directory {
         let folder = self.path(folder);
         self.ask("make a barrier", self.session.mkdir(&folder, &PERSISTENT)).await?;
         let path = format!("{folder}/{name}");
-        match self.ask("stand at a barrier", self.session.create(&path, b"", &EPHEMERAL)).await {
-            Err(DirectoryError::Request { error: Error::NodeExists, .. }) | Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let creating = self.session.create(&path, b"", &EPHEMERAL);
+        self.ask_unless("stand at a barrier", &[Error::NodeExists], creating).await.map(drop)
     }
 
     /// Returns the nodes of a folder in order of creation.
     pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>, DirectoryError> {
         let folder = self.path(folder);
-        let names = match self.ask("look at a barrier", self.session.list_children(&folder)).await {
-            Err(error) if error.is_no_node() => return Ok(Vec::new()),
-            names => names?,
-        };
+        let listing = self.session.list_children(&folder);
+        let names = self.ask_unless("look at a barrier", &[Error::NoNode], listing).await?;
         let mut numbered = Vec::new();
-        for name in names {
+        for name in names.into_iter().flatten() {
             let path = format!("{folder}/{name}");
             if let Some(stat) = self.ask("look at a barrier", self.session.check_stat(&path)).await? {
                 numbered.push((stat.czxid, name));
@@ -45,11 +41,12 @@ impl Directory {
             if there.is_none() {
                 return Ok(((Vec::new(), None), changed));
             }
-            match self.ask("look at a barrier", self.session.get_data(&path)).await {
-                Ok((data, stat)) => return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed)),
-                // The node was removed in between.
-                Err(error) if error.is_no_node() => {}
-                Err(error) => return Err(error),
+            // There is no data if the node was removed in between.
+            let reading = self.session.get_data(&path);
+            if let Some((data, stat)) =
+                self.ask_unless("look at a barrier", &[Error::NoNode], reading).await?
+            {
+                return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed));
             }
         }
     }
@@ -63,21 +60,13 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         let path = self.path(list);
         let data = serde_json::to_vec(names).unwrap_or_default();
-        let written = match version {
-            Some(version) => {
-                let writing = self.session.set_data(&path, &data, Some(version));
-                self.ask("open a barrier", writing).await.map(drop)
-            }
-            None => {
-                self.ask("open a barrier", self.session.create(&path, &data, &PERSISTENT)).await.map(drop)
+        let writing = async {
+            match version {
+                Some(_) => self.session.set_data(&path, &data, version).await.map(drop),
+                None => self.session.create(&path, &data, &PERSISTENT).await.map(drop),
             }
         };
-        match written {
-            Err(DirectoryError::Request {
-                error: Error::NoNode | Error::NodeExists | Error::BadVersion,
-                ..
-            }) => Ok(()),
-            written => written,
-        }
+        let expected = [Error::NoNode, Error::NodeExists, Error::BadVersion];
+        self.ask_unless("open a barrier", &expected, writing).await.map(drop)
     }
 }

@@ -16,7 +16,7 @@ mod lists;
 
 pub use agents::Agent;
 pub(crate) use agents::KnownAgents;
-pub use groups::{EpochChange, EpochWatch, Leader};
+pub use groups::{Epoch, EpochChange, EpochWatch, Leader};
 
 use serde::Deserialize;
 use std::time::Duration;
@@ -81,17 +81,12 @@ impl DirectoryError {
             _ => false,
         }
     }
-
-    /// Returns whether the error is that a node does not exist.
-    pub(crate) fn is_no_node(&self) -> bool {
-        matches!(self, DirectoryError::Request { error: Error::NoNode, .. })
-    }
 }
 
 /// A session with ZooKeeper.
 #[derive(Debug, Clone)]
 pub struct Directory {
-    session: Session,
+    pub(crate) session: Session,
     cluster: String,
     root: String,
     timeout: Duration,
@@ -153,7 +148,8 @@ impl Directory {
         if self.root == "/" { format!("/{below}") } else { format!("{}/{below}", self.root) }
     }
 
-    async fn ask<T>(
+    /// Waits for an answer of the session, for at most the timeout. `what`: what was asked, for messages.
+    pub(crate) async fn ask<T>(
         &self,
         what: &str,
         asking: impl Future<Output = Result<T, Error>>,
@@ -167,6 +163,19 @@ impl Directory {
         }
     }
 
+    /// As [`ask`](Self::ask), but returns `None` if the request fails with one of these errors.
+    async fn ask_unless<T>(
+        &self,
+        what: &str,
+        expected: &[Error],
+        asking: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Option<T>, DirectoryError> {
+        match self.ask(what, asking).await {
+            Err(DirectoryError::Request { error, .. }) if expected.contains(&error) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     fn decode<T: for<'a> Deserialize<'a>>(&self, path: &str, bytes: &[u8]) -> Result<T, DirectoryError> {
         serde_json::from_slice(bytes).map_err(|_| self.foreign(path))
     }
@@ -176,10 +185,7 @@ impl Directory {
     }
 
     async fn remove(&self, path: &str) -> Result<(), DirectoryError> {
-        match self.ask("remove a node", self.session.delete(path, None)).await {
-            Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(()),
-            done => done,
-        }
+        self.ask_unless("remove a node", &[Error::NoNode], self.session.delete(path, None)).await.map(drop)
     }
 
     async fn remove_all(&self, path: &str) {

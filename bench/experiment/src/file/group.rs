@@ -7,7 +7,7 @@ use super::{
 };
 use serval_coordination::{group::OnLost, properties as p};
 use serval_model::{
-    properties::{Origin, Property, units::format_duration},
+    properties::{Origin, Property, units::format_span},
     share::SHARES_MAX,
 };
 use std::time::Duration;
@@ -58,7 +58,6 @@ pub(super) fn group(table: TomlTable<'_, '_>) -> GroupEntry {
 impl GroupEntry {
     /// The keys that are set: the key, its property, and the value.
     fn set(&self) -> Vec<(&'static str, &'static Property, String)> {
-        let span = |span: Duration| format_duration(span.as_nanos().min(u128::from(u64::MAX)) as u64);
         let all = [
             ("clients", &p::CLIENTS, self.clients.map(|clients| clients.to_string())),
             ("zookeeper", &p::ZOOKEEPER, self.zookeeper.clone()),
@@ -66,8 +65,8 @@ impl GroupEntry {
             ("root", &p::ROOT, self.root.clone()),
             ("group", &p::GROUP, self.group.clone()),
             ("listen", &p::LISTEN, self.listen.clone()),
-            ("wait", &p::WAIT, self.wait.map(span)),
-            ("timeout", &p::TIMEOUT, self.timeout.map(span)),
+            ("wait", &p::WAIT, self.wait.map(format_span)),
+            ("timeout", &p::TIMEOUT, self.timeout.map(format_span)),
         ];
         all.into_iter().filter_map(|(key, property, value)| Some((key, property, value?))).collect()
     }

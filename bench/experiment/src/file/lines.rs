@@ -12,6 +12,19 @@ pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static
     names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }
 
+/// The value of a name in such a list; the problem if the list does not have it.
+///
+/// # Errors
+///
+/// The names that there are.
+pub fn value_of<T: Copy>(names: &[(&'static str, T)], text: &str) -> Result<T, String> {
+    let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        format!("'{text}' is not one of {}", names.join(", "))
+    })
+}
+
 /// Sets the properties of these lines.
 pub(crate) fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
     for (name, value, origin) in lines {

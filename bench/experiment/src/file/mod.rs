@@ -18,7 +18,7 @@ pub use entries::{
 };
 pub use group::{GroupEntry, LOST};
 pub use heading::Heading;
-pub use lines::{PropertyLine, name_of};
+pub use lines::{PropertyLine, name_of, value_of};
 pub(crate) use lines::{add_workload_file, set_lines};
 pub use numbered_phases::{asks_for_phases, of_properties};
 pub use phase_entries::{

@@ -87,6 +87,15 @@ impl PhaseWork {
         }
     }
 
+    /// The program that it runs, if it runs one.
+    pub fn command(&self) -> Option<&str> {
+        match self {
+            PhaseWork::Presplit { command, .. } => command.as_deref(),
+            PhaseWork::Command { command, .. } | PhaseWork::Wait { command, .. } => Some(command),
+            _ => None,
+        }
+    }
+
     /// Whether operations are measured in it.
     pub fn measures(&self) -> bool {
         matches!(self, PhaseWork::Load | PhaseWork::Run)

@@ -10,7 +10,7 @@ use super::{
     series::{self, checked_name, origin, unique},
 };
 use serval_group::program;
-use serval_model::{properties::units, share::SHARES_MAX};
+use serval_model::{properties::units::format_span, share::SHARES_MAX};
 use std::{path::Path, time::Duration};
 
 /// Kinds of phases.
@@ -24,10 +24,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
             root.fault(series, "is of sweeps and not of phases: make two files");
         }
     }
-    let properties = match root.table("properties", "[properties]") {
-        Some(table) => table.properties(),
-        None => Vec::new(),
-    };
+    let properties = root.properties_in("[properties]");
     let group = root.table("group", "[group]").map(group::group);
     let stores = root.tables("stores", "[[stores]]");
     match stores.len() {
@@ -38,7 +35,7 @@ pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<
             "phases are of one store: run the file once for each (--store), or make more files",
         ),
     }
-    let store = stores.into_iter().filter_map(|table| series::store(table)).next();
+    let store = stores.into_iter().find_map(series::store);
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let tables = root.tables("phases", "[[phases]]");
     if tables.is_empty() || tables.len() > PHASES_MAX {
@@ -62,12 +59,10 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
         }
         return None;
     };
-    let mut properties =
-        table.table("properties", "[phases.properties]").map_or(Vec::new(), |table| table.properties());
+    let mut properties = table.properties_in("[phases.properties]");
     let only = table.tables("only", "[[phases.only]]").into_iter().map(|table| {
         let clients = numbers(&table, "clients");
-        let lines = table.table("properties", "[phases.only.properties]");
-        let properties = lines.map_or(Vec::new(), |table| table.properties());
+        let properties = table.properties_in("[phases.only.properties]");
         if clients.is_none() {
             table.fault("clients", "is missing: which clients are these properties of?");
         }
@@ -85,7 +80,6 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
     let work = work(&table, &kind, time)?;
     if work.measures() {
         let at = |key: &'static str| table.source().origin(&table.span(key));
-        let span = |time: Duration| units::format_duration(time.as_nanos() as u64);
         let mut add = |key: &'static str, property: &str, value: Option<String>| {
             if let Some(value) = value {
                 properties.push((property.to_owned(), value, at(key)));
@@ -98,9 +92,9 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
                 }
             }
         }
-        add("time", "maxexecutiontime", time.map(span));
+        add("time", "maxexecutiontime", time.map(format_span));
         add("operationcount", "operationcount", count.map(|count| count.to_string()));
-        add("warmup", "warmup", warm_up.map(span));
+        add("warmup", "warmup", warm_up.map(format_span));
     } else {
         let at_clients = matches!(work, PhaseWork::Command { at: At::Clients, .. });
         let none = [

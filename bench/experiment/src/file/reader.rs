@@ -1,6 +1,6 @@
-//! Reading a TOML table key by key, noting every fault with its line, and at
-//! the end the keys that nobody asked for.
+//! Reading a TOML table key by key. Every fault has its line; at the end the unread keys are faults.
 
+use super::lines::{PropertyLine, value_of};
 use serval_model::properties::{Fault, Origin, units};
 use std::{
     cell::RefCell,
@@ -88,13 +88,17 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.source.fault(&self.span(key), format!("{key}: {}", problem.into()));
     }
 
-    pub(super) fn text(&self, key: &'static str) -> Option<String> {
-        let value = self.value(key)?;
-        let text = value.get_ref().as_str().map(str::to_owned);
-        if text.is_none() {
-            self.fault(key, "must be text, in quotes");
+    /// Notes a fault of a key whose value is not of its kind.
+    fn or_fault<T>(&self, key: &'static str, value: Option<T>, problem: impl Into<String>) -> Option<T> {
+        if value.is_none() {
+            self.fault(key, problem);
         }
-        text
+        value
+    }
+
+    pub(super) fn text(&self, key: &'static str) -> Option<String> {
+        let text = self.value(key)?.get_ref().as_str().map(str::to_owned);
+        self.or_fault(key, text, "must be text, in quotes")
     }
 
     pub(super) fn path(&self, key: &'static str) -> Option<PathBuf> {
@@ -102,21 +106,14 @@ impl<'s, 'd> TomlTable<'s, 'd> {
     }
 
     pub(super) fn number(&self, key: &'static str) -> Option<f64> {
-        let number = number(self.value(key)?.get_ref());
-        if number.is_none() {
-            self.fault(key, "must be a number");
-        }
-        number
+        self.or_fault(key, number(self.value(key)?.get_ref()), "must be a number")
     }
 
     /// A whole number within bounds.
     pub(super) fn count(&self, key: &'static str, range: Range<u64>) -> Option<u64> {
-        let value = self.value(key)?;
-        let count = whole(value.get_ref()).filter(|count| range.contains(count));
-        if count.is_none() {
-            self.fault(key, format!("must be a whole number from {} to {}", range.start, range.end - 1));
-        }
-        count
+        let count = whole(self.value(key)?.get_ref()).filter(|count| range.contains(count));
+        let problem = format!("must be a whole number from {} to {}", range.start, range.end - 1);
+        self.or_fault(key, count, problem)
     }
 
     /// A span of time: `"30s"`, or a number of seconds.
@@ -124,37 +121,19 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         const SECOND: u64 = 1_000_000_000;
         let value = self.value(key)?.get_ref();
         let text = value.as_str().map(str::to_owned).or_else(|| number(value).map(|n| n.to_string()));
-        let parsed = text.map(|text| units::parse_duration(&text, SECOND));
-        match parsed {
-            Some(Ok(ns)) => Some(Duration::from_nanos(ns)),
-            Some(Err(problem)) => {
-                self.fault(key, problem);
-                None
-            }
-            None => {
-                self.fault(key, "must be a span of time such as \"30s\"");
-                None
-            }
-        }
+        let unreadable = || "must be a span of time such as \"30s\"".to_owned();
+        let parsed = text.ok_or_else(unreadable).and_then(|text| units::parse_duration(&text, SECOND));
+        parsed.map(Duration::from_nanos).map_err(|problem| self.fault(key, problem)).ok()
     }
 
     pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
-        let flag = self.value(key)?.get_ref().as_bool();
-        if flag.is_none() {
-            self.fault(key, "must be true or false");
-        }
-        flag
+        self.or_fault(key, self.value(key)?.get_ref().as_bool(), "must be true or false")
     }
 
     /// One of some words.
     pub(super) fn choice<T: Copy>(&self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
         let text = self.text(key)?;
-        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-        if chosen.is_none() {
-            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-            self.fault(key, format!("'{text}' is not one of {}", words.join(", ")));
-        }
-        chosen
+        value_of(choices, &text).map_err(|problem| self.fault(key, problem)).ok()
     }
 
     /// A list of texts; one alone may stand without brackets.
@@ -167,10 +146,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
             DeValue::Array(items) => items.iter().map(|item| text(item.get_ref())).collect(),
             one => text(one).map(|text| vec![text]),
         };
-        all.unwrap_or_else(|| {
-            self.fault(key, "must be a list of texts");
-            Vec::new()
-        })
+        self.or_fault(key, all, "must be a list of texts").unwrap_or_default()
     }
 
     /// A table in this one.
@@ -188,29 +164,29 @@ impl<'s, 'd> TomlTable<'s, 'd> {
     /// A list of tables: `[[stores]]`.
     pub(super) fn tables(&self, key: &'static str, name: &'static str) -> Vec<TomlTable<'s, 'd>> {
         let Some(value) = self.value(key) else { return Vec::new() };
-        let DeValue::Array(items) = value.get_ref() else {
-            self.fault(key, format!("must be a list of tables, each begun by {name}"));
-            return Vec::new();
-        };
-        let tables = items.iter().map(|item| match item.get_ref() {
+        let table = |item: TomlValue<'d>| match item.get_ref() {
             DeValue::Table(table) => Some(TomlTable::new(self.source, table, item.span(), name)),
             _ => None,
-        });
-        tables.collect::<Option<Vec<_>>>().unwrap_or_else(|| {
-            self.fault(key, format!("must be a list of tables, each begun by {name}"));
-            Vec::new()
-        })
+        };
+        let tables = value.get_ref().as_array().and_then(|items| items.iter().map(table).collect());
+        let problem = format!("must be a list of tables, each begun by {name}");
+        self.or_fault(key, tables, problem).unwrap_or_default()
+    }
+
+    /// The properties of a table in this one.
+    pub(super) fn properties_in(&self, name: &'static str) -> Vec<PropertyLine> {
+        self.table("properties", name).map_or_else(Vec::new, |table| table.properties())
     }
 
     /// All keys as properties, those of inner tables with a dot between, for
     /// TOML reads `redis.port = 1` as a table.
-    pub(super) fn properties(&self) -> Vec<(String, String, Origin)> {
+    fn properties(&self) -> Vec<PropertyLine> {
         let mut found = Vec::new();
         self.flatten(self.table, "", &mut found);
         found
     }
 
-    fn flatten(&self, table: &DeTable<'_>, prefix: &str, found: &mut Vec<(String, String, Origin)>) {
+    fn flatten(&self, table: &DeTable<'_>, prefix: &str, found: &mut Vec<PropertyLine>) {
         for (key, value) in table {
             let name = format!("{prefix}{}", key.get_ref());
             let text = match value.get_ref() {

@@ -20,15 +20,11 @@ const NAME_MAX: usize = 60;
 pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<ExperimentFile> {
     let heading = Heading::read(source, root);
     let axis = root.text("axis");
-    let properties = match root.table("properties", "[properties]") {
-        Some(table) => table.properties(),
-        None => Vec::new(),
-    };
-    let run = root.table("run", "[run]").map_or_else(RunSettings::default, |table| settings(table));
+    let properties = root.properties_in("[properties]");
+    let run = root.table("run", "[run]").map_or_else(RunSettings::default, settings);
     let question = question(source, root);
     let group = root.table("group", "[group]").map(group::group);
-    let stores: Vec<StoreEntry> =
-        root.tables("stores", "[[stores]]").into_iter().filter_map(|table| store(table)).collect();
+    let stores: Vec<StoreEntry> = root.tables("stores", "[[stores]]").into_iter().filter_map(store).collect();
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let tables = root.tables("workloads", "[[workloads]]");
     let several = tables.len() > 1;
@@ -141,9 +137,7 @@ pub(super) fn store(table: TomlTable<'_, '_>) -> Option<StoreEntry> {
         watch: table.texts("watch"),
         save: table.text("save"),
         restore: table.text("restore"),
-        properties: table
-            .table("properties", "[stores.properties]")
-            .map_or(Vec::new(), |table| table.properties()),
+        properties: table.properties_in("[stores.properties]"),
         origin: Some(place),
     };
     table.finish();
@@ -170,8 +164,7 @@ fn workload(table: TomlTable<'_, '_>, folder: &Path, several: bool, on_axis: boo
         }
         None => String::new(),
     };
-    let properties =
-        table.table("properties", "[workloads.properties]").map_or(Vec::new(), |table| table.properties());
+    let properties = table.properties_in("[workloads.properties]");
     table.finish();
     Some(WorkloadEntry { name, file, at, properties, origin: Some(place) })
 }

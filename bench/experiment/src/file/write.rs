@@ -9,9 +9,9 @@ use super::{
     phase_entries::{At, PhaseSpec, PhaseWork, PhasesFile},
     points::LoadPoint,
 };
-use serval_model::properties::units::format_duration;
+use serval_model::properties::units::format_span;
 use serval_plan::secrets::shown;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Text as TOML has it.
 pub(super) fn quoted(text: &str) -> String {
@@ -33,45 +33,44 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 fn properties(out: &mut String, head: &str, lines: &[PropertyLine]) {
-    if lines.is_empty() {
-        return;
-    }
-    let _ = writeln!(out, "{head}");
-    for (name, value, _) in lines {
-        let _ = writeln!(out, "{} = {}", quoted(name), quoted(&shown(name, value)));
+    if !lines.is_empty() {
+        let _ = writeln!(out, "{head}");
+        lines.iter().for_each(|(name, text, _)| value(out, &quoted(name), quoted(&shown(name, text))));
     }
 }
 
+/// Writes a key and its value, as TOML has it.
+fn value(out: &mut String, key: &str, value: impl Display) {
+    let _ = writeln!(out, "{key} = {value}");
+}
+
+/// Writes a key and its text, unless it is empty.
 fn line(out: &mut String, key: &str, text: &str) {
     if !text.is_empty() {
-        let _ = writeln!(out, "{key} = {}", quoted(text));
+        value(out, key, quoted(text));
     }
 }
 
-fn heading(out: &mut String, heading: &Heading) {
-    line(out, "title", &heading.title);
-    line(out, "figure", &heading.figure);
-    line(out, "about", &heading.about);
-    line(out, "saw", &heading.saw);
+/// Writes what all kinds of files begin with.
+fn heading(heading: &Heading) -> String {
+    let mut out = format!("version = {FORMAT_VERSION}\n");
+    line(&mut out, "title", &heading.title);
+    line(&mut out, "figure", &heading.figure);
+    line(&mut out, "about", &heading.about);
+    line(&mut out, "saw", &heading.saw);
+    out
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.map(|item| quoted(&item)).collect::<Vec<_>>().join(", "))
+fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
+    format!("[{}]", items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", "))
 }
 
 fn group(out: &mut String, group: Option<&GroupEntry>) {
     let Some(group) = group else { return };
     out.push_str("\n[group]\n");
-    for (key, value) in group.keys() {
+    for (key, text) in group.keys() {
         // A number stands without quotes.
-        match key {
-            "clients" => {
-                let _ = writeln!(out, "{key} = {value}");
-            }
-            _ => {
-                let _ = writeln!(out, "{key} = {}", quoted(&value));
-            }
-        }
+        value(out, key, if key == "clients" { text } else { quoted(&text) });
     }
 }
 
@@ -80,37 +79,11 @@ fn store(out: &mut String, store: &StoreEntry) {
     line(out, "name", &store.name);
     line(out, "binding", &store.binding);
     if !store.watch.is_empty() {
-        let _ = writeln!(out, "watch = {}", list(store.watch.iter().cloned()));
+        value(out, "watch", list(store.watch.iter().map(|process| quoted(process))));
     }
     line(out, "save", store.save.as_deref().unwrap_or_default());
     line(out, "restore", store.restore.as_deref().unwrap_or_default());
     properties(out, "[stores.properties]", &store.properties);
-}
-
-fn span(time: std::time::Duration) -> String {
-    format_duration(time.as_nanos() as u64)
-}
-
-/// A file of phases as text.
-fn phases(file: &PhasesFile) -> String {
-    let mut out = format!("version = {FORMAT_VERSION}\n");
-    heading(&mut out, &file.heading);
-    if let Some(seed) = file.seed {
-        let _ = writeln!(out, "seed = {seed}");
-    }
-    group(&mut out, file.group.as_ref());
-    if !file.properties.is_empty() {
-        out.push('\n');
-    }
-    properties(&mut out, "[properties]", &file.properties);
-    store(&mut out, &file.store);
-    file.phases.iter().for_each(|entry| phase(&mut out, entry));
-    out
-}
-
-fn numbers(clients: &[u64]) -> String {
-    let all: Vec<String> = clients.iter().map(u64::to_string).collect();
-    format!("[{}]", all.join(", "))
 }
 
 fn phase(out: &mut String, phase: &PhaseSpec) {
@@ -118,38 +91,36 @@ fn phase(out: &mut String, phase: &PhaseSpec) {
     line(out, "name", &phase.name);
     line(out, "kind", phase.work.kind());
     if let Some(clients) = &phase.clients {
-        let _ = writeln!(out, "clients = {}", numbers(clients));
+        value(out, "clients", list(clients));
     }
+    if let PhaseWork::Pause(time) = &phase.work {
+        line(out, "time", &format_span(*time));
+    }
+    if let PhaseWork::Presplit { partitions, points, .. } = &phase.work {
+        partitions.iter().for_each(|partitions| value(out, "partitions", partitions));
+        if !points.is_empty() {
+            value(out, "points", list(points.iter().map(|point| quoted(point))));
+        }
+    }
+    line(out, "command", phase.work.command().unwrap_or_default());
     match &phase.work {
-        PhaseWork::Load | PhaseWork::Run | PhaseWork::Later(_) => {}
-        PhaseWork::Pause(time) => line(out, "time", &span(*time)),
-        PhaseWork::Presplit { partitions, points, command, timeout } => {
-            if let Some(partitions) = partitions {
-                let _ = writeln!(out, "partitions = {partitions}");
-            }
-            if !points.is_empty() {
-                let _ = writeln!(out, "points = {}", list(points.iter().cloned()));
-            }
-            line(out, "command", command.as_deref().unwrap_or_default());
-            line(out, "timeout", &span(*timeout));
-        }
-        PhaseWork::Command { command, at, timeout } => {
-            line(out, "command", command);
-            line(out, "at", name_of(&At::NAMES, at));
-            line(out, "timeout", &span(*timeout));
-        }
-        PhaseWork::Wait { command, every, timeout } => {
-            line(out, "command", command);
-            line(out, "every", &span(*every));
-            line(out, "timeout", &span(*timeout));
-        }
+        PhaseWork::Command { at, .. } => line(out, "at", name_of(&At::NAMES, at)),
+        PhaseWork::Wait { every, .. } => line(out, "every", &format_span(*every)),
+        _ => {}
+    }
+    if let PhaseWork::Presplit { timeout, .. }
+    | PhaseWork::Command { timeout, .. }
+    | PhaseWork::Wait { timeout, .. } = &phase.work
+    {
+        line(out, "timeout", &format_span(*timeout));
     }
     if let Some(file) = &phase.workload {
         line(out, "workload", &file.to_string_lossy());
     }
     properties(out, "[phases.properties]", &phase.properties);
     for only in &phase.only {
-        let _ = writeln!(out, "[[phases.only]]\nclients = {}", numbers(&only.clients));
+        out.push_str("[[phases.only]]\n");
+        value(out, "clients", list(&only.clients));
         properties(out, "[phases.only.properties]", &only.properties);
     }
 }
@@ -159,49 +130,40 @@ impl ExperimentFile {
     /// them); files of workloads that are still named are named by their paths from
     /// here.
     pub fn to_toml(&self) -> String {
-        let mut out = format!("version = {FORMAT_VERSION}\n");
-        heading(&mut out, &self.heading);
+        let mut out = heading(&self.heading);
         line(&mut out, "axis", self.axis.as_deref().unwrap_or_default());
         let run = &self.run;
         out.push_str("\n[run]\n");
-        match run.clients {
-            Some(clients) => {
-                let _ = writeln!(out, "clients = {clients}");
-            }
-            None => out.push_str("clients = \"auto\"\n"),
-        }
+        value(&mut out, "clients", run.clients.map_or("\"auto\"".to_owned(), |clients| clients.to_string()));
         line(&mut out, "arrivals", name_of(&ARRIVALS, &run.arrivals));
-        line(&mut out, "time", &span(run.time));
-        line(&mut out, "warmup", &span(run.warm_up));
-        line(&mut out, "warmup_max", &span(run.warm_up_max));
-        let _ = writeln!(out, "repeats = {}", run.repeats);
+        line(&mut out, "time", &format_span(run.time));
+        line(&mut out, "warmup", &format_span(run.warm_up));
+        line(&mut out, "warmup_max", &format_span(run.warm_up_max));
+        value(&mut out, "repeats", run.repeats);
         line(&mut out, "state", name_of(&StatePolicy::NAMES, &run.state));
         line(&mut out, "order", name_of(&PointOrder::NAMES, &run.order));
-        if let Some(seed) = run.seed {
-            let _ = writeln!(out, "seed = {seed}");
-        }
+        run.seed.iter().for_each(|seed| value(&mut out, "seed", seed));
         if !run.load {
-            out.push_str("load = false\n");
+            value(&mut out, "load", false);
         }
         match &self.question {
             Question::Sweep(points) => {
                 let points = points.iter().map(|point| match point {
                     // A share is written with all its digits.
-                    LoadPoint::Share(share) => format!("{}%", share * 100.0),
-                    LoadPoint::Rate(rate) => rate.to_string(),
-                    LoadPoint::Max => "max".to_owned(),
+                    LoadPoint::Share(share) => quoted(&format!("{}%", share * 100.0)),
+                    LoadPoint::Rate(rate) => quoted(&rate.to_string()),
+                    LoadPoint::Max => quoted("max"),
                 });
-                let _ = writeln!(out, "\n[sweep]\npoints = {}", list(points));
+                out.push_str("\n[sweep]\n");
+                value(&mut out, "points", list(points));
             }
             Question::Max(promise) => {
-                let _ = writeln!(out, "\n[max]\npromise = {}", quoted(&promise.to_string()));
+                out.push_str("\n[max]\n");
+                value(&mut out, "promise", quoted(&promise.to_string()));
             }
         }
         group(&mut out, self.group.as_ref());
-        if !self.properties.is_empty() {
-            out.push('\n');
-        }
-        properties(&mut out, "[properties]", &self.properties);
+        properties(&mut out, "\n[properties]", &self.properties);
         self.stores.iter().for_each(|entry| store(&mut out, entry));
         for workload in &self.workloads {
             out.push_str("\n[[workloads]]\n");
@@ -210,7 +172,7 @@ impl ExperimentFile {
                 line(&mut out, "file", &file.to_string_lossy());
             }
             if let Some(at) = workload.at {
-                let _ = writeln!(out, "at = {at:?}");
+                value(&mut out, "at", format_args!("{at:?}"));
             }
             properties(&mut out, "[workloads.properties]", &workload.properties);
         }
@@ -222,6 +184,12 @@ impl PhasesFile {
     /// The file as text, with everything in it that was elsewhere. Values of secrets are left
     /// out.
     pub fn to_toml(&self) -> String {
-        phases(self)
+        let mut out = heading(&self.heading);
+        self.seed.iter().for_each(|seed| value(&mut out, "seed", seed));
+        group(&mut out, self.group.as_ref());
+        properties(&mut out, "\n[properties]", &self.properties);
+        store(&mut out, &self.store);
+        self.phases.iter().for_each(|entry| phase(&mut out, entry));
+        out
     }
 }

@@ -4,7 +4,7 @@ use super::Phases;
 use crate::{
     document::experiment_document,
     error::{ConductError, Stopped},
-    file::{At, PhaseSpec, PhaseWork},
+    file::{At, PhaseWork},
     journal::{ExperimentJournal, JournalError, RecordsState},
     run_folder,
     sweep::Stores,
@@ -30,6 +30,7 @@ use serval_result::{
 use serval_runner::{Control, EndedBy, Lost, Observer};
 use serval_workload::core::Phase;
 use std::{
+    fmt::Display,
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -94,7 +95,7 @@ impl Phases {
         looking_on: LookingOn<'_>,
         keep_stores: bool,
     ) -> Result<(ExperimentJournal, Stopped), ConductError> {
-        self.refuse().map_err(PlanError::Faults)?;
+        self.refuse()?;
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
@@ -161,23 +162,6 @@ struct PhaseConductor<'a> {
     before: Duration,
 }
 
-/// What came of a phase.
-struct PhaseOutcome {
-    entry: PhaseEntry,
-    /// Why it could not go on to its end, if it could not.
-    lost: Option<RunLost>,
-}
-
-impl From<PhaseEntry> for PhaseOutcome {
-    fn from(entry: PhaseEntry) -> Self {
-        PhaseOutcome { entry, lost: None }
-    }
-}
-
-fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
-    ConductError::store(store, format!("phase '{}': {problem}", phase.name))
-}
-
 fn of_group(error: GroupError) -> ConductError {
     PlanError::Group(error.to_string()).into()
 }
@@ -188,15 +172,21 @@ impl PhaseConductor<'_> {
         (self.before + self.begun.elapsed()).as_secs_f64()
     }
 
+    fn failed(&self, nth: usize, problem: impl Display) -> ConductError {
+        let phase = &self.phases.file.phases[nth];
+        ConductError::store(self.phases.store.name, format!("phase '{}': {problem}", phase.name))
+    }
+
     /// Carries out one phase.
     fn phase(&mut self, nth: usize) -> Result<(), ConductError> {
         if self.control.interrupted() {
             return Err(ConductError::Interrupted);
         }
         let phase = &self.phases.file.phases[nth];
-        let entry = PhaseEntry {
+        let mut entry = PhaseEntry {
             name: phase.name.clone(),
             kind: phase.work.kind().to_owned(),
+            command: phase.work.command().map(str::to_owned),
             clients: phase.clients.clone().unwrap_or_default(),
             started: timestamp(SystemTime::now()),
             start_s: self.now(),
@@ -207,39 +197,43 @@ impl PhaseConductor<'_> {
             let (_, words) = &self.phases.describe()[nth];
             self.watcher.note(&format!("phase {} of {count}, {}: {words}", nth + 1, phase.name));
         }
-        let PhaseOutcome { mut entry, lost } = match &phase.work {
-            PhaseWork::Load | PhaseWork::Run => self.measured(nth, entry)?,
-            PhaseWork::Pause(time) => {
-                self.rest(*time)?;
-                entry.into()
-            }
-            PhaseWork::Presplit { command, timeout, .. } => {
-                let points = self.phases.points(nth).map_err(PlanError::Faults)?;
-                let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
-                let input = input.copied().collect();
-                let command = command.clone().unwrap_or_default();
-                self.program(nth, &command, *timeout, input, entry)?
-            }
-            PhaseWork::Command { command, at: At::Coordinator, timeout } => {
-                self.program(nth, command, *timeout, Vec::new(), entry)?
-            }
-            PhaseWork::Command { command, at: At::Clients, timeout } => {
-                self.at_clients(nth, command, *timeout, entry)?
-            }
-            PhaseWork::Wait { command, every, timeout } => {
-                self.wait(nth, command, *every, *timeout, entry)?
-            }
-            // Refused before anything began.
-            PhaseWork::Later(_) => return Err(ConductError::Interrupted),
-        };
+        let lost = self.work(nth, &phase.work, &mut entry)?;
         entry.end_s = self.now();
         self.journal.document.phases.push(entry);
         self.journal.write()?;
         self.watcher.experiment(&self.journal.document);
-        match lost {
-            None => Ok(()),
-            Some(lost) => Err(failed(phase, self.phases.store.name, lost.to_string())),
+        lost.map_or(Ok(()), |lost| Err(self.failed(nth, lost)))
+    }
+
+    /// Does the work of a phase. Returns why it ended early, if it did.
+    fn work(
+        &mut self,
+        nth: usize,
+        work: &PhaseWork,
+        entry: &mut PhaseEntry,
+    ) -> Result<Option<RunLost>, ConductError> {
+        match work {
+            PhaseWork::Load | PhaseWork::Run => return self.measured(nth, entry),
+            PhaseWork::Pause(time) => self.rest(*time)?,
+            PhaseWork::Presplit { command, timeout, .. } => {
+                let points = self.phases.points(nth)?;
+                let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
+                let command = command.as_deref().unwrap_or_default();
+                entry.output = self.program(nth, command, *timeout, input.copied().collect())?;
+            }
+            PhaseWork::Command { command, at: At::Coordinator, timeout } => {
+                entry.output = self.program(nth, command, *timeout, Vec::new())?;
+            }
+            PhaseWork::Command { command, at: At::Clients, timeout } => {
+                self.at_clients(nth, command, *timeout, entry)?;
+            }
+            PhaseWork::Wait { command, every, timeout } => {
+                self.wait(nth, command, *every, *timeout, entry)?;
+            }
+            // Refused before anything began.
+            PhaseWork::Later(_) => return Err(ConductError::Interrupted),
         }
+        Ok(None)
     }
 
     /// Waits for a time, or until the experiment is interrupted.
@@ -284,42 +278,38 @@ impl PhaseConductor<'_> {
     ) -> Result<CommandOutcome, ConductError> {
         let environment = self.environment(nth);
         let program = ShellCommand { command, environment: &environment, input, timeout };
-        let phase = &self.phases.file.phases[nth];
-        program::run(program, &|| self.control.interrupted()).map_err(|error| {
-            failed(phase, self.phases.store.name, format!("'{command}' cannot be started: {error}"))
-        })
+        let outcome = program::run(program, &|| self.control.interrupted())
+            .map_err(|error| self.failed(nth, format!("'{command}' cannot be started: {error}")))?;
+        match outcome.ended {
+            CommandEnd::Interrupted => Err(ConductError::Interrupted),
+            _ => Ok(outcome),
+        }
     }
 
+    /// Runs a program that must succeed. Returns its output.
     fn program(
-        &mut self,
+        &self,
         nth: usize,
         command: &str,
         timeout: Duration,
         input: Vec<u8>,
-        entry: PhaseEntry,
-    ) -> Result<PhaseOutcome, ConductError> {
+    ) -> Result<Vec<String>, ConductError> {
         let outcome = self.run(nth, command, timeout, input)?;
-        if outcome.ended == CommandEnd::Interrupted {
-            return Err(ConductError::Interrupted);
+        match outcome.failure(timeout) {
+            Some(how) => Err(self.failed(nth, format!("'{command}' {how}"))),
+            None => Ok(outcome.output),
         }
-        if let Some(how) = outcome.failure(timeout) {
-            let phase = &self.phases.file.phases[nth];
-            return Err(failed(phase, self.phases.store.name, format!("'{command}' {how}")));
-        }
-        Ok(PhaseEntry { command: Some(command.to_owned()), output: outcome.output, ..entry }.into())
     }
 
     fn at_clients(
-        &mut self,
+        &self,
         nth: usize,
         command: &str,
         timeout: Duration,
-        mut entry: PhaseEntry,
-    ) -> Result<PhaseOutcome, ConductError> {
-        let phase = &self.phases.file.phases[nth];
-        let store = self.phases.store.name;
+        entry: &mut PhaseEntry,
+    ) -> Result<(), ConductError> {
         let Some(team) = self.team else {
-            return Err(failed(phase, store, "there are no clients to run its command".to_owned()));
+            return Err(self.failed(nth, "there are no clients to run its command"));
         };
         let environment: Vec<(String, String)> =
             self.environment(nth).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -334,53 +324,42 @@ impl PhaseConductor<'_> {
             entry.notes.push(Note::CommandNotRun { client: client as u64 + 1 });
         }
         entry.warnings = lines(&entry.notes);
-        let mut output = Vec::new();
-        for (client, CommandWire { failure, output: lines }) in outcomes {
+        for (client, CommandWire { failure, output }) in outcomes {
             let name = team.clients().get(client).map(|facts| facts.name()).unwrap_or_default();
             if let Some(how) = failure {
-                return Err(failed(
-                    phase,
-                    store,
-                    format!("'{command}' of client {} {name} {how}", client + 1),
-                ));
+                return Err(self.failed(nth, format!("'{command}' of client {} {name} {how}", client + 1)));
             }
-            output.extend(lines.into_iter().map(|line| format!("{}: {line}", client + 1)));
+            entry.output.extend(output.into_iter().map(|line| format!("{}: {line}", client + 1)));
         }
-        Ok(PhaseEntry { command: Some(command.to_owned()), output, ..entry }.into())
+        Ok(())
     }
 
     fn wait(
-        &mut self,
+        &self,
         nth: usize,
         command: &str,
         every: Duration,
         timeout: Duration,
-        entry: PhaseEntry,
-    ) -> Result<PhaseOutcome, ConductError> {
+        entry: &mut PhaseEntry,
+    ) -> Result<(), ConductError> {
         let begun = Instant::now();
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        for attempts in 1.. {
             // An attempt that hangs must not be waited for without end.
             let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
             let outcome = self.run(nth, command, left, Vec::new())?;
-            if outcome.ended == CommandEnd::Interrupted {
-                return Err(ConductError::Interrupted);
-            }
             let Some(how) = outcome.failure(left) else {
-                let command = Some(command.to_owned());
-                let (attempts, output) = (Some(attempts), outcome.output);
-                return Ok(PhaseEntry { command, attempts, output, ..entry }.into());
+                (entry.attempts, entry.output) = (Some(attempts), outcome.output);
+                break;
             };
             if begun.elapsed() + every >= timeout {
-                let phase = &self.phases.file.phases[nth];
                 let problem = format!(
                     "the condition did not come to hold within {timeout:?}: '{command}' {how} ({attempts} attempts)"
                 );
-                return Err(failed(phase, self.phases.store.name, problem));
+                return Err(self.failed(nth, problem));
             }
             self.rest(every)?;
         }
+        Ok(())
     }
 
     /// The plan of a load or run.
@@ -399,7 +378,7 @@ impl PhaseConductor<'_> {
             // It was cut off: some of its records may be there.
             properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
         }
-        let mut plan = self.phases.plan_of(nth, properties).map_err(PlanError::Faults)?;
+        let mut plan = self.phases.plan_of(nth, properties)?;
         plan.label = self.phases.file.phases[nth].name.clone();
         Ok(plan)
     }
@@ -427,7 +406,7 @@ impl PhaseConductor<'_> {
         }
     }
 
-    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<PhaseOutcome, ConductError> {
+    fn measured(&mut self, nth: usize, entry: &mut PhaseEntry) -> Result<Option<RunLost>, ConductError> {
         let plan = self.plan(nth)?;
         self.watcher.step(&self.step(nth, &plan));
         let identity = self.phases.identity(&plan.properties);
@@ -435,14 +414,12 @@ impl PhaseConductor<'_> {
             // One of the same files must be closed first.
             self.session = None;
             let session = self.stores.open(self.phases.store, &plan.properties);
-            self.session = Some((identity, session.map_err(PlanError::Faults)?));
+            self.session = Some((identity, session?));
         }
         let Some((_, local)) = &self.session else { return Err(ConductError::Interrupted) };
-        let local: &dyn Session = &**local;
-        let session: Box<dyn Session + '_> = match self.team {
-            Some(team) => Box::new(GroupSession::with_parts(team, local, &plan, self.phases.parts(nth))),
-            None => Box::new(local),
-        };
+        let parts = |team| GroupSession::with_parts(team, &**local, &plan, self.phases.parts(nth));
+        let group = self.team.map(parts);
+        let session = group.as_ref().map_or(&**local, |group| group as &dyn Session);
         let key = nth.to_string();
         let running = RecordsState { running: true, ..RecordsState::default() };
         self.journal.set_records(&key, running)?;
@@ -451,9 +428,8 @@ impl PhaseConductor<'_> {
         let command_line = self.journal.document.command_line.clone();
         let (begun, before) = (self.begun, self.before);
         let mut noting = StartObserver { watcher: self.watcher, began: None, begun, before };
-        let performed = perform(&plan, &*session, self.control, &mut noting, Some(files), command_line);
+        let performed = perform(&plan, session, self.control, &mut noting, Some(files), command_line);
         entry.series_start_s = noting.began;
-        drop(session);
         let performed = match performed {
             Err(_) if self.control.interrupted() => return Err(ConductError::Interrupted),
             performed => performed?,
@@ -491,7 +467,7 @@ impl PhaseConductor<'_> {
         entry.notes.extend(document.notes.iter().cloned());
         entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
-        Ok(PhaseOutcome { entry, lost })
+        Ok(lost)
     }
 }
 

@@ -14,11 +14,11 @@ use serval_coordination::properties::{self as group, is_of_group};
 use serval_group::{ClientPart, Leading, check, settings};
 use serval_model::properties::{
     Fault, Faults, Origin, Properties,
-    units::{counted, format_duration},
+    units::{counted, format_span},
 };
-use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
+use serval_plan::{Plan, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
-use serval_workload::{core::Phase, random::split_mix};
+use serval_workload::{core::Phase, random::derived_seed};
 use std::time::Duration;
 
 /// An experiment of phases that is checked and ready.
@@ -36,15 +36,14 @@ pub struct Phases {
 
 /// Puts what a workload's file says into its phase. What is set for all phases, for the store
 /// or for the phase wins over it.
-pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
-    let mut faults = Vec::new();
+pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Faults) {
+    let mut faults = Faults::default();
     let common: Vec<String> =
         file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
     let overridden = |name: &str| common.iter().any(|set| set == name);
     for phase in &mut file.phases {
         let Some(path) = phase.workload.take() else { continue };
-        let added = add_workload_file(&mut phase.properties, path, &phase.origin, &overridden);
-        faults.extend(added.err().into_iter().flat_map(|more| more.0));
+        faults.take(add_workload_file(&mut phase.properties, path, &phase.origin, &overridden));
     }
     (file, faults)
 }
@@ -57,8 +56,7 @@ impl Phases {
     ///
     /// All of them.
     pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
-        let (file, faults) = inlined(file);
-        let mut faults = Faults(faults);
+        let (file, mut faults) = inlined(file);
         let mut note = |more: Faults| faults.add_new(more);
         let mut named = Properties::new();
         set_lines(&mut named, &file.properties);
@@ -67,7 +65,7 @@ impl Phases {
             Ok(store) => store,
             Err(more) => {
                 let origin = &file.store.origin;
-                note(Faults(more.0.into_iter().map(|fault| fault_at(origin, fault.problem)).collect()));
+                note(more.map(|fault| fault_at(origin, fault.problem)));
                 return Err(faults);
             }
         };
@@ -186,13 +184,11 @@ impl Phases {
             PhaseWork::Presplit { .. } => return self.points(nth).map(|_| Vec::new()),
             _ => return Ok(Vec::new()),
         }
-        let named = |faults: Faults| {
-            let name = |fault: Fault| match fault.origin {
-                Some(_) => fault,
-                None => fault_at(&phase.origin, format!("phase '{}': {}", phase.name, fault.problem)),
-            };
-            Faults(faults.0.into_iter().map(name).collect())
+        let name = |fault: Fault| match fault.origin {
+            Some(_) => fault,
+            None => fault_at(&phase.origin, format!("phase '{}': {}", phase.name, fault.problem)),
         };
+        let named = |faults: Faults| faults.map(name);
         let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
         if self.clients > 1 {
             let taking_part = self.parts(nth).iter().flatten().count();
@@ -211,7 +207,7 @@ impl Phases {
     }
 
     fn plan_of(&self, nth: usize, properties: Properties) -> Result<Plan, Faults> {
-        Plan::new(PlanRequest { properties, phase: self.kind(nth), store: self.store, strict: true })
+        Plan::strict(properties, self.kind(nth), self.store)
     }
 
     /// What each client of the group does in a phase; the properties are those that it has
@@ -241,8 +237,7 @@ impl Phases {
         let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
         let Some(partitions) = partitions else { return Ok(points.clone()) };
         let properties = self.properties(nth, None);
-        let request = PlanRequest { properties, phase: Phase::Load, store: self.store, strict: true };
-        let core = Plan::new(request)?.core;
+        let core = Plan::strict(properties, Phase::Load, self.store)?.core;
         core.and_then(|core| core.split_points(*partitions)).ok_or_else(|| {
             let problem = format!(
                 "phase '{}': keys are not in the order of their numbers, so that their range cannot be divided evenly: set \
@@ -255,23 +250,19 @@ impl Phases {
 
     /// The seed of a phase.
     fn seed(&self, nth: usize, seed: u64) -> u64 {
-        // Records are the same whoever looks for them: loads and runs of one experiment share
-        // what values are made of.
-        let mut state = seed ^ (nth as u64) << 32;
-        // 53 bits, so that every JSON reader gets it back exactly.
-        if self.kind(nth) == Phase::Load { seed } else { split_mix(&mut state) >> 11 }
+        // Loads of one experiment have the same seed, so that they write the same values.
+        if self.kind(nth) == Phase::Load { seed } else { derived_seed(seed ^ (nth as u64) << 32) }
     }
 
     /// The description of each phase: its name with its kind, and its work.
     pub fn describe(&self) -> Vec<(String, String)> {
-        let span = |time: Duration| format_duration(time.as_nanos() as u64);
         let words = |nth: usize, phase: &PhaseSpec| {
             let mut words = match &phase.work {
                 PhaseWork::Load | PhaseWork::Run => match self.plan_of(nth, self.properties(nth, None)) {
                     Ok(plan) => plan.describe(phase.clients.as_ref().map_or(self.clients as usize, Vec::len)),
                     Err(faults) => faults.to_string(),
                 },
-                PhaseWork::Pause(time) => format!("pause of {}", span(*time)),
+                PhaseWork::Pause(time) => format!("pause of {}", format_span(*time)),
                 PhaseWork::Presplit { command, .. } => {
                     let keys = counted(self.points(nth).map_or(0, |points| points.len() as u64), "key");
                     match command {
@@ -281,10 +272,14 @@ impl Phases {
                 }
                 PhaseWork::Command { command, at, timeout } => {
                     let at = crate::file::name_of(&crate::file::At::NAMES, at);
-                    format!("command, at {at}, for {} at most: {command}", span(*timeout))
+                    format!("command, at {at}, for {} at most: {command}", format_span(*timeout))
                 }
                 PhaseWork::Wait { command, every, timeout } => {
-                    format!("wait for {} at most, asking every {}: {command}", span(*timeout), span(*every))
+                    format!(
+                        "wait for {} at most, asking every {}: {command}",
+                        format_span(*timeout),
+                        format_span(*every)
+                    )
                 }
                 PhaseWork::Later(kind) => later(kind),
             };
@@ -324,16 +319,12 @@ impl Phases {
             }
             _ => None,
         };
-        let mut faults: Vec<Fault> = self
-            .file
-            .phases
-            .iter()
-            .filter_map(|phase| {
-                Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
-            })
-            .collect();
-        faults.extend(self.leading().err().into_iter().flat_map(|more| more.0));
-        Faults(faults).or(())
+        let fault = |phase: &PhaseSpec| {
+            Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
+        };
+        let mut faults = Faults(self.file.phases.iter().filter_map(fault).collect());
+        faults.take(self.leading());
+        faults.or(())
     }
 
     /// The times that are known beforehand, added up.

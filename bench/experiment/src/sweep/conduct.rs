@@ -15,10 +15,10 @@ use crate::{
 use serval_group::{GroupSession, Team, check};
 use serval_model::{
     OperationKind,
-    properties::{Origin, Properties, units::format_duration},
+    properties::{Origin, Properties, units::format_span},
 };
 use serval_plan::{
-    Plan, PlanError, PlanRequest,
+    Plan, PlanError,
     folder::ResultFolder,
     fresh_seed,
     perform::{Performed, RunFiles, perform},
@@ -32,10 +32,9 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{Control, EndedBy, RunError};
-use serval_stores::StoreInfo;
 use serval_workload::{
     core::{Phase, properties as core},
-    random::split_mix,
+    random::{derived_seed, split_mix},
 };
 use std::{
     collections::BTreeMap,
@@ -61,7 +60,7 @@ pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) journal: ExperimentJournal,
     pub(super) stores: &'a dyn Stores,
-    /// The processes that make its runs, if several do.
+    /// The group that makes its runs, if several processes do.
     pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
@@ -207,7 +206,7 @@ impl SweepConductor<'_> {
         &self.experiment.curves[index]
     }
 
-    /// Makes all runs that are left.
+    /// Makes all remaining runs.
     fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
             Question::Sweep(points) => self.sweep(points),
@@ -215,7 +214,7 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// Writes down where the time went.
+    /// Adds the time spent to the document.
     fn account(&mut self, begun: Instant) {
         let all = begun.elapsed().as_secs_f64();
         let known: f64 = self.spent.values().sum();
@@ -260,39 +259,45 @@ impl SweepConductor<'_> {
 
     /// The runs of all points, in the order in which they are made.
     fn point_jobs(&self, points: &[LoadPoint]) -> Vec<PlannedRun> {
-        let settings = self.settings();
+        let given = self.settings().clients;
+        self.jobs(points.len(), |curve, point| {
+            let saturation = self.journal.document.curves[curve].saturation.as_ref();
+            let found = saturation.map(|s| s.clients);
+            let (target, clients) = match points[point] {
+                LoadPoint::Max => (None, given.or(found)),
+                LoadPoint::Rate(rate) => (Some(rate), given.or(found.map(window))),
+                // A curve that is lost has no saturation, and no points.
+                LoadPoint::Share(share) => {
+                    (Some(share * saturation?.throughput), given.or(found.map(window)))
+                }
+            };
+            Some((target, clients.unwrap_or(1), points[point].to_string()))
+        })
+    }
+
+    /// The runs of `points` points on every curve, in the order in which they are made. `run` returns the target,
+    /// the clients and the description of a point on a curve; `None` if it is left out.
+    pub(super) fn jobs(
+        &self,
+        points: usize,
+        run: impl Fn(usize, usize) -> Option<(Option<f64>, u64, String)>,
+    ) -> Vec<PlannedRun> {
+        let RunSettings { time, repeats, .. } = *self.settings();
         let mut jobs = Vec::new();
-        for repeat in 0..settings.repeats as u32 {
-            for (turn, point) in self.order(points.len(), repeat).into_iter().enumerate() {
+        for repeat in 0..repeats as u32 {
+            for (turn, point) in self.order(points, repeat).into_iter().enumerate() {
                 for curve in self.curves_from(turn + repeat as usize) {
-                    let saturation = self.journal.document.curves[curve].saturation.as_ref();
-                    let found = saturation.map(|s| s.clients);
-                    let (target, clients) = match points[point] {
-                        LoadPoint::Max => (None, settings.clients.or(found)),
-                        LoadPoint::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
-                        // A curve that is lost has no saturation, and no points.
-                        LoadPoint::Share(share) => match saturation {
-                            Some(s) => (Some(share * s.throughput), settings.clients.or(found.map(window))),
-                            None => continue,
-                        },
-                    };
-                    jobs.push(PlannedRun {
-                        curve,
-                        kind: RunKind::Point,
-                        point,
-                        repeat,
-                        target,
-                        clients: clients.unwrap_or(1),
-                        time: settings.time,
-                        what: format!("{}, repeat {} of {}", points[point], repeat + 1, settings.repeats),
-                    });
+                    let Some((target, clients, what)) = run(curve, point) else { continue };
+                    let what = format!("{what}, repeat {} of {repeats}", repeat + 1);
+                    let kind = RunKind::Point;
+                    jobs.push(PlannedRun { curve, kind, point, repeat, target, clients, time, what });
                 }
             }
         }
         jobs
     }
 
-    /// What share of the saturation a point is, if it was asked for so.
+    /// Returns the share of the saturation of a point that was given as a share.
     fn share(&self, job: &PlannedRun) -> Option<f64> {
         match (job.kind, &self.experiment.file.question) {
             (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
@@ -304,13 +309,13 @@ impl SweepConductor<'_> {
     }
 
     /// The curves, beginning with another one each time.
-    pub(super) fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
+    fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.experiment.curves.len();
         (0..count).map(move |i| (i + turn) % count)
     }
 
     /// The order of points in a repeat.
-    pub(super) fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
+    fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (0..points).collect();
         if self.settings().order == crate::file::PointOrder::Shuffled {
             let mut state = self.journal.document.seed ^ (u64::from(repeat) << 32) ^ ORDER_STREAM;
@@ -341,7 +346,7 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// Gives a curve up. It is tried again when the experiment is resumed.
+    /// Gives up a curve. It is tried again when the experiment is resumed.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
         let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
         self.note(Note::CurveGivenUp { curve: name, at, why });
@@ -356,7 +361,7 @@ impl SweepConductor<'_> {
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
-            check(&plan, false, team.clients().len()).map_err(PlanError::Faults)?;
+            check(&plan, false, team.clients().len())?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
@@ -367,7 +372,7 @@ impl SweepConductor<'_> {
         let performed = self.perform(curve.dataset, &plan, Some(&folder))?;
         let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
-            // Only they know how far they have come; each left gaps for the others'.
+            // Only the clients know how far they came. Each has gaps where the others' keys are.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
                 Some(range) => {
                     let before = self.records[curve.dataset].state.next;
@@ -441,9 +446,7 @@ impl SweepConductor<'_> {
             RunKind::Search => 2,
             RunKind::Point => 3,
         };
-        let mut state = self.journal.document.seed ^ kind << 60 ^ (point as u64) << 32 ^ u64::from(repeat);
-        // 53 bits, so that every JSON reader gets it back exactly.
-        split_mix(&mut state) >> 11
+        derived_seed(self.journal.document.seed ^ kind << 60 ^ (point as u64) << 32 ^ u64::from(repeat))
     }
 
     fn plan(&self, job: &PlannedRun, curve: &CurvePlan) -> Result<Plan, ConductError> {
@@ -456,11 +459,10 @@ impl SweepConductor<'_> {
                 properties.set(name, setting.value.clone(), setting.origin.clone());
             }
         }
-        let span = |time: Duration| format_duration(time.as_nanos() as u64);
         set(&mut properties, p::THREAD_COUNT.name, self.threads(job.clients).to_string());
-        set(&mut properties, p::MAX_EXECUTION_TIME.name, span(job.time));
-        set(&mut properties, p::WARM_UP.name, span(settings.warm_up));
-        set(&mut properties, p::WARM_UP_MAX.name, span(settings.warm_up_max));
+        set(&mut properties, p::MAX_EXECUTION_TIME.name, format_span(job.time));
+        set(&mut properties, p::WARM_UP.name, format_span(settings.warm_up));
+        set(&mut properties, p::WARM_UP_MAX.name, format_span(settings.warm_up_max));
         set(&mut properties, p::SEED.name, self.seed(job.kind, job.point, job.repeat).to_string());
         if let Some(target) = job.target {
             set(&mut properties, p::TARGET.name, format!("{target}"));
@@ -474,7 +476,7 @@ impl SweepConductor<'_> {
         if records.state.next > records.dataset.records {
             set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
         }
-        let mut plan = checked(properties, Phase::Run, curve.info)?;
+        let mut plan = Plan::strict(properties, Phase::Run, curve.info)?;
         plan.label = format!("{} {}", curve.name, job.what);
         Ok(plan)
     }
@@ -514,16 +516,6 @@ const ORDER_STREAM: u64 = 0x0bde_5eed;
 /// their number does not bound a burst.
 pub(super) fn window(clients: u64) -> u64 {
     clients.saturating_mul(2)
-}
-
-/// The plan of a run of these properties.
-pub(super) fn checked(
-    properties: Properties,
-    phase: Phase,
-    store: &'static StoreInfo,
-) -> Result<Plan, ConductError> {
-    let plan = Plan::new(PlanRequest { properties, phase, store, strict: true });
-    Ok(plan.map_err(PlanError::Faults)?)
 }
 
 pub(super) fn set(properties: &mut Properties, name: &'static str, value: String) {

@@ -12,7 +12,7 @@ use crate::{
 use serval_coordination::properties::is_of_group;
 use serval_group::{Leading, settings, unshared};
 use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
-use serval_plan::{Plan, PlanRequest, embedded::EmbeddedStore, properties as p};
+use serval_plan::{Plan, embedded::EmbeddedStore, properties as p};
 use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ pub struct Experiment {
 /// The file with the properties of its workloads' files in it, so that it can be read
 /// anywhere. What `[properties]` sets wins over these files.
 fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let common: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
     // A workload file's counts are toys, and its clients and rates those of a single run.
     let overridden = |name: &str| {
@@ -137,10 +137,9 @@ fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
     };
     for workload in &mut file.workloads {
         let Some(path) = workload.file.take() else { continue };
-        let added = add_workload_file(&mut workload.properties, path, &workload.origin, &overridden);
-        faults.extend(added.err().into_iter().flat_map(|more| more.0));
+        faults.take(add_workload_file(&mut workload.properties, path, &workload.origin, &overridden));
     }
-    Faults(faults).or(file)
+    faults.or(file)
 }
 
 /// The properties of a workload on a store, and faults of those that are not
@@ -171,7 +170,7 @@ fn properties(
 
 /// The group that a file asks for: by `[group]`, or by the same properties.
 fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     for (name, _, origin) in file
         .stores
         .iter()
@@ -180,27 +179,20 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
         .filter(|(name, _, _)| is_of_group(name))
     {
         let problem = format!("{name}: one group makes all runs: set it in [group], or in [properties]");
-        faults.push(Fault { origin: Some(origin.clone()), problem });
+        faults.0.push(Fault { origin: Some(origin.clone()), problem });
     }
     let mut all = Properties::new();
     let lines: Vec<PropertyLine> =
         file.properties.iter().filter(|(name, _, _)| is_of_group(name)).cloned().collect();
     set_lines(&mut all, &lines);
     set_lines(&mut all, &file.group.as_ref().map_or(Vec::new(), GroupEntry::properties));
-    match settings::meeting(&all, "run") {
-        Ok(None) => {}
-        Ok(Some(_)) => faults.push(Fault {
-            origin: None,
-            problem: "barrier-status: each process would search for itself. Set [group] (--agents, --coordination) instead"
-                .to_owned(),
-        }),
-        Err(more) => faults.extend(more.0),
+    if faults.take(settings::meeting(&all, "run")).flatten().is_some() {
+        faults.push(
+            "barrier-status: each process would search for itself. Set [group] (--agents, --coordination) instead",
+        );
     }
-    let leading = settings::leading(&all, settings::ProcessesFlag::Agents).unwrap_or_else(|more| {
-        faults.extend(more.0);
-        None
-    });
-    Faults(faults).or(leading)
+    let leading = faults.take(settings::leading(&all, settings::ProcessesFlag::Agents)).flatten();
+    faults.or(leading)
 }
 
 /// What tells one data set from another: the store, and every property that is
@@ -248,14 +240,12 @@ impl Experiment {
         if group.is_some() {
             for dataset in draft.datasets.clone() {
                 let Some(more) = unshared(dataset.info, &dataset.properties) else { continue };
-                let more = more.0.into_iter();
-                draft.note(Faults(
+                draft.note(
                     more.map(|fault| Fault {
                         problem: format!("{}: {}", dataset.name, fault.problem),
                         ..fault
-                    })
-                    .collect(),
-                ));
+                    }),
+                );
             }
         }
         let Draft { curves, datasets, warnings, faults, .. } = draft;
@@ -371,26 +361,17 @@ fn resolved(
 ) -> Result<(&'static StoreInfo, Properties), Faults> {
     let info = |properties: &mut Properties| {
         let info = serval_stores::resolve(&store.binding, properties);
-        info.map_err(|faults| located(faults, &store.origin))
+        // A fault without a place is of the store.
+        let place = |fault: Fault| Fault { origin: fault.origin.or_else(|| store.origin.clone()), ..fault };
+        info.map_err(|faults| faults.map(place))
     };
     let made =
         properties(file, store, workload).and_then(|mut properties| Ok((info(&mut properties)?, properties)));
     made.map_err(|mut faults| {
         // A wrong name is reported together with wrong properties.
-        let more = info(&mut Properties::new()).err();
-        faults.0.extend(more.into_iter().flat_map(|more| more.0));
+        faults.take(info(&mut Properties::new()));
         faults
     })
-}
-
-fn located(faults: Faults, origin: &Option<Origin>) -> Faults {
-    Faults(
-        faults
-            .0
-            .into_iter()
-            .map(|fault| Fault { origin: fault.origin.or_else(|| origin.clone()), ..fault })
-            .collect(),
-    )
 }
 
 /// The name of a data set's folder: names that differ may not do so in what a
@@ -422,16 +403,10 @@ struct Checked {
 
 /// Makes the plans of a load and a run, to see their faults.
 fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
-    let plan =
-        |phase| Plan::new(PlanRequest { properties: properties.clone(), phase, store: info, strict: true });
-    let (load, run) = (plan(Phase::Load), plan(Phase::Run));
-    let (load, run) = match (load, run) {
-        (Ok(load), Ok(run)) => (load, run),
-        (a, b) => {
-            let all = [a.err(), b.err()].into_iter().flatten().flat_map(|faults| faults.0);
-            return Err(Faults(all.collect()));
-        }
-    };
+    let plan = |phase| Plan::strict(properties.clone(), phase, info);
+    let mut faults = Faults::default();
+    let plans = (faults.take(plan(Phase::Load)), faults.take(plan(Phase::Run)));
+    let (Some(load), Some(run)) = plans else { return Err(faults) };
     let records = load.core.as_ref().map_or(0, |core| {
         let (first, end) = core.load_range();
         end.saturating_sub(first)

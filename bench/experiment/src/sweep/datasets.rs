@@ -1,4 +1,4 @@
-//! The records of an experiment while it goes: loaded, renewed, counted.
+//! The data sets of a running experiment: opening their stores, renewing and counting their records.
 
 use super::curves::{Dataset, Renewal};
 use crate::journal::{ExperimentJournal, RecordsState};
@@ -30,38 +30,36 @@ impl Stores for RealStores {
     }
 }
 
-/// Keys in turn of one process that must be missing to believe that none follows: more than
-/// the gaps that failed inserts and clients ahead of each other leave. Several processes deal keys out in
-/// turn, and one may be ahead of all others.
+/// Number of consecutive missing keys of a process after which no record follows: more than the gaps of failed inserts
+/// and of clients at different keys. Several processes take keys in turn, and one may be ahead of the others.
 const MISSING_IN_TURN: u64 = 100;
 
-/// Keys that are looked for at a time.
+/// Number of keys that are counted at a time.
 const LOOKED_FOR: usize = 100;
 
-/// Most records that an interrupted run may have left uncounted.
+/// Most uncounted records of an interrupted run.
 const FOUND_MAX: u64 = 1 << 40;
 
 /// Names of a command's environment variables.
 const STORE_VARIABLE: &str = "SERVAL_STORE";
 const CURVE_VARIABLE: &str = "SERVAL_CURVE";
 
-/// A data set that is in use.
+/// A data set in use.
 pub(crate) struct DatasetInUse {
     pub(crate) dataset: Dataset,
     session: Option<Box<dyn Session>>,
-    /// Where an embedded store's files are.
+    /// Folder of an embedded store's files.
     folder: Option<PathBuf>,
     pub(crate) state: RecordsState,
-    /// Whether the state is what a process before this one wrote down, and nobody
-    /// has looked since.
+    /// Whether the state is that of an earlier process and has not been checked since.
     pub(crate) unseen: bool,
 }
 
-/// Records that are looked for to see whether any is there.
+/// Number of records that are looked up to find out whether a store has lost them.
 const SAMPLES: u64 = 16;
 
 impl DatasetInUse {
-    /// The records as the journal knows them.
+    /// Creates a data set with the state that the journal has.
     pub(crate) fn new(dataset: &Dataset, journal: &ExperimentJournal) -> Result<DatasetInUse, PlanError> {
         let mut dataset = dataset.clone();
         let mut folder = None;
@@ -72,7 +70,7 @@ impl DatasetInUse {
         }
         let mut state = journal.records(&dataset.name);
         if matches!(dataset.renewal, Renewal::Reopen) {
-            // They ended with the process that had them.
+            // The records ended with the process that held them.
             state.loaded = false;
             state.running = false;
         }
@@ -80,7 +78,7 @@ impl DatasetInUse {
         Ok(DatasetInUse { dataset, session: None, folder, state, unseen })
     }
 
-    /// The store, opened if it is not.
+    /// Returns the store; opens it if necessary.
     pub(crate) fn session(&mut self, stores: &dyn Stores) -> Result<&dyn Session, PlanError> {
         if self.session.is_none() {
             self.session = Some(stores.open(self.dataset.info, &self.dataset.properties)?);
@@ -89,7 +87,7 @@ impl DatasetInUse {
         self.session.as_deref().ok_or_else(|| Faults::one("the store is closed").into())
     }
 
-    /// Where its clients run, if it is open.
+    /// Returns how clients of the store run, if it is open.
     pub(crate) fn execution(&self) -> Option<Execution> {
         self.session.as_ref().map(|session| session.store().execution())
     }
@@ -99,8 +97,8 @@ impl DatasetInUse {
         self.session = None;
     }
 
-    /// Empties an embedded store, or opens one in memory anew; false if it is
-    /// a server's, whose records must be deleted.
+    /// Empties an embedded store, or closes a store in memory. Returns false for a server, whose records must be
+    /// deleted one by one.
     pub(crate) fn start_anew(&mut self) -> Result<bool, PlanError> {
         match self.dataset.renewal {
             Renewal::Server => return Ok(false),
@@ -117,7 +115,7 @@ impl DatasetInUse {
         Ok(true)
     }
 
-    /// Keeps the loaded state for later.
+    /// Saves the loaded state.
     pub(crate) fn save(&mut self) -> Result<(), PlanError> {
         if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
             self.close();
@@ -129,7 +127,7 @@ impl DatasetInUse {
         Ok(())
     }
 
-    /// Brings the loaded state back. False if there is no way to.
+    /// Restores the loaded state. Returns false if the store cannot.
     pub(crate) fn restore(&mut self) -> Result<bool, PlanError> {
         if let Some(command) = self.dataset.restore.clone() {
             self.close();
@@ -163,8 +161,8 @@ impl DatasetInUse {
         PlanError::Store(StoreError::new(self.dataset.info.name, problem))
     }
 
-    /// Whether none of the loaded records is there: a server that keeps its
-    /// records in memory and was started again has lost them.
+    /// Returns whether none of the loaded records exists: a restarted server that keeps records in memory has lost
+    /// them.
     pub(crate) fn are_gone(&mut self, core: &CoreWorkload, stores: &dyn Stores) -> Result<bool, PlanError> {
         use serval_workload::Workload;
         let (first, end) = core.load_range();
@@ -178,8 +176,8 @@ impl DatasetInUse {
         Ok(self.session(stores)?.store().count_records(&table, &keys).map_err(PlanError::Store)? == 0)
     }
 
-    /// The first key number from `state.next` on that no record has: a run that
-    /// was cut off, of so many processes, left no count.
+    /// Returns the first key number from `state.next` on that no record has, after an interrupted run of this many
+    /// processes.
     pub(crate) fn look_for_end(
         &mut self,
         core: &CoreWorkload,
@@ -192,7 +190,7 @@ impl DatasetInUse {
         let session = self.session(stores)?;
         let end =
             end_of::<StoreError>(start, MISSING_IN_TURN.saturating_mul(processes), &mut |mut numbers| {
-                // Most are there, and the first few tell it.
+                // Most exist, so the first keys usually decide.
                 while !numbers.is_empty() {
                     let keys: Vec<String> =
                         numbers.by_ref().take(LOOKED_FOR).map(|number| core.key(number)).collect();
@@ -202,13 +200,13 @@ impl DatasetInUse {
                 }
                 Ok(false)
             })?;
-        // A store that says of any key that it is there has no end.
+        // A store that claims to have every key has no end.
         Ok(if end - start > FOUND_MAX { start } else { end })
     }
 }
 
-/// The end of records that begin before `start`, by asking whether any of a
-/// range of `gap` numbers is there: in steps that double, then by halves.
+/// Returns the end of the records that begin before `start`. Asks whether any of `gap` consecutive numbers exists, in
+/// steps that double, then by bisection.
 fn end_of<E>(
     start: u64,
     gap: u64,

@@ -151,32 +151,10 @@ impl SweepConductor<'_> {
     }
 
     fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<PlannedRun> {
-        let settings = self.settings();
-        let mut jobs = Vec::new();
-        for repeat in 0..settings.repeats as u32 {
-            for (turn, point) in self.order(REPEATED_RATES, repeat).into_iter().enumerate() {
-                for curve in self.curves_from(turn + repeat as usize) {
-                    let Some(bracket) = brackets[curve] else { continue };
-                    let rate = bracket.around()[point];
-                    jobs.push(PlannedRun {
-                        curve,
-                        kind: RunKind::Point,
-                        point,
-                        repeat,
-                        target: Some(rate),
-                        clients: self.paced_clients(curve),
-                        time: settings.time,
-                        what: format!(
-                            "{} operations/s, repeat {} of {}",
-                            per_second(rate),
-                            repeat + 1,
-                            settings.repeats
-                        ),
-                    });
-                }
-            }
-        }
-        jobs
+        self.jobs(REPEATED_RATES, |curve, point| {
+            let rate = brackets[curve]?.around()[point];
+            Some((Some(rate), self.paced_clients(curve), format!("{} operations/s", per_second(rate))))
+        })
     }
 
     fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {

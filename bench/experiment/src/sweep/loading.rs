@@ -1,7 +1,6 @@
-//! The records of an experiment's runs: loaded, removed, put back, and filled up
-//! where a run left gaps.
+//! The records of an experiment's runs: loading, removing and restoring them, and filling the gaps of runs.
 
-use super::conduct::{PlannedRun, SweepConductor, checked, set, spend};
+use super::conduct::{PlannedRun, SweepConductor, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
     refusals::NO_DELETE,
@@ -75,8 +74,7 @@ impl SweepConductor<'_> {
         self.set_running(dataset, running)
     }
 
-    /// The plan of the load of a data set. With `resumed` it inserts only what is
-    /// not there yet.
+    /// Returns the plan of the load of a data set. With `resumed` it inserts only the missing records.
     fn load_plan(&self, dataset: usize, resumed: bool) -> Result<Plan, ConductError> {
         let records = &self.records[dataset];
         let mut properties = records.dataset.properties.clone();
@@ -88,10 +86,10 @@ impl SweepConductor<'_> {
         set(&mut properties, p::THREAD_COUNT.name, self.threads(clients).to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
-        checked(properties, Phase::Load, store)
+        Ok(Plan::strict(properties, Phase::Load, store)?)
     }
 
-    /// A resumed experiment may find an empty server.
+    /// Checks whether the server of a resumed experiment has lost its records.
     fn look_whether_gone(&mut self, dataset: usize) -> Result<(), ConductError> {
         let Some(core) = self.load_plan(dataset, false)?.core else { return Ok(()) };
         if self.records[dataset].are_gone(&core, self.stores)? {
@@ -104,7 +102,7 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// An interrupted run may have left uncounted records.
+    /// Counts the records that an interrupted run inserted.
     pub(super) fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
@@ -120,10 +118,8 @@ impl SweepConductor<'_> {
         self.set_running(dataset, false)
     }
 
-    /// Inserts those of some records that are not there. At the end of a run
-    /// each client may have taken a key and not come to insert it; the next run
-    /// would not find it, and call that a failure of the store. The next insert
-    /// is of the range's end.
+    /// Inserts the missing records of a range; the next run inserts from its end. At the end of a run each client may
+    /// have taken a key without inserting it, and a later run would count its absence as a failure of the store.
     pub(super) fn fill(&mut self, dataset: usize, range: Range<u64>) -> Result<(), ConductError> {
         let state = &mut self.records[dataset].state;
         state.next = range.end.max(state.next);
@@ -139,7 +135,7 @@ impl SweepConductor<'_> {
         set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
         set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
         let store = self.records[dataset].dataset.info;
-        let plan = checked(properties, Phase::Load, store)?;
+        let plan = Plan::strict(properties, Phase::Load, store)?;
         let session = self.records[dataset].session(self.stores)?;
         // An interrupted run must not leave gaps either.
         let control = Control::default();
@@ -152,7 +148,7 @@ impl SweepConductor<'_> {
 
     fn load(&mut self, job: &PlannedRun, dataset: usize) -> Result<(), ConductError> {
         let begun = Instant::now();
-        // A load that was cut off has left some of its records.
+        // An interrupted load has inserted some of its records.
         let cut_off = self.records[dataset].state.running;
         let resumed = cut_off && !self.records[dataset].start_anew()?;
         let plan = self.load_plan(dataset, resumed)?;
@@ -177,8 +173,7 @@ impl SweepConductor<'_> {
             return Err(lost.into_error(store).into());
         }
         if let Some(failure) = failure {
-            // Where none was inserted there is nothing to go on with: what stands
-            // in the way is somebody else's.
+            // If no record was inserted, records of another program are in the way, and this load has nothing to resume.
             if overall.failed >= overall.operations && !resumed {
                 self.set_running(dataset, false)?;
             }

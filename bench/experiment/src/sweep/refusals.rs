@@ -1,12 +1,9 @@
 //! What a store turns out not to do once it is open, said before it is loaded.
 
-use super::{
-    conduct::{SweepConductor, checked},
-    curves::Renewal,
-};
+use super::{conduct::SweepConductor, curves::Renewal};
 use crate::{error::ConductError, file::StatePolicy};
 use serval_model::{OperationKind, properties::Faults};
-use serval_plan::{PlanError, perform::refuse};
+use serval_plan::{Plan, perform::refuse};
 use serval_workload::core::Phase;
 
 /// Why records cannot be removed.
@@ -16,28 +13,26 @@ pub(super) const NO_DELETE: &str =
 impl SweepConductor<'_> {
     /// Refuses what a store cannot do before it is loaded for it.
     pub(super) fn refuse(&mut self) -> Result<(), ConductError> {
-        let mut faults = Vec::new();
+        let mut faults = Faults::default();
         for curve in &self.experiment.curves {
             let records = &mut self.records[curve.dataset];
             if records.state.loaded {
                 continue;
             }
             let properties = curve.properties.clone();
-            let plan = checked(properties, Phase::Run, curve.info)?;
+            let plan = Plan::strict(properties, Phase::Run, curve.info)?;
             // A store that cannot be opened is reported when its curve runs.
             let Ok(session) = records.session(self.stores) else { continue };
             let deletes = session.store().capabilities().contains(OperationKind::Delete);
-            if let Err(more) = refuse(&plan, session) {
-                faults.extend(more.0);
-            }
+            faults.take(refuse(&plan, session));
             let by_delete =
                 matches!(records.dataset.renewal, Renewal::Server) && records.dataset.restore.is_none();
             if self.experiment.file.run.state == StatePolicy::Reload && by_delete && !deletes {
                 let name = &curve.store;
-                faults.extend(Faults::one(format!("state = \"reload\": {name} {NO_DELETE}")).0);
+                faults.push(format!("state = \"reload\": {name} {NO_DELETE}"));
             }
         }
-        faults.dedup();
-        Ok(Faults(faults).or(()).map_err(PlanError::Faults)?)
+        faults.0.dedup();
+        Ok(faults.or(())?)
     }
 }

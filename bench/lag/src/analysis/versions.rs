@@ -13,7 +13,7 @@ use serval_result::{
     document::Latency,
     lag::{Behind, Versions, Violations},
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Largest distinguished number of versions behind; larger ones count as this.
 pub const BEHIND_MAX: u64 = 1000;
@@ -141,7 +141,7 @@ impl<'a> Judge<'a> {
             result: Versions::default(),
             last_stale: HashMap::new(),
         };
-        let mut keys: HashMap<&str, ()> = HashMap::new();
+        let mut keys: HashSet<&str> = HashSet::new();
         for (number, part) in parts.iter().enumerate() {
             // The state of each field that each consumer saw last, by key.
             let mut seen: HashMap<(u32, u32), Vec<(u8, FieldState)>> = HashMap::new();
@@ -155,7 +155,7 @@ impl<'a> Judge<'a> {
                     judge.own(part.journal.writer, version, &states);
                     continue;
                 }
-                if keys.insert(name, ()).is_none() {
+                if keys.insert(name) {
                     judge.result.versions += key.acknowledged;
                 }
                 let sight = look(history, key, states, sent);

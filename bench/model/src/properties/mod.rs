@@ -93,6 +93,21 @@ impl Faults {
         }
     }
 
+    /// Adds a fault without a place.
+    pub fn push(&mut self, problem: impl Into<String>) {
+        self.0.push(Fault { origin: None, problem: problem.into() });
+    }
+
+    /// Adds the faults of a result. Returns its value, if it has one.
+    pub fn take<T>(&mut self, result: Result<T, Faults>) -> Option<T> {
+        result.map_err(|more| self.0.extend(more.0)).ok()
+    }
+
+    /// Changes each fault.
+    pub fn map(self, change: impl FnMut(Fault) -> Fault) -> Faults {
+        Faults(self.0.into_iter().map(change).collect())
+    }
+
     /// Returns the value if there are no faults.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Sizes, spans of time and counts with units.
 
+use std::time::Duration;
+
 /// Parses a size in bytes: `100`, `64KiB`, `64k`, `1.5GB`, `1 MiB`.
 ///
 /// `kB`, `MB`, ... are powers of 1000; `KiB`, `MiB`, ... powers of 1024; a
@@ -68,6 +70,17 @@ fn scale(number: &str, factor: u64, what: &str) -> Result<u64, String> {
         return Err(format!("is too large a {what}"));
     }
     Ok(scaled.round() as u64)
+}
+
+/// Converts to ns. A longer duration becomes `u64::MAX`, an instant that never comes.
+#[inline]
+pub fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Writes a duration as [`format_duration`] does.
+pub fn format_span(span: Duration) -> String {
+    format_duration(nanoseconds(span))
 }
 
 /// Writes nanoseconds with the unit that reads best: `1.5s`, `250ms`, `10m`.

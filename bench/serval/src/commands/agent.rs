@@ -1,5 +1,6 @@
 //! `serval agent`, and the clients of a group for commands that lead one.
 
+use super::set_flags;
 use crate::{
     args::{AgentArgs, GroupArgs},
     failure::{Exit, Failure},
@@ -8,7 +9,7 @@ use serval_coordination::properties as p;
 use serval_group::{
     AgentSettings, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, check, settings,
 };
-use serval_model::properties::{Origin, Properties, units::parse_duration};
+use serval_model::properties::{Properties, units::parse_duration};
 use serval_plan::Plan;
 use serval_runner::Control;
 use signal_hook::{
@@ -48,13 +49,9 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
 
 /// What flags say of a group, as properties.
 pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
-    for (property, value, flag) in
-        [(&p::CLIENTS, &args.clients, "--clients"), (&p::ZOOKEEPER, &args.coordination, "--coordination")]
-    {
-        if let Some(value) = value {
-            properties.set(property.name, value, Origin::CommandLine(flag.into()));
-        }
-    }
+    let flags =
+        [(&p::CLIENTS, &args.clients, "--clients"), (&p::ZOOKEEPER, &args.coordination, "--coordination")];
+    set_flags(properties, &flags);
 }
 
 /// Gathers the group that properties ask for, if they ask for one.

@@ -1,7 +1,7 @@
 //! `serval bench`: one command from nothing to a result.
 
 use super::{
-    agent, command_line, resolved, run_properties, tell_debug_build, tell_warnings,
+    agent, command_line, resolved, run_properties, set_flags, tell_debug_build, tell_warnings,
     ycsb::{exit_code, interrupted_or},
 };
 use crate::{
@@ -22,26 +22,20 @@ use serval_workload::core::properties as core;
 use std::{io::IsTerminal, process::ExitCode};
 
 fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     // The workload file comes before other files, so that these win.
     let mut all = Properties::new();
     if is_script(&args.workload.to_string_lossy()) {
         let origin = Origin::CommandLine("WORKLOAD".into());
         all.set(p::WORKLOAD.name, args.workload.to_string_lossy(), origin);
-    } else if let Err(more) = all.load_file(&args.workload) {
-        faults.extend(more.0);
+    } else {
+        faults.take(all.load_file(&args.workload));
     }
-    match run_properties(&args.properties) {
-        Ok(over) => {
-            for (name, setting) in over.iter() {
-                all.set(name, &setting.value, setting.origin.clone());
-            }
-        }
-        Err(more) => faults.extend(more.0),
+    let over = faults.take(run_properties(&args.properties)).unwrap_or_default();
+    for (name, setting) in over.iter() {
+        all.set(name, &setting.value, setting.origin.clone());
     }
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.or(())?;
     let info = resolved(&args.store, &mut all)?;
     let flags = [
         (&p::MAX_EXECUTION_TIME, &args.time, "--time"),
@@ -49,11 +43,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
         (&core::RECORD_COUNT, &args.records, "--records"),
         (&p::OPERATION_COUNT, &args.operations, "--operations"),
     ];
-    for (property, value, flag) in flags {
-        if let Some(value) = value {
-            all.set(property.name, value, Origin::CommandLine(flag.into()));
-        }
-    }
+    set_flags(&mut all, &flags);
     agent::group_properties(&args.group, &mut all);
     let name = args.workload.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(BenchRequest {

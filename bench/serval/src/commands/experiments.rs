@@ -2,34 +2,63 @@
 
 use super::properties;
 use crate::{
-    args::{PropertyArgs, RunSettingArgs},
+    args::{PlaceArgs, PropertyArgs, RunSettingArgs},
     failure::{Exit, Failure},
     render, stdout,
 };
 use serval_experiment::{
     ConductError, ExperimentJournal, JournalError,
+    bench::default_folder,
     file::{GroupEntry, PropertyLine, StoreEntry},
 };
-use serval_model::properties::{Fault, Origin};
+use serval_model::properties::{Faults, Origin, Setting};
 use serval_report::{
     experiment::Loaded,
     stored::StoredExperiment,
     units::{count, plural},
 };
+use serval_result::experiment::ExperimentDocument;
 use std::{io::IsTerminal, path::Path};
 
 /// Properties of all curves, as an experiment file has them.
-pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
-    match properties(args) {
-        Ok(all) => all
-            .iter()
-            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
-            .collect(),
-        Err(more) => {
-            faults.extend(more.0);
-            Vec::new()
+pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Faults) -> Vec<PropertyLine> {
+    let all = faults.take(properties(args)).unwrap_or_default();
+    let line =
+        |(name, setting): (&str, &Setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone());
+    all.iter().map(line).collect()
+}
+
+/// Sets properties of the command line, which win over `others`, for all curves or phases.
+pub(super) fn override_lines<'a>(
+    given: Vec<PropertyLine>,
+    common: &mut Vec<PropertyLine>,
+    others: impl Iterator<Item = &'a mut Vec<PropertyLine>>,
+) {
+    let left = |line: &PropertyLine| !given.iter().any(|(name, _, _)| *name == line.0);
+    others.for_each(|lines| lines.retain(left));
+    common.retain(left);
+    common.extend(given);
+}
+
+/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, with the stored
+/// seed of the one that is resumed.
+pub(super) fn journal(
+    place: &PlaceArgs,
+    name: &str,
+    document: impl FnOnce(Option<u64>) -> ExperimentDocument,
+) -> Result<ExperimentJournal, Failure> {
+    let journal = match (&place.out, place.resume) {
+        (None, true) => {
+            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
         }
-    }
+        (Some(out), true) => ExperimentJournal::stored_seed(out)
+            .and_then(|seed| ExperimentJournal::resume(out, Some(&document(Some(seed)).plan))),
+        (out, false) => {
+            let folder = out.clone().unwrap_or_else(|| default_folder(name, "experiment"));
+            ExperimentJournal::begin(&folder, document(None))
+        }
+    };
+    journal.map_err(from_journal)
 }
 
 /// Fills in what flags say of the processes that make every run together.

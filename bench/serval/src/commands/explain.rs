@@ -67,9 +67,15 @@ fn explain(property: &Property) {
     paragraph(&facts.join("; "), 6);
 }
 
-fn explain_table(table: &Table) {
-    heading(&format!("Properties: {}", table.heading));
-    table.properties.iter().for_each(|property| explain(property));
+/// Explains a store, workload or script, and its properties.
+fn explain_all(name: &str, paragraphs: &[String], tables: &[Table]) {
+    heading(name);
+    paragraphs.iter().for_each(|text| paragraph(text, 2));
+    for table in tables.iter().filter(|table| !table.properties.is_empty()) {
+        anstream::println!();
+        heading(&format!("Properties: {}", table.heading));
+        table.properties.iter().for_each(|property| explain(property));
+    }
 }
 
 fn property_json(property: &Property, heading: &str) -> serde_json::Value {
@@ -85,12 +91,14 @@ fn property_json(property: &Property, heading: &str) -> serde_json::Value {
     })
 }
 
-fn table_json(table: &Table) -> Vec<serde_json::Value> {
-    table.properties.iter().map(|property| property_json(property, table.heading)).collect()
+fn tables_json(tables: &[Table]) -> serde_json::Value {
+    let of = |table: &Table| table.properties.iter().map(|property| property_json(property, table.heading));
+    tables.iter().flat_map(of).collect()
 }
 
-fn print_json(value: &serde_json::Value) {
+fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     anstream::println!("{value:#}");
+    Ok(())
 }
 
 /// `serval stores [NAME]`.
@@ -101,30 +109,23 @@ pub(crate) fn stores(args: &NameArgs) -> Result<(), Failure> {
             "aliases": info.aliases,
             "summary": info.summary,
             "details": info.details,
-            "properties": table_json(&info.properties),
+            "properties": tables_json(&[info.properties]),
         })
     };
     if let Some(name) = &args.name {
         let info = super::store(name)?;
         if args.json {
-            print_json(&json(info));
-            return Ok(());
+            return print_json(&json(info));
         }
-        heading(info.name);
-        paragraph(info.summary, 2);
-        paragraph(info.details, 2);
+        let mut paragraphs = vec![info.summary.to_owned(), info.details.to_owned()];
         if !info.aliases.is_empty() {
-            paragraph(&format!("Also: {}", info.aliases.join(", ")), 2);
+            paragraphs.push(format!("Also: {}", info.aliases.join(", ")));
         }
-        if !info.properties.properties.is_empty() {
-            anstream::println!();
-            explain_table(&info.properties);
-        }
+        explain_all(info.name, &paragraphs, &[info.properties]);
         return Ok(());
     }
     if args.json {
-        print_json(&STORES.iter().map(json).collect());
-        return Ok(());
+        return print_json(&STORES.iter().map(json).collect());
     }
     heading("Stores");
     for info in STORES {
@@ -155,36 +156,30 @@ fn script(path: &str, as_json: bool) -> Result<(), Failure> {
     // The core's hold too, and are explained under their own name.
     let tables = [script.table, serval_scripts::PROPERTIES];
     if as_json {
-        print_json(&serde_json::json!({
+        return print_json(&serde_json::json!({
             "name": path,
             "summary": script.summary,
             "operations": script.operations(),
             "transactions": script.transactions,
             "defaults": script.defaults.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
-            "properties": tables.iter().flat_map(table_json).collect::<Vec<_>>(),
+            "properties": tables_json(&tables),
         }));
-        return Ok(());
     }
-    heading(path);
-    paragraph(&script.summary, 2);
-    paragraph(&format!("Operations: {}", script.operations().join(", ")), 2);
+    let mut paragraphs =
+        vec![script.summary.clone(), format!("Operations: {}", script.operations().join(", "))];
     if !script.transactions.is_empty() {
-        paragraph(&format!("Timed together: {}", script.transactions.join(", ")), 2);
+        paragraphs.push(format!("Timed together: {}", script.transactions.join(", ")));
     }
     if !script.defaults.is_empty() {
         let defaults: Vec<String> =
             script.defaults.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        paragraph(&format!("Unless set: {}", defaults.join(", ")), 2);
+        paragraphs.push(format!("Unless set: {}", defaults.join(", ")));
     }
-    paragraph(
-        if script.loads { "It loads its records itself." } else { "The core workload loads its records." },
-        2,
-    );
-    paragraph(&format!("workload={path}; the properties of 'serval workloads core' hold too"), 2);
-    for table in tables.iter().filter(|table| !table.properties.is_empty()) {
-        anstream::println!();
-        explain_table(table);
-    }
+    let loads =
+        if script.loads { "It loads its records itself." } else { "The core workload loads its records." };
+    paragraphs.push(loads.to_owned());
+    paragraphs.push(format!("workload={path}; the properties of 'serval workloads core' hold too"));
+    explain_all(path, &paragraphs, &tables);
     Ok(())
 }
 
@@ -196,7 +191,7 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
             "classes": info.classes,
             "summary": info.summary,
             "details": info.details,
-            "properties": info.tables.iter().flat_map(table_json).collect::<Vec<_>>(),
+            "properties": tables_json(info.tables),
         })
     };
     if let Some(name) = &args.name {
@@ -206,8 +201,8 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         if let Some(file) = ready_made::find(name) {
             if args.json {
                 let ReadyMade { name, summary, text } = file;
-                print_json(&serde_json::json!({ "name": name, "summary": summary, "text": text }));
-                return Ok(());
+                let file = serde_json::json!({ "name": name, "summary": summary, "text": text });
+                return print_json(&file);
             }
             return stdout(file.text.as_bytes());
         }
@@ -220,22 +215,14 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
             )));
         };
         if args.json {
-            print_json(&json(info));
-            return Ok(());
+            return print_json(&json(info));
         }
-        heading(info.name);
-        paragraph(info.summary, 2);
-        paragraph(info.details, 2);
-        paragraph(&format!("workload={}", classes(info)), 2);
-        for table in info.tables {
-            anstream::println!();
-            explain_table(table);
-        }
+        let class = format!("workload={}", classes(info));
+        explain_all(info.name, &[info.summary.to_owned(), info.details.to_owned(), class], info.tables);
         return Ok(());
     }
     if args.json {
-        print_json(&WORKLOADS.iter().map(json).collect());
-        return Ok(());
+        return print_json(&WORKLOADS.iter().map(json).collect());
     }
     heading("Workloads (property 'workload')");
     for info in WORKLOADS {
@@ -286,8 +273,7 @@ pub(crate) fn properties(args: &NameArgs) -> Result<(), Failure> {
             .iter()
             .flat_map(|(heading, list)| list.iter().map(|p| property_json(p, heading)))
             .collect();
-        print_json(&all.into());
-        return Ok(());
+        return print_json(&all.into());
     }
     for (index, (part, list)) in tables.iter().enumerate() {
         if index > 0 {

@@ -18,7 +18,7 @@ use crate::{
     args::{JavaArgs, PropertyArgs, RunPropertyArgs},
     failure::Failure,
 };
-use serval_model::properties::{Fault, Faults, Origin, Properties};
+use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
 use serval_plan::{properties as p, secrets::without_secrets};
 use serval_stores::{StoreInfo, java};
 
@@ -32,28 +32,31 @@ pub(crate) fn run_properties(args: &RunPropertyArgs) -> Result<Properties, Fault
         (&java::CLASS, &args.class, "--class"),
         (&java::CLASS_PATH, &args.classpath, "--classpath"),
     ];
+    set_flags(&mut properties, &flags);
+    Ok(properties)
+}
+
+/// Sets the properties of the flags that were given.
+pub(crate) fn set_flags(properties: &mut Properties, flags: &[(&Property, &Option<String>, &str)]) {
     for (property, value, flag) in flags {
         if let Some(value) = value {
-            properties.set(property.name, value, Origin::CommandLine(flag.into()));
+            properties.set(property.name, value, Origin::CommandLine((*flag).into()));
         }
     }
-    Ok(properties)
 }
 
 /// Reads property files and what `-p` sets over them. All faults come at once.
 pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
     let mut properties = Properties::new();
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     for file in &args.files {
-        if let Err(more) = properties.load_file(file) {
-            faults.extend(more.0);
-        }
+        faults.take(properties.load_file(file));
     }
     for text in &args.properties {
         let origin = Origin::CommandLine("-p".into());
         match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
-            _ => faults.push(Fault {
+            _ => faults.0.push(Fault {
                 origin: Some(origin),
                 problem: format!(
                     "'{text}' is no property: write NAME=VALUE, for example -p recordcount=1000"
@@ -61,7 +64,7 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
             }),
         }
     }
-    if faults.is_empty() { Ok(properties) } else { Err(Faults(faults)) }
+    faults.or(properties)
 }
 
 /// YCSB's Java flags mean something to the store java.

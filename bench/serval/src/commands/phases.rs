@@ -4,7 +4,8 @@
 use super::{
     agent, command_line,
     experiments::{
-        Shown, failed, from_journal, group, interrupted, property_lines, report, store_named, tell_resumed,
+        Shown, failed, from_journal, group, interrupted, journal, override_lines, property_lines, report,
+        store_named, tell_resumed,
     },
     export, tell_debug_build, tell_warnings,
 };
@@ -36,20 +37,16 @@ use std::{fmt::Write as _, process::ExitCode, time::Duration};
 
 /// `serval experiment run FILE` of a file of phases.
 pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     // Before: what the command line says is not scaled.
     let mut file = scaled(file, args.scale)?;
     // The command line wins over all that the file says.
-    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
-        let lists = file.phases.iter_mut().flat_map(|phase| {
-            let only = phase.only.iter_mut().map(|only| &mut only.properties);
-            std::iter::once(&mut phase.properties).chain(only)
-        });
-        let lists = lists.chain([&mut file.store.properties]);
-        lists.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
-        file.properties.retain(|(known, _, _)| *known != name);
-        file.properties.push((name, value, origin));
-    }
+    let lists = file.phases.iter_mut().flat_map(|phase| {
+        let only = phase.only.iter_mut().map(|only| &mut only.properties);
+        std::iter::once(&mut phase.properties).chain(only)
+    });
+    let lists = lists.chain([&mut file.store.properties]);
+    override_lines(property_lines(&args.properties, &mut faults), &mut file.properties, lists);
     match &args.stores[..] {
         [] => {}
         [name] if file.store.name == *name => {}
@@ -76,9 +73,7 @@ pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<Exi
         file.seed = Some(seed);
     }
     group(&args.run, &mut file.group);
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.or(())?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     carry_out(file, &name, &args.place)
 }
@@ -90,7 +85,7 @@ pub(super) fn scaled(file: PhasesFile, scale: Option<f64>) -> Result<PhasesFile,
         Some(by) if by.is_finite() && by >= 1.0 => {
             // What workloads' files say is scaled too.
             let (file, faults) = inlined(file);
-            if faults.is_empty() { Ok(file.scaled(by)) } else { Err(Faults(faults).into()) }
+            Ok(faults.or(file)?.scaled(by))
         }
         Some(_) => Err(Failure::usage("--scale: must be 1 or more: how many times smaller?")),
     }
@@ -102,21 +97,11 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
         return stdout(plan_text(&phases).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
     phases.refuse()?;
-    let journal = match (&place.out, place.resume) {
-        (None, true) => {
-            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
-        }
-        (Some(out), true) => {
-            let stored = ExperimentJournal::stored_seed(out).map_err(from_journal)?;
-            let mut file = phases.file.clone();
-            file.seed = file.seed.or(Some(stored));
-            ExperimentJournal::resume(out, Some(&file.to_toml())).map_err(from_journal)?
-        }
-        (out, false) => {
-            let folder = out.clone().unwrap_or_else(|| default_folder(name, "experiment"));
-            ExperimentJournal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
-        }
-    };
+    let journal = journal(place, name, |seed| {
+        let mut seeded = phases.clone();
+        seeded.file.seed = phases.file.seed.or(seed);
+        seeded.document(command_line())
+    })?;
     conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
 }
 

@@ -4,8 +4,8 @@
 use super::{
     agent, command_line,
     experiments::{
-        Shown, failed, from_journal, group, interrupted, property_lines, report, resume_with, store_named,
-        tell_resumed,
+        Shown, failed, from_journal, group, interrupted, journal, override_lines, property_lines, report,
+        resume_with, store_named, tell_resumed,
     },
     phases, tell_debug_build, tell_warnings,
 };
@@ -21,11 +21,10 @@ use crate::{
     stdout,
 };
 use serval_experiment::{
-    ExperimentJournal, JournalError, Stopped,
-    bench::default_folder,
+    ExperimentJournal, Stopped,
     file::{
         ARRIVALS, AnyFile, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder, Question, RunSettings,
-        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file,
+        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file, value_of,
     },
     phases::Phases,
     promise::Promise,
@@ -38,11 +37,11 @@ use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let points = match &args.points {
         None => LoadPoint::even(POINTS),
         Some(text) => parse_points(text).unwrap_or_else(|problem| {
-            faults.push(fault("--points", problem));
+            faults.0.push(fault("--points", problem));
             Vec::new()
         }),
     };
@@ -51,11 +50,11 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
 
 /// `serval max WORKLOAD --slo SLO`.
 pub(crate) fn max(args: &MaxArgs) -> Result<ExitCode, Failure> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let question = match Promise::parse(&args.slo) {
         Ok(promise) => Question::Max(promise),
         Err(problem) => {
-            faults.push(fault("--slo", problem));
+            faults.0.push(fault("--slo", problem));
             Question::Sweep(Vec::new())
         }
     };
@@ -83,15 +82,11 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
     if args.scale.is_some() {
         return Err(Failure::usage("--scale is for experiments of phases"));
     }
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     // The command line wins over all that the file says.
-    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
-        let entries = file.stores.iter_mut().map(|store| &mut store.properties);
-        let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
-        entries.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
-        file.properties.retain(|(known, _, _)| *known != name);
-        file.properties.push((name, value, origin));
-    }
+    let entries = file.stores.iter_mut().map(|store| &mut store.properties);
+    let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
+    override_lines(property_lines(&args.properties, &mut faults), &mut file.properties, entries);
     if !args.stores.is_empty() {
         let own = std::mem::take(&mut file.stores);
         file.stores = args
@@ -102,13 +97,11 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
                 known.cloned().unwrap_or_else(|| store_named(name, &[]))
             })
             .collect();
-        faults.extend(twice(&args.stores));
+        faults.0.extend(twice(&args.stores));
     }
     run_settings(&args.run, &mut file.run, &mut faults);
     group(&args.run, &mut file.group);
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.or(())?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     carry_out(file, &name, &args.place)
 }
@@ -126,12 +119,12 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Fills in what flags say of every run.
-fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<Fault>) {
-    let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Vec<Fault>| {
+fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Faults) {
+    let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Faults| {
         let Some(text) = text else { return };
         match parse_duration(text, 1_000_000_000) {
             Ok(ns) => *to = Duration::from_nanos(ns),
-            Err(problem) => faults.push(fault(flag, format!("'{text}' {problem}"))),
+            Err(problem) => faults.0.push(fault(flag, format!("'{text}' {problem}"))),
         }
     };
     time("--time", &args.time, &mut run.time, faults);
@@ -147,15 +140,9 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
         flag: &str,
         text: &Option<String>,
         names: &[(&'static str, T)],
-        faults: &mut Vec<Fault>,
+        faults: &mut Faults,
     ) -> Option<T> {
-        let text = text.as_ref()?;
-        let found = names.iter().find(|(name, _)| name == text).map(|(_, value)| *value);
-        if found.is_none() {
-            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-            faults.push(fault(flag, format!("'{text}' is not one of {}", names.join(", "))));
-        }
-        found
+        value_of(names, text.as_ref()?).map_err(|problem| faults.0.push(fault(flag, problem))).ok()
     }
     if let Some(arrivals) = choose("--arrivals", &args.arrivals, &ARRIVALS, faults) {
         run.arrivals = arrivals;
@@ -174,13 +161,14 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
             ("auto", _) => run.clients = None,
             (_, Ok(clients)) if (1..=1_000_000).contains(&clients) => run.clients = Some(clients),
             _ => faults
+                .0
                 .push(fault("--clients", format!("'{text}' is not 'auto' or a number from 1 to 1,000,000"))),
         }
     }
-    if faults.is_empty()
+    if faults.0.is_empty()
         && let Err((key, problem)) = run.check()
     {
-        faults.push(fault(key, problem));
+        faults.0.push(fault(key, problem));
     }
 }
 
@@ -198,7 +186,7 @@ fn twice(names: &[String]) -> Vec<Fault> {
 }
 
 /// The experiment that a command line asks for.
-fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Result<ExitCode, Failure> {
+fn series(args: &SeriesArgs, question: Question, mut faults: Faults) -> Result<ExitCode, Failure> {
     let lines = property_lines(&args.properties, &mut faults);
     let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
     run_settings(&args.run, &mut run, &mut faults);
@@ -229,10 +217,8 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         workloads: workloads.collect(),
     };
     group(&args.run, &mut file.group);
-    faults.extend(twice(names));
-    if !faults.is_empty() {
-        return Err(Faults(faults).into());
-    }
+    faults.0.extend(twice(names));
+    faults.or(())?;
     carry_out(file, &name, &args.place)
 }
 
@@ -242,34 +228,10 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     if place.dry_run {
         return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
-    let journal = match (&place.out, place.resume) {
-        (None, true) => {
-            return Err(Failure::usage("--resume needs --out DIR, the folder of the interrupted experiment"));
-        }
-        (Some(out), true) => {
-            let mut document = experiment.document(command_line());
-            let stored = ExperimentJournal::resume(out, None).or_else(|error| match error {
-                // The plan given has what is not stored.
-                JournalError::Secrets(_) => ExperimentJournal::resume(out, Some(&document.plan)),
-                error => Err(error),
-            });
-            // A seed that was drawn is the stored one's.
-            if let Ok(journal) = &stored {
-                document = experiment.with_seed(journal.document.seed).document(command_line());
-            }
-            // Its lock would keep out the next.
-            drop(stored);
-            ExperimentJournal::resume(out, Some(&document.plan)).map_err(from_journal)?
-        }
-        (out, false) => {
-            let folder = match out {
-                Some(out) => out.clone(),
-                None => default_folder(name, "experiment"),
-            };
-            ExperimentJournal::begin(&folder, experiment.document(command_line())).map_err(from_journal)?
-        }
-    };
-    let experiment = experiment.with_seed(journal.document.seed);
+    let journal = journal(place, name, |seed| match seed {
+        Some(seed) => experiment.with_seed(seed).document(command_line()),
+        None => experiment.document(command_line()),
+    })?;
     conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 

@@ -88,19 +88,20 @@ fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
     let team = agent::gather(&plan, args.raw, &control)?;
     let processes = team.as_ref().map_or(1, |team| team.clients().len());
     client.limit_threads(&mut plan, processes)?;
-    let session = conducted(&*local, &plan, team.as_ref(), agent::told)?;
+    let instead = conducted(&*local, &plan, team.as_ref(), agent::told)?;
+    let session = instead.as_deref().unwrap_or(&*local);
     if notes {
         tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
     }
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| RunFiles { folder, prefix: "", raw: args.raw });
     let performed =
-        perform(&plan, &*session, &control, &mut Both(&mut show, &mut live), growing, command_line());
+        perform(&plan, session, &control, &mut Both(&mut show, &mut live), growing, command_line());
     drop(live);
     show.bar.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     show.last_lines(&performed);
-    drop(session);
+    drop(instead);
     drop(local);
     let ended = exit_code(&plan, &performed);
     let well = ended == ExitCode::SUCCESS && performed.unwritten.is_none() && performed.record.lost.is_none();

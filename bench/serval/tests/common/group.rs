@@ -110,7 +110,7 @@ pub fn wait_for_standing(cluster: &str, root: &str, place: &str, count: usize) {
         let directory = Directory::open(cluster, root, Duration::from_secs(6)).await.unwrap();
         let standing = async || {
             let leader = directory.leader("default").await.ok()??;
-            directory.standing("default", leader.epoch, place).await.ok()
+            directory.epoch("default", leader.epoch).standing(place).await.ok()?
         };
         while standing().await.is_none_or(|clients| clients.len() < count) {}
     });
