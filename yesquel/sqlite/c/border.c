@@ -1002,6 +1002,16 @@ static int yqReadsNothing(const Vdbe *v, int iDb){
   return 1;
 }
 
+/* Whether a program changes the schema of a database. */
+static int yqChangesSchema(const Vdbe *v, int iDb){
+  int i;
+  for(i=0; i<v->nOp; i++){
+    const Op *pOp = &v->aOp[i];
+    if( pOp->opcode==OP_SetCookie && pOp->p1==iDb && pOp->p2==BTREE_SCHEMA_VERSION ) return 1;
+  }
+  return 0;
+}
+
 /* Begins a transaction for OP_Transaction. BEGIN IMMEDIATE waits for other
 ** writers, locks them out, and takes its snapshot after that. */
 SQLITE_PRIVATE int yqBeginTrans(
@@ -1024,8 +1034,11 @@ SQLITE_PRIVATE int yqBeginTrans(
     if( rc ) return rc;
   }
   rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
-  if( rc==SQLITE_OK && pOp->p5 && yqReadsNothing(v, pOp->p1) ){
-    /* No later request would detect a changed cookie. */
+  if( rc==SQLITE_OK && pOp->p5
+   && (yqReadsNothing(v, pOp->p1) || (p->db->autoCommit==0 && yqChangesSchema(v, pOp->p1)))
+  ){
+    /* No later request would detect a changed cookie, or only one that follows
+    ** the first write: a transaction of the application cannot run it again. */
     rc = yq_prove(yqDatabase(p));
     if( rc==SQLITE_OK ) rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
   }
