@@ -32,8 +32,7 @@ use wait4::{ResUse, Wait4};
 
 use crate::Result;
 
-/// The children that run, shared by those who start them and the signal
-/// thread.
+/// The running children, shared by their starters and the signal thread.
 #[derive(Clone, Default)]
 pub(crate) struct Children {
     state: Arc<Mutex<ChildGroups>>,
@@ -43,16 +42,15 @@ pub(crate) struct Children {
 struct ChildGroups {
     /// Groups whose leader is not reaped yet.
     groups: Vec<Pid>,
-    /// The first signal that asked us to end.
+    /// The first signal that asked this process to end.
     interrupted: Option<i32>,
 }
 
 impl ChildGroups {
     fn signal_all(&self, signal: Signal) {
         for &group in &self.groups {
-            // It fails for groups that just ended, which is what we want of
-            // them, and for children of another user (sudo), which must end
-            // by themselves.
+            // Ignore the error: the group may have ended just now, and children of another user
+            // (sudo) must end by themselves.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -76,8 +74,7 @@ impl Children {
         Ok(children)
     }
 
-    /// The signal that asked us to end, if one did. Nothing can be started
-    /// any more then.
+    /// The signal that asked this process to end, if any. No child can be started after it.
     pub(crate) fn interrupted(&self) -> Option<i32> {
         self.lock().interrupted
     }
@@ -88,8 +85,8 @@ impl Children {
     /// when it reads from it.
     pub(crate) fn start(&self, command: &mut Command) -> Result<Running> {
         command.process_group(0).stdin(Stdio::null());
-        // Held over the start, so that no signal can fall between it and the
-        // entry into the list.
+        // Hold the lock during the start, so that no signal arrives before the child is in the
+        // list.
         let mut state = self.lock();
         if state.interrupted.is_some() {
             return Err("interrupted".to_owned());
@@ -100,7 +97,7 @@ impl Children {
         Ok(Running { child: Some(child), group, children: self.clone() })
     }
 
-    /// Runs a command to its end, its output going where ours goes.
+    /// Runs a command to its end with inherited output.
     pub(crate) fn run(&self, command: &mut Command) -> Result<ExitStatus> {
         Ok(self.start(command)?.wait()?.status)
     }
@@ -111,7 +108,7 @@ impl Children {
         if status.success() { Ok(()) } else { Err(format!("`{}` failed: {status}", line(command))) }
     }
 
-    /// What a command prints; anything but success is an error.
+    /// Returns the output of a command; anything but success is an error.
     pub(crate) fn printed(&self, command: &mut Command) -> Result<String> {
         let mut running = self.start(command.stdout(Stdio::piped()))?;
         let mut printed = String::new();
@@ -125,21 +122,21 @@ impl Children {
     }
 
     fn lock(&self) -> MutexGuard<'_, ChildGroups> {
-        // The list is whole between any two statements, also after a panic.
+        // The list is consistent between any two statements, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A child that runs; dropping it kills its whole group.
+/// A running child; dropping it kills its whole group.
 pub(crate) struct Running {
-    /// Gone once reaped.
+    /// `None` once reaped.
     child: Option<Child>,
     group: Pid,
     children: Children,
 }
 
 impl Running {
-    /// The child's process id, which is its group's too.
+    /// The id of the child's process and of its group.
     pub(crate) fn pid(&self) -> u32 {
         self.group.as_raw_pid().unsigned_abs()
     }
@@ -166,8 +163,7 @@ impl Running {
         self.wait_id(options).map(|_ended| ())
     }
 
-    /// Waits for the child's end, kills what it left behind in its group, and
-    /// reaps it.
+    /// Waits for the child's end, kills the rest of its group, and reaps it.
     pub(crate) fn wait(mut self) -> Result<ResUse> {
         self.wait_for_end()?;
         let Some(child) = self.unlist() else {
@@ -188,8 +184,7 @@ impl Running {
         }
     }
 
-    /// Kills the group and takes it off the list; the child is to be reaped
-    /// by the caller.
+    /// Kills the group and takes it off the list; the caller reaps the child.
     fn unlist(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         let mut state = self.children.lock();
@@ -207,8 +202,7 @@ impl Drop for Running {
     }
 }
 
-/// A command as one would type it, for messages: the program without its
-/// folder, which is long for Cargo's and tells nothing.
+/// A command as a user would type it, for messages: the program without its folder.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
@@ -224,7 +218,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
 
-    /// A shell that has a child of its own and tells both ids.
+    /// A shell with a child that prints both process ids.
     fn shell_with_child(children: &Children) -> (Running, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 600 & echo $$ $!; wait"]);
@@ -235,7 +229,7 @@ mod tests {
         (running, ids.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Ended, whether or not somebody has reaped it yet.
+    /// Whether the process has ended, reaped or not.
     fn has_ended(id: &str) -> bool {
         match std::fs::read_to_string(format!("/proc/{id}/stat")) {
             Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']),

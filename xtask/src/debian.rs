@@ -1,5 +1,5 @@
-//! Source archives of Debian's packages, by apt, with lists of its own: those
-//! of the machine stay as they are.
+//! Source archives of Debian's packages, fetched by apt with separate lists, so that the machine's
+//! own lists stay unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,8 @@ use std::process::Command;
 use crate::Result;
 use crate::children::Children;
 
-/// Fetches the upstream archive of a source package into `folder`; where it is.
-/// It is of the machine's own suites, or of the one that is named. That it is
-/// Debian's is apt's to find: the lists are signed.
+/// Fetches the upstream archive of a source package into `folder` and returns its path. The archive
+/// is from the machine's own suites, or from the named one. apt verifies it by the signed lists.
 pub(crate) fn archive(
     children: &Children,
     folder: &Path,
@@ -43,7 +42,7 @@ pub(crate) fn archive(
             ("Dir::Etc::sourceparts", &apt.join("parts")),
             ("Dir::State::lists", &apt.join("lists")),
             ("Dir::Cache", &apt.join("cache")),
-            // It may not read our folder otherwise.
+            // Otherwise apt's user may not read the folder.
             ("APT::Sandbox::User", Path::new("root")),
         ] {
             command.arg("-o").arg(format!("{option}={}", value.display()));

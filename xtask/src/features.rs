@@ -1,4 +1,4 @@
-//! Which stores a build has: the features of the workspace.
+//! Features of the workspace: the stores of a build.
 
 use crate::setup;
 
@@ -8,8 +8,7 @@ pub(crate) const FULL: &str = "serval/full";
 /// The program without which one store cannot be built, and the store.
 pub(crate) const PROTOC: (&str, &str) = ("protoc", "etcd");
 
-/// The features of all stores that can be built here; the one that cannot is
-/// named.
+/// Returns the features of all stores that can be built here, and the one that cannot.
 pub(crate) fn features() -> (String, Option<&'static str>) {
     let (program, without) = PROTOC;
     if setup::find(program).is_some() {

@@ -1,5 +1,5 @@
-//! Fuzzes what Yesquel reads from the network and from its disk: builds the
-//! targets of `yesquel/fuzz` with libFuzzer and runs them.
+//! Fuzzes Yesquel's input from the network and the disk: builds the targets of `yesquel/fuzz` with
+//! libFuzzer and runs them.
 //!
 //! The stable compiler is enough because the targets run without a sanitizer:
 //! our code has nothing unsafe, and a sanitizer makes them four times slower.
@@ -15,21 +15,20 @@ use serde_json::json;
 
 use crate::Result;
 use crate::children::Children;
-use crate::setup::{self, Missing, Purpose};
-use crate::unchanged::{Passed, Stamp};
+use crate::setup::{self, Missing, ProgramPurpose};
+use crate::unchanged::{InputDigest, Passed};
 
 /// The crate of the targets, from the workspace's root.
 const FOLDER: &str = "yesquel/fuzz";
 
-/// What makes a build a fuzzed one: LLVM's coverage counters, which libFuzzer
-/// reads, and our own assertions (the flags that cargo-fuzz gives).
+/// Compiler flags of a fuzzing build, as cargo-fuzz sets them: LLVM's coverage counters for
+/// libFuzzer, and assertions.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Clink-dead-code";
 
-/// A target, and the longest of its inputs: long enough for a frame and
-/// some more, or for some hundred steps.
+/// A target and its maximum input length: enough for a frame and more, or for some hundred steps.
 struct FuzzTarget {
     name: &'static str,
     bytes_max: usize,
@@ -55,7 +54,7 @@ pub(crate) struct FuzzArguments {
     replay: Option<PathBuf>,
 }
 
-/// Whether nothing was found.
+/// Fuzzes; returns whether no failure was found.
 pub(crate) fn fuzz(arguments: &FuzzArguments, children: &Children) -> Result<bool> {
     provide(children, Missing::Install)?;
     let targets = Targets::build(children)?;
@@ -64,7 +63,7 @@ pub(crate) fn fuzz(arguments: &FuzzArguments, children: &Children) -> Result<boo
     };
     let meant: Vec<&FuzzTarget> = TARGETS.iter().filter(is_meant).collect();
     if let Some(input) = &arguments.replay {
-        // The targets run in the root, and we may not.
+        // The targets run in the workspace's root, this process perhaps elsewhere.
         let input = fs::canonicalize(input).map_err(|error| format!("{}: {error}", input.display()))?;
         for target in meant {
             let mut command = targets.command(target);
@@ -76,13 +75,13 @@ pub(crate) fn fuzz(arguments: &FuzzArguments, children: &Children) -> Result<boo
     targets.each(&meant, arguments.seconds, children).map(|_summary| true)
 }
 
-/// Runs every target for some seconds; says how many inputs each was given. With
+/// Runs every target for this number of seconds; returns a summary with the number of inputs. With
 /// `passed`, targets that passed before and have not changed are not run.
 pub(crate) fn all(seconds: u64, passed: Option<&Passed>, children: &Children) -> Result<String> {
     let targets = Targets::build(children)?;
     let all: Vec<&FuzzTarget> = TARGETS.iter().collect();
     let Some(passed) = passed else { return targets.each(&all, seconds, children) };
-    let mut stamp = Stamp::new();
+    let mut stamp = InputDigest::new();
     all.iter().for_each(|target| stamp.content(&targets.programs.join(target.name), &|_| false));
     stamp.content(&crate::root().join(FOLDER).join("seeds"), &|_| false);
     let stamp = stamp.finish();
@@ -112,7 +111,7 @@ struct Targets {
 
 impl Targets {
     fn build(children: &Children) -> Result<Targets> {
-        // Named, so that build scripts and macros are compiled without the flags.
+        // A named target keeps the flags away from build scripts and macros.
         let host = host(children)?;
         let mut command = crate::cargo();
         command.args(["build", "--release", "--package", "yesquel-fuzz", "--features", "fuzzer", "--bins"]);
@@ -127,8 +126,7 @@ impl Targets {
         Ok(Targets { programs: folder().join(host).join("release") })
     }
 
-    /// Runs as many side by side as there are processors. What one finds does not
-    /// keep the others from running.
+    /// Runs one target per processor at a time. A failure of one does not stop the others.
     fn each(&self, targets: &[&FuzzTarget], seconds: u64, children: &Children) -> Result<String> {
         let (mut counts, mut problems) = (Vec::new(), Vec::new());
         let outcomes = targets.chunks(beside()).flat_map(|targets| {
@@ -159,7 +157,7 @@ impl Targets {
         if problems.is_empty() { Ok(counts.join(", ")) } else { Err(problems.join("; ")) }
     }
 
-    /// The number of inputs, none of which broke anything.
+    /// Returns the number of inputs, all without failure.
     fn one(&self, target: &FuzzTarget, seconds: u64, children: &Children) -> Result<u64> {
         let failed = |path: &Path| {
             let path = path.display().to_string();
@@ -179,7 +177,7 @@ impl Targets {
             "-print_final_stats=1",
         ]);
         command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={}", target.bytes_max));
-        // It tells of every step.
+        // It prints every step.
         command.stderr(Stdio::from(file));
         let status = children.run(&mut command)?;
         let text = fs::read(&told).map_err(failed(&told))?;
@@ -201,7 +199,7 @@ impl Targets {
         })
     }
 
-    /// A target's program; what it finds goes to the folder of artifacts.
+    /// The command of a target's program; failing inputs go to the folder of artifacts.
     fn command(&self, target: &FuzzTarget) -> Command {
         let mut command = Command::new(self.programs.join(target.name));
         let artifacts = format!("{FOLDER}/artifacts/{}/", target.name);
@@ -210,28 +208,28 @@ impl Targets {
     }
 }
 
-/// The triple of this machine, by the compiler.
+/// The compiler's host triple.
 fn host(children: &Children) -> Result<String> {
     let told = children.printed(Command::new("rustc").arg("-vV"))?;
     let host = told.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "`rustc -vV` names no host".to_owned())
 }
 
-/// How many inputs there were.
+/// Parses the number of inputs.
 fn executions(text: &str) -> Option<u64> {
     let told = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
     told.trim().parse().ok()
 }
 
-/// The file that has the input that failed.
+/// Parses the path of the failing input.
 fn input(text: &str) -> Option<&str> {
     let (_, file) = text.lines().find_map(|line| line.split_once("Test unit written to "))?;
     let file = file.trim();
-    // Told from the root, if it is there.
+    // Relative to the workspace's root, if below it.
     Some(file.find(FOLDER).map_or(file, |start| &file[start..]))
 }
 
-/// What it said of the failure, without the many lines before.
+/// Returns the message of the failure, without the lines before it.
 fn failure(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let start = lines.iter().position(|line| line.contains("panicked at") || line.contains("ERROR:"));
@@ -240,13 +238,13 @@ fn failure(text: &str) -> String {
     lines[start..end].join("\n")
 }
 
-/// Where it is built, and where what it has found out is kept.
+/// Folder of the builds and the corpus.
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     crate::root().join(target).join("fuzz")
 }
 
-/// Sees to it that there is a compiler for libFuzzer's sources.
+/// Makes sure that a compiler for libFuzzer's sources is installed.
 pub(crate) fn provide(children: &Children, missing: Missing) -> Result<()> {
-    setup::provide(children, Purpose::Fuzz, missing).map(|_where| ())
+    setup::provide(children, ProgramPurpose::Fuzz, missing).map(|_where| ())
 }

@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::Result;
 use crate::children::{Children, line};
 
-/// The name by which programs made for it find it.
+/// SONAME of the library.
 pub(crate) const SONAME: &str = "libyesquel.so.0";
 
-/// The name under which it stands in for SQLite's own.
+/// SONAME of SQLite's library, for use in its place.
 pub(crate) const STAND_IN: &str = "libsqlite3.so.0";
 
 #[derive(Args)]
@@ -59,7 +59,7 @@ pub(crate) fn library(arguments: &LibraryArguments, children: &Children) -> Resu
     Ok(())
 }
 
-/// Cargo's arguments for the library as users have it.
+/// Cargo's arguments for the released library.
 const RELEASED: &[&str] = &["--release", "--package", "libyesquel"];
 
 /// Builds the library with these arguments of Cargo's, installs it below
@@ -76,11 +76,11 @@ pub(crate) fn install(
     for folder in [&include, &pkgconfig] {
         fs::create_dir_all(folder).map_err(failed(folder))?;
     }
-    // As others have it: the file has the whole version, of which the SONAME is
-    // the beginning; linkers look for the name without numbers.
+    // By convention the file name has the full version, the SONAME its first number, and linkers
+    // use the name without numbers.
     let (minor, patch) = (env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH"));
     let whole = lib.join(format!("{soname}.{minor}.{patch}"));
-    // Whoever runs on the old one keeps it.
+    // A running program keeps its old library.
     let new = whole.with_extension("new");
     let mut strip = Command::new("strip");
     children.check(strip.args(["--strip-debug", "-o"]).arg(&new).arg(&built.library))?;
@@ -104,12 +104,12 @@ pub(crate) fn install(
     Ok(whole)
 }
 
-/// What `sqlite3.h` says that it is of.
+/// Returns the SQLite version of `sqlite3.h`.
 fn version(header: &str) -> &str {
     header.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1)).unwrap_or("0")
 }
 
-/// The folder may be moved: all is told from where the file is.
+/// Paths are relative to the file, so the folder can be moved.
 fn pc_text(name: &str, sqlite: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -126,7 +126,7 @@ fn pc_text(name: &str, sqlite: &str) -> String {
     )
 }
 
-/// What Cargo has made.
+/// Files that Cargo has built.
 struct Built {
     library: PathBuf,
     /// The folder of SQLite's headers.
@@ -143,7 +143,7 @@ fn build(children: &Children, soname: &str, arguments: &[&str]) -> Result<Built>
     made(&messages).ok_or_else(|| "cargo does not say where it has put the library".to_owned())
 }
 
-/// Where things are, by what Cargo says.
+/// Paths from Cargo's messages.
 fn made(messages: &[Value]) -> Option<Built> {
     let ours = |message: &&Value| message["package_id"].as_str().is_some_and(|id| id.contains("libyesquel"));
     let ours: Vec<&Value> = messages.iter().filter(ours).collect();

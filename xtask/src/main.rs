@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `docs`, `house`, `library`, `serve`,
-//! `bench`, `simulate`, `fuzz`, `soak` and `tcl`.
+//! The developer's tool: `cargo xtask test`, `docs`, `house`, `library`, `serve`, `bench`,
+//! `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -31,8 +31,7 @@ mod test_programs;
 mod unchanged;
 mod ycsb;
 
-/// A failure of a developer's tool is read by a developer and never matched
-/// on, so it is its message: what was wrong, where, what to do.
+/// An error is its message: a developer reads it, and no code matches on it.
 type Result<T> = std::result::Result<T, String>;
 
 #[derive(Parser)]
@@ -174,7 +173,7 @@ fn root() -> PathBuf {
     PathBuf::from(manifest_dir).join("..")
 }
 
-/// The Cargo that runs us, working in the workspace's root.
+/// The Cargo that runs this program, in the workspace's root.
 fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

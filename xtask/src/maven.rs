@@ -10,17 +10,17 @@ use crate::children::Children;
 /// Named in full, so that Maven need not ask a repository for the newest.
 const CLASSPATH_GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath";
 
-/// A thing that Maven can fetch.
+/// An artifact in a Maven repository.
 pub(crate) struct Artifact {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
 }
 
-/// Class paths that were asked for, by their projects: Maven takes seconds to tell one.
+/// Cache of class paths by project: Maven takes seconds to compute one.
 static KNOWN: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
-/// Fetches artifacts and what they need to run, and returns their class path.
+/// Fetches artifacts with their runtime dependencies, and returns their class path.
 pub(crate) fn class_path(children: &Children, artifacts: &[Artifact]) -> Result<String> {
     let project = pom_text(artifacts);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

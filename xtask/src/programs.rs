@@ -1,5 +1,4 @@
-//! Real programs that the shared library is tested under: from Debian's
-//! packages, and from PyPI what is there only.
+//! Real programs for the tests of the shared library: from Debian's packages, otherwise from PyPI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +40,7 @@ pub(crate) fn build(children: &Children, arguments: &[&str]) -> Result<(PathBuf,
     Ok((own, stand_in))
 }
 
-/// Sees to it that all programs are there.
+/// Makes sure that all programs are installed.
 pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> {
     needed(children, NEEDED, missing)?;
     let (minor, version) = python_version(children)?;
@@ -71,7 +70,7 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
         }
         Ok(())
     })?;
-    // Debian's package of Python's tests is without these.
+    // Debian's package of Python's tests lacks these.
     once(&folder, "cpython", &version, missing, |to| {
         let archive = debian::archive(children, &folder, (&format!("python{minor}"), &version), None)?;
         unpack(children, &archive, to, &["--wildcards", "*/Lib/test/test_sqlite3"])?;
@@ -117,7 +116,7 @@ fn python_version(children: &Children) -> Result<(String, String)> {
     Ok((minor.to_owned(), version))
 }
 
-/// Makes a folder of what `of` says, under another name until it is whole.
+/// Makes a folder with `of`, under a temporary name until it is complete.
 fn once(
     folder: &Path,
     name: &str,

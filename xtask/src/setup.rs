@@ -1,5 +1,4 @@
-//! System programs that the tests need: looked for, and installed when
-//! missing and allowed.
+//! System programs that the tests need: found, or installed where permitted.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -9,9 +8,9 @@ use std::process::{Command, Stdio};
 use crate::Result;
 use crate::children::Children;
 
-/// What a program is needed for; a step asks for all programs of a purpose.
+/// Purpose of a program; a step requests all programs of a purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum ProgramPurpose {
     /// A Redis for the store's tests and benchmarks.
     Redis,
     /// A PostgreSQL for the store's tests.
@@ -26,7 +25,7 @@ pub(crate) enum Purpose {
     Etcd,
     /// An nginx for the tests of the store rest.
     Rest,
-    /// What stands in for a MongoDB in the store's tests.
+    /// A MongoDB-compatible server for the store's tests.
     Mongodb,
     /// An HBase for the store's tests.
     Hbase,
@@ -36,7 +35,7 @@ pub(crate) enum Purpose {
     Java,
     /// Fuzzing of what Yesquel reads.
     Fuzz,
-    /// What Yesquel's server asks of the system, written down.
+    /// Traces of the system calls of Yesquel's server.
     Trace,
     /// SQLite's own tests.
     Tcl,
@@ -48,64 +47,72 @@ pub(crate) enum Purpose {
 struct Program {
     name: &'static str,
     packages: &'static [&'static str],
-    purpose: Purpose,
+    purpose: ProgramPurpose,
 }
 
 const PROGRAMS: &[Program] = &[
-    Program { name: "redis-server", packages: &["redis-server", "redis-tools"], purpose: Purpose::Redis },
+    Program {
+        name: "redis-server",
+        packages: &["redis-server", "redis-tools"],
+        purpose: ProgramPurpose::Redis,
+    },
     // Certificates for the server that speaks TLS.
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Redis },
-    Program { name: "initdb", packages: &["postgresql"], purpose: Purpose::Postgres },
-    Program { name: "pg_basebackup", packages: &["postgresql"], purpose: Purpose::Postgres },
-    Program { name: "postgres", packages: &["postgresql"], purpose: Purpose::Postgres },
-    // The certificate of its TLS. A crate that makes certificates would be
-    // compiled by everyone; this program comes with the server anyway.
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Postgres },
-    Program { name: "mariadbd", packages: &["mariadb-server"], purpose: Purpose::Mysql },
-    Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: Purpose::Mysql },
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mysql },
-    Program { name: "memcached", packages: &["memcached"], purpose: Purpose::Memcached },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Redis },
+    Program { name: "initdb", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
+    Program { name: "pg_basebackup", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
+    Program { name: "postgres", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
+    // The certificate of its TLS. A crate for certificates would cost every build; this program
+    // comes with the server anyway.
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Postgres },
+    Program { name: "mariadbd", packages: &["mariadb-server"], purpose: ProgramPurpose::Mysql },
+    Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: ProgramPurpose::Mysql },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Mysql },
+    Program { name: "memcached", packages: &["memcached"], purpose: ProgramPurpose::Memcached },
     // Cassandra 5 runs on Java 11 and 17; Debian 12's default is 17.
-    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Cassandra },
     // It makes the certificate of the server's TLS.
-    Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
-    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
-    Program { name: "etcd", packages: &["etcd-server"], purpose: Purpose::Etcd },
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Etcd },
+    Program { name: "keytool", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Cassandra },
+    Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Cassandra },
+    Program { name: "etcd", packages: &["etcd-server"], purpose: ProgramPurpose::Etcd },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Etcd },
     // For the build, not for the server: the store's driver makes its messages
     // with it, and with definitions that come in the second package.
-    Program { name: "protoc", packages: &["protobuf-compiler", "libprotobuf-dev"], purpose: Purpose::Etcd },
-    Program { name: "nginx", packages: &["nginx-light"], purpose: Purpose::Rest },
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Rest },
-    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
+    Program {
+        name: "protoc",
+        packages: &["protobuf-compiler", "libprotobuf-dev"],
+        purpose: ProgramPurpose::Etcd,
+    },
+    Program { name: "nginx", packages: &["nginx-light"], purpose: ProgramPurpose::Rest },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Rest },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Mongodb },
     // Java runs the stand-in's source only where there is its compiler too.
-    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
-    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Mongodb },
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mongodb },
-    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Hbase },
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Mongodb },
+    Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Mongodb },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Mongodb },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Hbase },
     // The server is started by a Java source of ours.
-    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Hbase },
-    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Hbase },
-    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Zookeeper },
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Hbase },
+    Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Hbase },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Zookeeper },
     // Its classes, which Debian keeps beside this script.
-    Program { name: "zkServer.sh", packages: &["zookeeper"], purpose: Purpose::Zookeeper },
-    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Zookeeper },
-    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
+    Program { name: "zkServer.sh", packages: &["zookeeper"], purpose: ProgramPurpose::Zookeeper },
+    Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Zookeeper },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
-    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
-    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Java },
+    Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Java },
     // libFuzzer comes as C++ sources.
-    Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
-    Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
-    Program { name: "chromium", packages: &["chromium"], purpose: Purpose::Browser },
-    Program { name: "cc", packages: &["gcc", "libc6-dev"], purpose: Purpose::Tcl },
-    Program { name: "xz", packages: &["xz-utils"], purpose: Purpose::Tcl },
-    // Two that are no programs: they are looked for by their full names.
-    Program { name: "/usr/include/tcl8.6/tcl.h", packages: &["tcl8.6-dev"], purpose: Purpose::Tcl },
-    Program { name: "/usr/include/zlib.h", packages: &["zlib1g-dev"], purpose: Purpose::Tcl },
+    Program { name: "c++", packages: &["g++"], purpose: ProgramPurpose::Fuzz },
+    Program { name: "strace", packages: &["strace"], purpose: ProgramPurpose::Trace },
+    Program { name: "chromium", packages: &["chromium"], purpose: ProgramPurpose::Browser },
+    Program { name: "cc", packages: &["gcc", "libc6-dev"], purpose: ProgramPurpose::Tcl },
+    Program { name: "xz", packages: &["xz-utils"], purpose: ProgramPurpose::Tcl },
+    // Two files that are not programs, found by their full paths.
+    Program { name: "/usr/include/tcl8.6/tcl.h", packages: &["tcl8.6-dev"], purpose: ProgramPurpose::Tcl },
+    Program { name: "/usr/include/zlib.h", packages: &["zlib1g-dev"], purpose: ProgramPurpose::Tcl },
 ];
 
-/// What may be done about a missing program.
+/// Action for a missing program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// Install its packages.
@@ -114,9 +121,9 @@ pub(crate) enum Missing {
     Report,
 }
 
-/// Sees to it that all programs of a purpose are there; says where they are
-/// or what is missing and why.
-pub(crate) fn provide(children: &Children, purpose: Purpose, missing: Missing) -> Result<String> {
+/// Makes sure that all programs of a purpose are installed. Returns their paths, or an error with
+/// the missing ones and the reason.
+pub(crate) fn provide(children: &Children, purpose: ProgramPurpose, missing: Missing) -> Result<String> {
     let needed: Vec<&Program> = PROGRAMS.iter().filter(|program| program.purpose == purpose).collect();
     let absent = absent(&needed);
     if !absent.is_empty() {
@@ -149,8 +156,7 @@ pub(crate) fn provide(children: &Children, purpose: Purpose, missing: Missing) -
         .join(", "))
 }
 
-/// Where a program is: on PATH, or where Debian keeps servers. A file that is
-/// named in full need not be one.
+/// Finds a program on PATH or where Debian keeps servers. A full path may name any file.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     if program.starts_with('/') {
         return Some(PathBuf::from(program)).filter(|file| file.is_file());
@@ -162,7 +168,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Folders of servers that are not on everybody's PATH, newest versions first.
+/// Debian's folders of servers outside PATH, newest versions first.
 fn server_folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
@@ -215,7 +221,7 @@ pub(crate) fn install(children: &Children, packages: &[&str]) -> Result<()> {
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(packages);
     match apt_get(children, sudo, &install) {
-        // An old list names versions that the mirror no longer has.
+        // An outdated list names versions that the mirror no longer has.
         Err(_stale) if !updated && children.interrupted().is_none() => {
             apt_get(children, sudo, &["update"])?;
             apt_get(children, sudo, &install)
@@ -260,7 +266,7 @@ mod tests {
     #[test]
     fn a_package_of_two_programs_is_asked_for_once() {
         let java: Vec<&Program> =
-            PROGRAMS.iter().filter(|program| program.purpose == Purpose::Java).collect();
+            PROGRAMS.iter().filter(|program| program.purpose == ProgramPurpose::Java).collect();
         assert_eq!(packages(&java), ["default-jdk-headless", "maven"]);
     }
 }

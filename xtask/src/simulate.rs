@@ -1,5 +1,5 @@
-//! Seeds by the million: Yesquel's tests against plain references, failing
-//! disks and bad networks, which `cargo xtask test` runs with some thousand.
+//! Seeds by the million for Yesquel's seeded tests: against plain references, on failing disks and
+//! bad networks. `cargo xtask test` runs some thousand.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -44,18 +44,17 @@ const TESTS: &[Test] = &[
     Test { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
 ];
 
-/// Parts in which a number of seeds is run, each followed by a line of progress.
+/// Number of parts in which a fixed number of seeds runs, each followed by a line of progress.
 const PARTS: u64 = 20;
 
 /// Seeds of the first part where a time limits them.
 const FIRST_PART: u64 = 100;
 
-/// A part that takes less time than this is followed by one of twice as many
-/// seeds.
+/// If a part takes less time than this, the next one has twice as many seeds.
 const PART_MIN: Duration = Duration::from_secs(10);
 
-/// Runs the seeds. Whether all passed: a test prints the seed that fails and the
-/// fewest steps that fail, and a line below it says how to run it again.
+/// Runs the seeds; returns whether all passed. A test prints the failing seed with a minimal list
+/// of steps, and a line below it says how to repeat it.
 pub(crate) fn simulate(arguments: &SimulateArguments, children: &Children) -> Result<bool> {
     let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000_000 });
     let first = arguments.seed.unwrap_or(0);
@@ -63,9 +62,8 @@ pub(crate) fn simulate(arguments: &SimulateArguments, children: &Children) -> Re
     arguments.run(&plan, children)
 }
 
-/// Runs seeds for so long, the tests in equal parts of the time; whether all
-/// passed. A number of seeds that is asked for ends it earlier. The first seed
-/// is drawn by the clock, so that each soak runs others.
+/// Runs seeds for this time, in equal shares for the tests; returns whether all passed. A requested
+/// number of seeds ends it earlier. The clock gives the first seed, so that each soak runs others.
 pub(crate) fn simulate_for(
     arguments: &SimulateArguments,
     limit: Duration,
@@ -107,7 +105,7 @@ impl SimulateArguments {
 
 impl SeedPlan {
     fn run(&self, test: &Test, children: &Children) -> Result<bool> {
-        // Outside of the time.
+        // Not part of the time limit.
         test.build(children)?;
         let start = Instant::now();
         let is_over = || self.limit.is_some_and(|limit| start.elapsed() >= limit);
@@ -156,7 +154,7 @@ impl Test {
     }
 }
 
-/// What a test says of some seeds, if one of them fails.
+/// Runs some seeds of a test; returns its output if one fails.
 fn failure(test: &Test, seeds: std::ops::Range<u64>, children: &Children) -> Result<Option<String>> {
     let mut command = test.command();
     command.env("SEEDS", format!("{}..{}", seeds.start, seeds.end)).stdout(Stdio::piped());
@@ -168,7 +166,7 @@ fn failure(test: &Test, seeds: std::ops::Range<u64>, children: &Children) -> Res
     Ok(if running.wait()?.status.success() { None } else { Some(output) })
 }
 
-/// The seed that a test has named as the one that fails.
+/// Parses the failing seed.
 fn failing_seed(output: &str) -> Option<u64> {
     let (_, after) = output.split_once("(SEEDS=")?;
     let (seed, _) = after.split_once("..")?;

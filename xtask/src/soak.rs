@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: what takes too long for each change, within a time.
+//! `cargo xtask soak`: tests that take too long for each change, within a time limit.
 //!
 //! | part | share of the time | what `cargo xtask test` has of it |
 //! |---|---|---|
@@ -20,10 +20,10 @@ use crate::setup::Missing;
 use crate::simulate;
 use crate::tcl;
 
-/// Kills of one test program: after each so many the time is looked at.
+/// Kills per run of the test program; the time limit is checked between runs.
 const KILLS_A_RUN: u64 = 100;
 
-// Without a group of its own, whose name would clash with that of the seeds.
+// No argument group of its own: its name would clash with that of the seeds.
 #[derive(Args)]
 #[group(skip)]
 pub(crate) struct SoakArguments {
@@ -44,8 +44,7 @@ fn minutes(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Whether all of it passed. One part that fails does not keep the others from
-/// running.
+/// Returns whether all parts passed. A failing part does not stop the others.
 pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<bool> {
     let started = Instant::now();
     let whole = Duration::from_secs_f64(arguments.minutes * 60.0);
@@ -72,7 +71,7 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
         Ok(())
     };
     part("lints", &mut || {
-        // What only the stores of the full build use is unused in this one.
+        // Code that only the stores of the full build use is unused in this one.
         let mut lints = crate::cargo();
         lints.args(["clippy", "--workspace", "--", "-D", "warnings"]);
         println!("    {}", line(&lints));
@@ -110,8 +109,8 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     Ok(failed.is_empty())
 }
 
-/// Kills Yesquel's server so often, or until the time is over. A test that fails
-/// prints how to run it again.
+/// Kills Yesquel's server this number of times, or until the time limit. A failing test prints how
+/// to repeat it.
 fn kills(count: u64, limit: Duration, children: &Children) -> Result<bool> {
     let started = Instant::now();
     let mut done = 0;

@@ -18,8 +18,8 @@ use crate::features::{PROTOC, features, libraries};
 use crate::fuzz;
 use crate::house;
 use crate::programs;
-use crate::servers::{self, Fixture, Kind};
-use crate::setup::{self, Missing, Purpose};
+use crate::servers::{self, Fixture, ServerKind};
+use crate::setup::{self, Missing, ProgramPurpose};
 use crate::tcl;
 use crate::test_programs::{self, TestProgram, Variable};
 use crate::unchanged::Passed;
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     all: bool,
     /// Leave this step out; may be given several times
     #[arg(long, value_enum, value_name = "STEP")]
-    skip: Vec<Step>,
+    skip: Vec<TestStep>,
     /// Leave this server and the tests against it out; may be given several times
     #[arg(long, value_name = "SERVER",
         value_parser = servers::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>())]
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 
 /// The steps, in the order they run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Step {
+enum TestStep {
     /// Set-up: the servers that stores are tested against, installed when missing
     Servers,
     /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java drivers
@@ -85,7 +85,7 @@ enum Step {
     Doc,
 }
 
-impl Step {
+impl TestStep {
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -100,40 +100,45 @@ impl Step {
     /// would hide it.
     fn leaves_out(self) -> &'static str {
         match self {
-            Step::Servers => "; tests against servers are not run",
-            Step::Java => {
+            TestStep::Servers => "; tests against servers are not run",
+            TestStep::Java => {
                 "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
-            Step::Fuzz => "; what Yesquel reads is not fuzzed",
-            Step::Tcl => "; SQLite's own tests are not run",
-            Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
-            Step::Programs => "; the shared library is not tested under real programs",
-            Step::Browser => "; reports are not opened in a browser",
-            Step::Build => "; no test is run",
-            Step::Fmt | Step::House | Step::Clippy | Step::Test | Step::Examples | Step::Doc => "",
+            TestStep::Fuzz => "; what Yesquel reads is not fuzzed",
+            TestStep::Tcl => "; SQLite's own tests are not run",
+            TestStep::Trace => "; that Yesquel's server answers after its fsync is not tested",
+            TestStep::Programs => "; the shared library is not tested under real programs",
+            TestStep::Browser => "; reports are not opened in a browser",
+            TestStep::Build => "; no test is run",
+            TestStep::Fmt
+            | TestStep::House
+            | TestStep::Clippy
+            | TestStep::Test
+            | TestStep::Examples
+            | TestStep::Doc => "",
         }
     }
 }
 
-enum Outcome {
+enum StepResult {
     Passed(String),
     Failed(String),
     Skipped(String),
 }
 
-impl Outcome {
+impl StepResult {
     fn words(&self) -> (&'static str, &str) {
         match self {
-            Outcome::Passed(note) => ("passed", note),
-            Outcome::Failed(reason) => ("failed", reason),
-            Outcome::Skipped(reason) => ("skipped", reason),
+            StepResult::Passed(note) => ("passed", note),
+            StepResult::Failed(reason) => ("failed", reason),
+            StepResult::Skipped(reason) => ("skipped", reason),
         }
     }
 }
 
-struct Row {
+struct StepRow {
     name: String,
-    outcome: Outcome,
+    outcome: StepResult,
     seconds: f64,
     /// Processor time of the step's processes, s.
     cpu: f64,
@@ -141,8 +146,8 @@ struct Row {
 
 /// What earlier steps found, for later ones.
 #[derive(Default)]
-struct Found {
-    servers: Vec<&'static Kind>,
+struct StepFindings {
+    servers: Vec<&'static ServerKind>,
     ycsb_class_path: Option<String>,
     java_drivers: Option<ycsb::JavaDrivers>,
     strace: Option<PathBuf>,
@@ -162,14 +167,14 @@ struct Found {
 /// leave all other tests out.
 #[derive(Default)]
 struct Fixtures {
-    running: Vec<(&'static Kind, Fixture)>,
+    running: Vec<(&'static ServerKind, Fixture)>,
     problems: Vec<String>,
 }
 
 impl Fixtures {
     /// Starts servers on a thread of their own: until all are ready takes minutes, in
     /// which the tests are built.
-    fn start(kinds: Vec<&'static Kind>, children: &Children) -> JoinHandle<Fixtures> {
+    fn start(kinds: Vec<&'static ServerKind>, children: &Children) -> JoinHandle<Fixtures> {
         let children = children.clone();
         thread::spawn(move || {
             let mut fixtures = Fixtures::default();
@@ -194,23 +199,23 @@ impl Fixtures {
     }
 }
 
-fn not_run(kind: &Kind, reason: &str) -> String {
+fn not_run(kind: &ServerKind, reason: &str) -> String {
     format!("{reason}; tests against {} were not run", kind.name)
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
 pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
-    let mut found = Found::default();
+    let mut found = StepFindings::default();
     let passed = Passed::read(&crate::root().join("target/tests"), arguments.all);
     let mut rows = Vec::new();
-    for &step in Step::value_variants() {
+    for &step in TestStep::value_variants() {
         println!("\n==> {}: {}", step.name(), step.help());
         let started = Started::now();
         let outcome = if children.interrupted().is_some() {
-            Outcome::Skipped("interrupted".to_owned())
+            StepResult::Skipped("interrupted".to_owned())
         } else if arguments.skip.contains(&step) {
-            Outcome::Skipped(format!("--skip{}", step.leaves_out()))
-        } else if step == Step::Servers {
+            StepResult::Skipped(format!("--skip{}", step.leaves_out()))
+        } else if step == TestStep::Servers {
             // A row for each of them.
             rows.extend(servers::KINDS.iter().map(|kind| provide(kind, arguments, &mut found, children)));
             continue;
@@ -220,7 +225,7 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
         rows.push(row(step.name(), outcome, started));
     }
     print!("\n{}", summary(&rows));
-    let failed = |row: &Row| matches!(row.outcome, Outcome::Failed(_));
+    let failed = |row: &StepRow| matches!(row.outcome, StepResult::Failed(_));
     // Interrupted in its set-up, a run has only skipped steps.
     Ok(children.interrupted().is_none() && !rows.iter().any(failed))
 }
@@ -249,27 +254,32 @@ fn cpu_of_children() -> f64 {
 }
 
 /// Prints how a step ended.
-fn row(name: String, outcome: Outcome, started: Started) -> Row {
+fn row(name: String, outcome: StepResult, started: Started) -> StepRow {
     let (seconds, cpu) = (started.at.elapsed().as_secs_f64(), cpu_of_children() - started.cpu);
     let (result, note) = outcome.words();
     println!("<== {name} {result} in {seconds:.1} s, {cpu:.1} s of processors{}", after_colon(note));
-    Row { name, outcome, seconds, cpu }
+    StepRow { name, outcome, seconds, cpu }
 }
 
 /// Sees to it that a server can be started.
-fn provide(kind: &'static Kind, arguments: &Arguments, found: &mut Found, children: &Children) -> Row {
+fn provide(
+    kind: &'static ServerKind,
+    arguments: &Arguments,
+    found: &mut StepFindings,
+    children: &Children,
+) -> StepRow {
     let started = Started::now();
     let missing = if arguments.quick { Missing::Report } else { Missing::Install };
     let leaves_out = format!("; tests against {} are not run", kind.name);
     let outcome = if arguments.without.iter().any(|name| name == kind.name) {
-        Outcome::Skipped(format!("--without{leaves_out}"))
+        StepResult::Skipped(format!("--without{leaves_out}"))
     } else {
         match setup::provide(children, kind.purpose, missing) {
             Ok(note) => {
                 found.servers.push(kind);
-                Outcome::Passed(kind.stand_in().map_or(note.clone(), |what| format!("{what}: {note}")))
+                StepResult::Passed(kind.stand_in().map_or(note.clone(), |what| format!("{what}: {note}")))
             }
-            Err(reason) => Outcome::Skipped(format!("{reason}{leaves_out}")),
+            Err(reason) => StepResult::Skipped(format!("{reason}{leaves_out}")),
         }
     };
     row(kind.name.to_owned(), outcome, started)
@@ -279,7 +289,7 @@ fn after_colon(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(": {note}") }
 }
 
-fn summary(rows: &[Row]) -> String {
+fn summary(rows: &[StepRow]) -> String {
     let mut text = format!("{:<18} {:<8} {:>8} {:>8}\n", "step", "result", "seconds", "CPU");
     let mut counts = BTreeMap::from([("passed", 0), ("failed", 0), ("skipped", 0)]);
     for row in rows {
@@ -298,93 +308,99 @@ fn summary(rows: &[Row]) -> String {
     text
 }
 
-fn run(step: Step, quick: bool, found: &mut Found, passed: &Passed, children: &Children) -> Outcome {
+fn run(
+    step: TestStep,
+    quick: bool,
+    found: &mut StepFindings,
+    passed: &Passed,
+    children: &Children,
+) -> StepResult {
     let missing = if quick { Missing::Report } else { Missing::Install };
     match step {
-        Step::Java | Step::Tcl | Step::Fuzz | Step::Doc if quick => skipped(step, "--quick"),
-        Step::Servers => Outcome::Passed(String::new()),
-        Step::Java => java(missing, found, children),
-        Step::Trace => trace(missing, found, children),
-        Step::Programs => match programs::provide(children, missing) {
+        TestStep::Java | TestStep::Tcl | TestStep::Fuzz | TestStep::Doc if quick => skipped(step, "--quick"),
+        TestStep::Servers => StepResult::Passed(String::new()),
+        TestStep::Java => java(missing, found, children),
+        TestStep::Trace => trace(missing, found, children),
+        TestStep::Programs => match programs::provide(children, missing) {
             Ok(folder) => {
                 found.programs = Some(folder);
-                Outcome::Passed(String::new())
+                StepResult::Passed(String::new())
             }
             Err(reason) => skipped(step, &reason),
         },
-        Step::Browser => browser(missing, found, children),
-        Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
-        Step::House => match house::check() {
-            Ok(0) => Outcome::Passed(String::new()),
-            Ok(problems) => Outcome::Failed(format!("{problems} problems, listed above")),
-            Err(reason) => Outcome::Failed(reason),
+        TestStep::Browser => browser(missing, found, children),
+        TestStep::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
+        TestStep::House => match house::check() {
+            Ok(0) => StepResult::Passed(String::new()),
+            Ok(problems) => StepResult::Failed(format!("{problems} problems, listed above")),
+            Err(reason) => StepResult::Failed(reason),
         },
-        Step::Clippy => clippy(children),
-        Step::Build => build(found, children),
-        Step::Test if found.tests.is_empty() => Outcome::Skipped("no test was built".to_owned()),
-        Step::Test => run_tests(found, passed, children),
-        Step::Examples => {
+        TestStep::Clippy => clippy(children),
+        TestStep::Build => build(found, children),
+        TestStep::Test if found.tests.is_empty() => StepResult::Skipped("no test was built".to_owned()),
+        TestStep::Test => run_tests(found, passed, children),
+        TestStep::Examples => {
             let (features, without) = features();
             let arguments = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
             noting(cargo_step(children, &arguments, &[]), without)
         }
-        Step::Tcl => sqlite_tests(missing, passed, children),
-        Step::Fuzz => match fuzz::provide(children, missing) {
+        TestStep::Tcl => sqlite_tests(missing, passed, children),
+        TestStep::Fuzz => match fuzz::provide(children, missing) {
             Ok(()) => match fuzz::all(FUZZ_SECONDS, Some(passed), children) {
-                Ok(counts) => Outcome::Passed(counts),
-                Err(reason) => Outcome::Failed(reason),
+                Ok(counts) => StepResult::Passed(counts),
+                Err(reason) => StepResult::Failed(reason),
             },
             Err(reason) => skipped(step, &reason),
         },
-        Step::Doc => documentation(children),
+        TestStep::Doc => documentation(children),
     }
 }
 
 /// YCSB's class path, and the drivers for Java.
-fn java(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
+fn java(missing: Missing, found: &mut StepFindings, children: &Children) -> StepResult {
     let class_path =
-        setup::provide(children, Purpose::Java, missing).and_then(|_where| ycsb::class_path(children));
+        setup::provide(children, ProgramPurpose::Java, missing).and_then(|_where| ycsb::class_path(children));
     match class_path {
         Ok(class_path) => found.ycsb_class_path = Some(class_path),
-        Err(reason) => return skipped(Step::Java, &reason),
+        Err(reason) => return skipped(TestStep::Java, &reason),
     }
     // With all it takes at hand, a failure is one of the drivers'.
     match ycsb::java_drivers(children) {
         Ok(drivers) => {
             found.java_drivers = Some(drivers);
-            Outcome::Passed(String::new())
+            StepResult::Passed(String::new())
         }
-        Err(reason) => Outcome::Failed(reason),
+        Err(reason) => StepResult::Failed(reason),
     }
 }
 
-fn trace(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
-    let strace =
-        setup::provide(children, Purpose::Trace, missing).and_then(|_where| strace_that_may_trace(children));
+fn trace(missing: Missing, found: &mut StepFindings, children: &Children) -> StepResult {
+    let strace = setup::provide(children, ProgramPurpose::Trace, missing)
+        .and_then(|_where| strace_that_may_trace(children));
     match strace {
         Ok(strace) => {
             let note = strace.display().to_string();
             found.strace = Some(strace);
-            Outcome::Passed(note)
+            StepResult::Passed(note)
         }
-        Err(reason) => skipped(Step::Trace, &reason),
+        Err(reason) => skipped(TestStep::Trace, &reason),
     }
 }
 
-fn browser(missing: Missing, found: &mut Found, children: &Children) -> Outcome {
-    let browser = setup::provide(children, Purpose::Browser, missing)
+fn browser(missing: Missing, found: &mut StepFindings, children: &Children) -> StepResult {
+    let browser = setup::provide(children, ProgramPurpose::Browser, missing)
         .and_then(|_where| setup::find("chromium").ok_or_else(|| "there is no chromium".to_owned()));
     match browser {
         Ok(browser) => {
             let note = browser.display().to_string();
             found.browser = Some(browser);
-            Outcome::Passed(note)
+            StepResult::Passed(note)
         }
-        Err(reason) => skipped(Step::Browser, &reason),
+        Err(reason) => skipped(TestStep::Browser, &reason),
     }
 }
 
-fn clippy(children: &Children) -> Outcome {
+fn clippy(children: &Children) -> StepResult {
     let (features, without) = features();
     // No other step compiles what only benchmarks use.
     let features = format!("{features},{MEASURED}");
@@ -394,7 +410,7 @@ fn clippy(children: &Children) -> Outcome {
 }
 
 /// Builds the test programs, while the servers start.
-fn build(found: &mut Found, children: &Children) -> Outcome {
+fn build(found: &mut StepFindings, children: &Children) -> StepResult {
     found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
     let (features, without) = features();
     // Without examples: to link them, and with them the driver of each
@@ -408,39 +424,39 @@ fn build(found: &mut Found, children: &Children) -> Outcome {
             let note = format!("{} programs", programs.len());
             found.tests = programs;
             found.libraries = Some(libraries);
-            noting(Outcome::Passed(note), without)
+            noting(StepResult::Passed(note), without)
         }
-        Err(_) if children.interrupted().is_some() => Outcome::Failed("interrupted".to_owned()),
-        Err(reason) => Outcome::Failed(reason),
+        Err(_) if children.interrupted().is_some() => StepResult::Failed("interrupted".to_owned()),
+        Err(reason) => StepResult::Failed(reason),
     }
 }
 
 /// SQLite's own tests. What cannot be had, as an archive of Debian's that has
 /// moved on, is no failure of ours.
-fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> Outcome {
+fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> StepResult {
     let sources = match tcl::provide(children, missing) {
         Ok(sources) => sources,
-        Err(reason) => return skipped(Step::Tcl, &reason),
+        Err(reason) => return skipped(TestStep::Tcl, &reason),
     };
     let (features, _) = features();
     let limit = tcl::TclArguments::within(TCL_MINUTES, Some(&libraries(&features)));
     match tcl::told(&limit, &sources, Some(passed), children) {
-        Ok((true, summary)) => Outcome::Passed(summary),
-        Ok((false, summary)) => Outcome::Failed(summary),
-        Err(reason) => Outcome::Failed(reason),
+        Ok((true, summary)) => StepResult::Passed(summary),
+        Ok((false, summary)) => StepResult::Failed(summary),
+        Err(reason) => StepResult::Failed(reason),
     }
 }
 
 /// The crates' documentation, and whether the reference is as the tables have it.
-fn documentation(children: &Children) -> Outcome {
+fn documentation(children: &Children) -> StepResult {
     let (features, without) = features();
     let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
     let documented = cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]);
     match (noting(documented, without), without) {
-        (Outcome::Passed(note), None) => match docs::check(None, children) {
-            Ok(true) => Outcome::Passed(note),
-            Ok(false) => Outcome::Failed("docs/reference differs from the tables".to_owned()),
-            Err(reason) => Outcome::Failed(reason),
+        (StepResult::Passed(note), None) => match docs::check(None, children) {
+            Ok(true) => StepResult::Passed(note),
+            Ok(false) => StepResult::Failed("docs/reference differs from the tables".to_owned()),
+            Err(reason) => StepResult::Failed(reason),
         },
         (outcome, _) => outcome,
     }
@@ -459,21 +475,21 @@ fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
 }
 
 /// What passed without a store says so.
-fn noting(outcome: Outcome, without: Option<&str>) -> Outcome {
+fn noting(outcome: StepResult, without: Option<&str>) -> StepResult {
     match (outcome, without) {
-        (Outcome::Passed(note), Some(store)) => {
+        (StepResult::Passed(note), Some(store)) => {
             let comma = if note.is_empty() { "" } else { ", " };
-            Outcome::Passed(format!("{note}{comma}without the store {store}: there is no {}", PROTOC.0))
+            StepResult::Passed(format!("{note}{comma}without the store {store}: there is no {}", PROTOC.0))
         }
         (outcome, _) => outcome,
     }
 }
 
-fn skipped(step: Step, reason: &str) -> Outcome {
-    Outcome::Skipped(format!("{reason}{}", step.leaves_out()))
+fn skipped(step: TestStep, reason: &str) -> StepResult {
+    StepResult::Skipped(format!("{reason}{}", step.leaves_out()))
 }
 
-fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
+fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)]) -> StepResult {
     let mut command = crate::cargo();
     command.args(arguments).envs(variables.iter().copied());
     finish(children, &mut command)
@@ -481,7 +497,7 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
 
 /// Runs the test programs between the start and the stop of the servers, whose
 /// addresses are in environment variables.
-fn run_tests(found: &mut Found, passed: &Passed, children: &Children) -> Outcome {
+fn run_tests(found: &mut StepFindings, passed: &Passed, children: &Children) -> StepResult {
     let started = Instant::now();
     let mut variables = Vec::new();
     let mut set =
@@ -509,7 +525,7 @@ fn run_tests(found: &mut Found, passed: &Passed, children: &Children) -> Outcome
     }
     let starting = found.starting.take().map(JoinHandle::join);
     let Ok(fixtures) = starting.unwrap_or_else(|| Ok(Fixtures::default())) else {
-        return Outcome::Failed("the thread that starts the servers died".to_owned());
+        return StepResult::Failed("the thread that starts the servers died".to_owned());
     };
     let Fixtures { running: fixtures, mut problems } = fixtures.ready();
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
@@ -528,7 +544,7 @@ fn run_tests(found: &mut Found, passed: &Passed, children: &Children) -> Outcome
         Ok(counts) => counts,
         Err(reason) => {
             problems.push(reason);
-            return Outcome::Failed(problems.join("; "));
+            return StepResult::Failed(problems.join("; "));
         }
     };
     let missing =
@@ -544,7 +560,7 @@ fn run_tests(found: &mut Found, passed: &Passed, children: &Children) -> Outcome
         let programs = counts.programs.into_iter().collect::<Vec<_>>().join(", ");
         problems.push(format!("{} of {note} failed, in {programs}", counts.failed));
     }
-    if problems.is_empty() { Outcome::Passed(note) } else { Outcome::Failed(problems.join("; ")) }
+    if problems.is_empty() { StepResult::Passed(note) } else { StepResult::Failed(problems.join("; ")) }
 }
 
 /// The servers to which variables lead, or the variables.
@@ -556,12 +572,12 @@ fn servers_of(variables: &str) -> String {
     variables.split(' ').map(named).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn finish(children: &Children, command: &mut Command) -> Outcome {
+fn finish(children: &Children, command: &mut Command) -> StepResult {
     println!("    {}", line(command));
     match children.check(command) {
-        Ok(()) => Outcome::Passed(String::new()),
-        Err(_) if children.interrupted().is_some() => Outcome::Failed("interrupted".to_owned()),
-        Err(reason) => Outcome::Failed(reason),
+        Ok(()) => StepResult::Passed(String::new()),
+        Err(_) if children.interrupted().is_some() => StepResult::Failed("interrupted".to_owned()),
+        Err(reason) => StepResult::Failed(reason),
     }
 }
 
@@ -571,17 +587,17 @@ mod tests {
 
     #[test]
     fn the_summary_counts_steps_and_says_why() {
-        let row = |name: &str, outcome, seconds| Row {
+        let row = |name: &str, outcome, seconds| StepRow {
             name: name.to_owned(),
             outcome,
             seconds,
             cpu: 2.0 * seconds,
         };
         let rows = [
-            row("redis", Outcome::Skipped("no apt-get".to_owned()), 0.04),
-            row("fmt", Outcome::Passed(String::new()), 1.26),
-            row("test", Outcome::Failed("exit 101".to_owned()), 100.0),
-            row("doc", Outcome::Passed(String::new()), 2.0),
+            row("redis", StepResult::Skipped("no apt-get".to_owned()), 0.04),
+            row("fmt", StepResult::Passed(String::new()), 1.26),
+            row("test", StepResult::Failed("exit 101".to_owned()), 100.0),
+            row("doc", StepResult::Passed(String::new()), 2.0),
         ];
         assert_eq!(
             summary(&rows),

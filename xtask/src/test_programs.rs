@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::children::{Children, line};
 use crate::setup;
-use crate::unchanged::{Passed, Stamp};
+use crate::unchanged::{InputDigest, Passed};
 
 /// Test programs that measure time, or count what the whole process or machine
 /// does: package and target.
@@ -80,7 +80,7 @@ pub(crate) struct Variable {
 
 /// How many tests ended in which way.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct TestCounts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     /// Not run: they passed, and nothing has changed since.
@@ -94,8 +94,8 @@ pub(crate) struct Counts {
     pub(crate) programs: BTreeSet<String>,
 }
 
-impl Counts {
-    fn add(&mut self, other: Counts) {
+impl TestCounts {
+    fn add(&mut self, other: TestCounts) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.unchanged += other.unchanged;
@@ -164,14 +164,14 @@ pub(crate) fn run(
     folder: &Path,
     passed: &Passed,
     children: &Children,
-) -> Result<Counts> {
+) -> Result<TestCounts> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let is_alone = |program: &TestProgram| {
         ALONE.iter().any(|(package, target)| program.package == *package && program.target == *target)
     };
     let (alone, mut together): (Vec<_>, Vec<_>) = programs.into_iter().partition(is_alone);
     // The longest first, so that none begins when all others have ended.
-    let history = History::read(folder);
+    let history = ProgramDurations::read(folder);
     together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
     let history = Mutex::new(history);
     let counts = Mutex::default();
@@ -189,8 +189,8 @@ struct Runs<'a> {
     folder: &'a Path,
     passed: &'a Passed,
     children: &'a Children,
-    counts: Mutex<Counts>,
-    history: Mutex<History>,
+    counts: Mutex<TestCounts>,
+    history: Mutex<ProgramDurations>,
     /// Whether this process may mount file systems.
     mounts: OnceLock<bool>,
 }
@@ -226,7 +226,7 @@ impl Runs<'_> {
 
     /// Runs one program and prints how it ended; the whole output if a test
     /// failed.
-    fn one(&self, program: &TestProgram) -> Result<Counts> {
+    fn one(&self, program: &TestProgram) -> Result<TestCounts> {
         let name = program.name();
         let needs = Needs::of(&self.listed(program)?, |word| self.is_there(word));
         let stamp = self.stamp(program, &needs);
@@ -234,11 +234,11 @@ impl Runs<'_> {
         if let Some(before) = self.passed.unchanged(&name, stamp.as_deref()) {
             let of = |what: &str| before[what].as_u64().unwrap_or_default();
             println!("    same   {name}: {} passed before", of("passed"));
-            return Ok(Counts {
+            return Ok(TestCounts {
                 unchanged: of("passed"),
                 ignored: of("ignored"),
                 missing,
-                ..Counts::default()
+                ..TestCounts::default()
             });
         }
         let output = self.folder.join(format!("{}.txt", name.replace('/', "-")));
@@ -273,7 +273,7 @@ impl Runs<'_> {
         self.passed.set(&name, success && counts.failed == 0, stamp.as_deref(), &summary);
         let mut shown = std::io::stdout().lock();
         let word = if success { "ok    " } else { "FAILED" };
-        let Counts { passed, failed: bad, .. } = counts;
+        let TestCounts { passed, failed: bad, .. } = counts;
         let line =
             format!("    {word} {name}: {passed} passed, {bad} failed; {seconds:.1} s, {cpu:.1} s CPU");
         let _ = writeln!(shown, "{line}");
@@ -297,7 +297,7 @@ impl Runs<'_> {
         if ALWAYS.contains(&program.package.as_str()) {
             return None;
         }
-        let mut stamp = Stamp::new();
+        let mut stamp = InputDigest::new();
         stamp.built(&program.executable);
         program.starts.iter().for_each(|program| stamp.built(program));
         let of_documents = program.target == OF_DOCUMENTS;
@@ -397,8 +397,8 @@ impl Needs {
 
 /// The counts in a program's last line: `test result: ok. 3 passed; 0 failed;
 /// 1 ignored; ...`.
-fn results(output: &str) -> Counts {
-    let mut counts = Counts::default();
+fn results(output: &str) -> TestCounts {
+    let mut counts = TestCounts::default();
     let line = output.lines().rev().find_map(|line| line.strip_prefix("test result: "));
     for part in line.unwrap_or_default().split(['.', ';']) {
         if let Some((number, word)) = part.trim().split_once(' ')
@@ -417,14 +417,14 @@ fn results(output: &str) -> Counts {
 
 /// How long each program took when it ran last, ms.
 #[derive(Default)]
-struct History(BTreeMap<String, u64>);
+struct ProgramDurations(BTreeMap<String, u64>);
 
-impl History {
+impl ProgramDurations {
     const FILE: &'static str = "milliseconds.json";
 
-    fn read(folder: &Path) -> History {
+    fn read(folder: &Path) -> ProgramDurations {
         let text = fs::read_to_string(folder.join(Self::FILE)).unwrap_or_default();
-        History(serde_json::from_str(&text).unwrap_or_default())
+        ProgramDurations(serde_json::from_str(&text).unwrap_or_default())
     }
 
     /// Of one that never ran: as if it were long, since it may be.
@@ -491,6 +491,6 @@ mod tests {
         let text = "running 3 tests\ntest a ... ok\n\ntest result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured\n";
         let counts = results(text);
         assert_eq!((counts.passed, counts.failed, counts.ignored), (12, 2, 1));
-        assert_eq!(results("it died"), Counts::default());
+        assert_eq!(results("it died"), TestCounts::default());
     }
 }

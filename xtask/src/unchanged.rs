@@ -1,6 +1,6 @@
 //! Tests that passed and whose inputs have not changed since are left out.
 //!
-//! A [`Stamp`] is a digest of what decides how a test ends: the programs that
+//! A [`InputDigest`] is a digest of what decides how a test ends: the programs that
 //! Cargo built, the data files that tests read, the version of what is
 //! installed. [`Passed`] keeps the stamps of what passed in `target/tests`, so a
 //! clean clone runs everything, and `cargo xtask test --all` does so anywhere.
@@ -40,15 +40,15 @@ const CONTENT_BYTES_MAX: u64 = 256 << 20;
 
 /// A digest of inputs. Its value means nothing outside this machine: a new
 /// compiler may digest otherwise, and then the tests run once more.
-pub(crate) struct Stamp {
+pub(crate) struct InputDigest {
     digest: DefaultHasher,
     /// The first input that could not be read.
     problem: Option<io::Error>,
 }
 
-impl Stamp {
-    pub(crate) fn new() -> Stamp {
-        let mut stamp = Stamp { digest: DefaultHasher::new(), problem: None };
+impl InputDigest {
+    pub(crate) fn new() -> InputDigest {
+        let mut stamp = InputDigest { digest: DefaultHasher::new(), problem: None };
         for knob in KNOBS {
             std::env::var_os(knob).hash(&mut stamp.digest);
         }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn stamp(folder: &Path) -> Option<String> {
-        let mut stamp = Stamp::new();
+        let mut stamp = InputDigest::new();
         stamp.content(folder, &|path| path.extension().is_some_and(|extension| extension == "rs"));
         stamp.finish()
     }

@@ -1,5 +1,5 @@
-//! What Maven brings: YCSB's own classes, for the tests that regenerate their
-//! goldens with them, and the Java drivers.
+//! Java artifacts: YCSB's own classes, for the tests that regenerate their goldens with them, and
+//! the Java drivers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::maven::{self, Artifact};
 
 const YCSB: Artifact = Artifact { group: "site.ycsb", name: "core", version: "0.17.0" };
 
-/// Fetches `site.ycsb:core` and what it needs, and returns their class path.
+/// Fetches `site.ycsb:core` with its dependencies, and returns their class path.
 pub(crate) fn class_path(children: &Children) -> Result<String> {
     maven::class_path(children, &[YCSB])
 }
 
 /// The folders of the Java drivers' jars.
 pub(crate) struct JavaDrivers {
-    /// The one that hosts YCSB's bindings.
+    /// The driver that hosts YCSB's bindings.
     pub(crate) plain: PathBuf,
     pub(crate) hbase: PathBuf,
 }
@@ -33,7 +33,7 @@ pub(crate) fn java_driver(children: &Children) -> Result<PathBuf> {
     Ok(package(children, "drivers/java")?.join("target"))
 }
 
-/// Builds what a folder's pom.xml says, and returns the folder.
+/// Builds a folder's Maven project, and returns the folder.
 fn package(children: &Children, folder: &str) -> Result<PathBuf> {
     let folder = crate::root().join(folder);
     let mut command = Command::new("mvn");

@@ -7,7 +7,7 @@ use crate::{
 };
 use serval_measure::layout;
 use serval_statistics::{
-    bootstrap::{self, Spread, hierarchical},
+    bootstrap::{self, ResampleSpread, hierarchical},
     difference::{Difference, Mean},
     moments::{mean, variance},
     multiple::holm,
@@ -89,7 +89,7 @@ fn spreads(
     runs: &[&ComparedRun],
     metrics: &[MetricId],
     options: &CompareOptions,
-) -> (Vec<Spread>, Vec<String>) {
+) -> (Vec<ResampleSpread>, Vec<String>) {
     let values: Vec<Vec<f64>> = runs
         .iter()
         .map(|run| metrics.iter().map(|metric| scaled_value(run, metric).unwrap_or(f64::NAN)).collect())
@@ -255,7 +255,7 @@ pub(crate) fn judge(
     let share = (failed_a + failed_b + 0.5) / (all_a + all_b + 1.0);
     let judged = metrics.iter().enumerate().map(|(index, metric)| {
         let kind = metric.kind;
-        let sample = |runs: &[&ComparedRun], spread: &Spread, operations: f64| {
+        let sample = |runs: &[&ComparedRun], spread: &ResampleSpread, operations: f64| {
             let values = runs.iter().filter_map(|run| run.values.get(metric)).copied().collect();
             let binomial = share * (1.0 - share) / operations.max(1.0);
             let least = if kind == MetricKind::FailedShare { binomial } else { 0.0 };

@@ -16,11 +16,11 @@ use std::{
 pub struct FaultyProxy {
     /// Address for clients.
     pub address: String,
-    gate: Arc<Gate>,
+    gate: Arc<ProxyGate>,
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct ProxyGate {
     open: Mutex<Vec<TcpStream>>,
     /// Locked while answers are delayed.
     answers: Mutex<()>,
@@ -38,7 +38,7 @@ impl FaultyProxy {
     /// Starts a proxy of a server that counts the requests with a word.
     pub fn new(server: &str, word: &'static [u8]) -> FaultyProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let gate = Arc::new(Gate { word, ..Gate::default() });
+        let gate = Arc::new(ProxyGate { word, ..ProxyGate::default() });
         let proxy = FaultyProxy { address: listener.local_addr().unwrap().to_string(), gate };
         let (server, gate) = (server.to_owned(), Arc::clone(&proxy.gate));
         thread::spawn(move || {
@@ -90,7 +90,7 @@ impl FaultyProxy {
     }
 }
 
-impl Gate {
+impl ProxyGate {
     /// Returns whether to refuse a connection; only after the connections were cut.
     fn refuses(&self) -> bool {
         let gone = self.until_cut.load(Ordering::SeqCst) == 0;

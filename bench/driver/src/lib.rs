@@ -19,7 +19,7 @@ use frame::{
 };
 use link::{ConnectionEnds, DriverLink, HasExited};
 use pipes::PipeFolder;
-use process::{Process, Streams};
+use process::{DriverProcess, Streams};
 use serval_model::{
     Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units::counted},
@@ -124,7 +124,7 @@ impl DriverOrigin {
 
 /// A driver's greeting.
 #[derive(Debug, Clone)]
-struct Welcome {
+struct DriverWelcome {
     name: String,
     capabilities: u32,
     facts: Vec<(String, String)>,
@@ -136,8 +136,8 @@ struct RunningDriver {
     /// Dropped before `process`, which waits for the exit that follows.
     streams: Streams,
     frames: FrameBuffer,
-    process: Option<Process>,
-    welcome: Welcome,
+    process: Option<DriverProcess>,
+    welcome: DriverWelcome,
     /// The PREPARE request, which is repeated on further connections.
     prepared: Option<Vec<u8>>,
     /// Whether an event loop has the connection.
@@ -293,7 +293,7 @@ impl Driver {
     fn start(&self) -> Result<RunningDriver, StoreError> {
         match &self.shared.origin {
             DriverOrigin::Program(command, shown) => {
-                let (process, mut streams) = Process::start(command(), shown, self.grace)?;
+                let (process, mut streams) = DriverProcess::start(command(), shown, self.grace)?;
                 let mut frames = FrameBuffer::default();
                 match self.greet(&mut streams, &mut frames) {
                     Ok(welcome) => Ok(RunningDriver {
@@ -333,7 +333,7 @@ impl Driver {
         Box::new(move || shared.has_exited())
     }
 
-    fn dial(&self, path: &PathBuf) -> Result<(Streams, FrameBuffer, Welcome), StoreError> {
+    fn dial(&self, path: &PathBuf) -> Result<(Streams, FrameBuffer, DriverWelcome), StoreError> {
         let failed = |what: String| StoreError::new(format!("driver at '{}'", path.display()), what);
         let stream = UnixStream::connect(path).map_err(|error| {
             failed(format!("Cannot connect to the socket (driver.socket): {error}. Is the driver running?"))
@@ -357,7 +357,7 @@ impl Driver {
     }
 
     /// Exchanges greetings with a driver.
-    fn greet(&self, streams: &mut Streams, frames: &mut FrameBuffer) -> Result<Welcome, String> {
+    fn greet(&self, streams: &mut Streams, frames: &mut FrameBuffer) -> Result<DriverWelcome, String> {
         let mut out = Vec::new();
         frame::put_frame(&mut out, request::HELLO, |out| {
             frame::put_u32(out, frame::MAGIC);
@@ -375,7 +375,7 @@ impl Driver {
                 }
                 let name = body.text()?.to_owned();
                 let capabilities = body.u32()?;
-                Ok(Ok(Welcome { name, capabilities, facts: body.pairs()? }))
+                Ok(Ok(DriverWelcome { name, capabilities, facts: body.pairs()? }))
             }
             response::REFUSED => Ok(Err(format!("It refuses: {}", body.text()?))),
             other => Err(ProtocolError::Type(other)),

@@ -40,7 +40,7 @@ pub(crate) struct Streams {
 /// A running driver. Dropping it waits for its exit for a time limit, then kills
 /// its process group.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct DriverProcess {
     command: String,
     child: Mutex<Child>,
     words: Arc<Mutex<VecDeque<String>>>,
@@ -56,13 +56,13 @@ pub(crate) fn shell(line: &str) -> Command {
     command
 }
 
-impl Process {
+impl DriverProcess {
     /// Starts a command. Returns Serval's ends of its standard input and output.
     pub(crate) fn start(
         mut command: Command,
         shown: &str,
         grace: Duration,
-    ) -> Result<(Process, Streams), StoreError> {
+    ) -> Result<(DriverProcess, Streams), StoreError> {
         let failed = |what: &str, error: std::io::Error| {
             StoreError::new(format!("driver '{shown}'"), format!("{what}: {error}"))
         };
@@ -85,7 +85,7 @@ impl Process {
         });
         let command = shown.to_owned();
         Ok((
-            Process { command, child: Mutex::new(child), words, listener, grace },
+            DriverProcess { command, child: Mutex::new(child), words, listener, grace },
             Streams { requests, answers },
         ))
     }
@@ -137,7 +137,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for DriverProcess {
     /// The driver's input must be closed before.
     fn drop(&mut self) {
         let exited = self.exit(self.grace).is_some();

@@ -45,8 +45,8 @@ pub enum JournalError {
     Stored(#[from] stored::StoredError),
     /// It is another experiment's.
     #[error(
-        "{0}: the experiment there has another plan. To go on with it say 'serval experiment resume {0}'; for the plan \
-         given choose another folder"
+        "{0}: the experiment there has another plan. 'serval experiment resume {0}' resumes it; for the plan given \
+         choose another folder"
     )]
     OtherPlan(PathBuf),
     /// It is done.

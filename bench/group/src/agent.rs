@@ -154,7 +154,10 @@ impl Worker for AgentWorker<'_> {
             AgentEvent::Waiting => "waiting for work".to_owned(),
             AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
             AgentEvent::Parted(why) => format!("left the group: {why}"),
-            AgentEvent::Trouble(what) => format!("{what}; trying again (Ctrl-C ends)"),
+            AgentEvent::Trouble(what) => {
+                let end = if what.ends_with(['.', '?']) { "" } else { "." };
+                format!("{what}{end} Trying again (Ctrl-C ends)")
+            }
         };
         (self.told)(&words);
     }

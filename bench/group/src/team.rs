@@ -316,15 +316,13 @@ impl Team {
                 self.coordinator.stop();
             }
             match self.next(TICK)? {
-                Some(Report::Result(client, bytes)) => {
-                    // The result is empty if the client never began.
-                    if !bytes.is_empty() {
-                        let outcome = serde_json::from_slice(&bytes).map_err(|error| {
-                            let name = self.name(client);
-                            GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
-                        })?;
-                        outcomes.push((client, outcome));
-                    }
+                // The result is empty if the client never began.
+                Some(Report::Result(client, bytes)) if !bytes.is_empty() => {
+                    let outcome = serde_json::from_slice(&bytes).map_err(|error| {
+                        let name = self.name(client);
+                        GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
+                    })?;
+                    outcomes.push((client, outcome));
                 }
                 Some(Report::Over(_)) if outcomes.is_empty() && !stopping => {
                     let why = self

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Cell {
+struct FieldCell {
     name: Range<usize>,
     value: Range<usize>,
 }
@@ -17,7 +17,7 @@ struct Cell {
 #[derive(Debug, Default, Clone)]
 pub struct Record {
     bytes: Vec<u8>,
-    cells: Vec<Cell>,
+    cells: Vec<FieldCell>,
 }
 
 impl Record {
@@ -72,7 +72,7 @@ impl Record {
         self.bytes.extend_from_slice(name.as_bytes());
         let middle = self.bytes.len();
         write(&mut self.bytes);
-        self.cells.push(Cell { name: start..middle, value: middle..self.bytes.len() });
+        self.cells.push(FieldCell { name: start..middle, value: middle..self.bytes.len() });
     }
 
     /// Number of fields.

@@ -1,6 +1,6 @@
-//! Against `java.util.Properties.load` itself: `nasty.properties` was read by
-//! Java 17, and `properties.txt` is what it found, sorted by key. Both are
-//! made as `bench/workload/golden/README.md` says.
+//! Comparison with `java.util.Properties.load`: `properties.txt` has the properties that Java 17
+//! reads from `nasty.properties`, sorted by key. `bench/workload/golden/README.md` says how both
+//! were made.
 
 use serval_model::properties::java;
 use std::collections::BTreeMap;

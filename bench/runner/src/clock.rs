@@ -5,7 +5,7 @@ pub use serval_model::properties::units::nanoseconds;
 use std::time::{Duration, SystemTime};
 
 /// The clock of the run's conductor: the system's or a virtual one.
-pub(crate) trait Clock {
+pub(crate) trait ConductorClock {
     /// Returns the time on the run's clock, ns. Never goes back.
     fn now(&self) -> u64;
     /// Returns the CPU time of this process.
@@ -18,7 +18,7 @@ pub(crate) trait Clock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SystemClock;
 
-impl Clock for SystemClock {
+impl ConductorClock for SystemClock {
     fn now(&self) -> u64 {
         now()
     }

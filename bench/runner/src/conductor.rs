@@ -4,7 +4,7 @@
 
 use crate::{
     client_state::{ClientState, ClientStatus},
-    clock::{Clock, nanoseconds},
+    clock::{ConductorClock, nanoseconds},
     options::{Gate, RunOptions, Sample},
     pacing::{Schedule, rate::RateSchedule},
     record::{ClientExecution, EndedBy, Interval, Observer, Progress, RunError, RunRecord},
@@ -69,7 +69,7 @@ pub fn late_from(slack: Duration) -> Duration {
 }
 
 /// The interval of the series that is being recorded.
-struct Series {
+struct OpenInterval {
     since: u64,
     before: Totals,
 }
@@ -78,7 +78,7 @@ struct Series {
 pub(crate) struct RunState<'s> {
     control: &'s RunControl,
     started: std::time::SystemTime,
-    series: Series,
+    series: OpenInterval,
     /// CPU time at the start of the measured part; `None` before.
     cpu_before: Option<Duration>,
     /// Whether clients may close.
@@ -106,7 +106,7 @@ pub(crate) enum Next {
     Done,
 }
 
-impl<C: Clock> RunConductor<'_, C> {
+impl<C: ConductorClock> RunConductor<'_, C> {
     /// Conducts a run in real time.
     pub(crate) fn conduct(mut self, verifies: bool) -> Result<RunRecord, RunError> {
         self.wait_for_connections()?;
@@ -176,7 +176,7 @@ impl<C: Clock> RunConductor<'_, C> {
         RunState {
             control,
             started,
-            series: Series { since: start, before: Totals::default() },
+            series: OpenInterval { since: start, before: Totals::default() },
             cpu_before,
             closing: false,
             cpu: Duration::ZERO,
@@ -455,7 +455,7 @@ impl<C: Clock> RunConductor<'_, C> {
         }
     }
 
-    fn interval(&mut self, series: &mut Series, control: &RunControl, now: u64) {
+    fn interval(&mut self, series: &mut OpenInterval, control: &RunControl, now: u64) {
         let totals = Totals::of(&self.recorders);
         // The conductor wakes a little after the end of the warm-up. Operations measured by then
         // belong to the first interval of the measured part.

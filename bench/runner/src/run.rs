@@ -2,7 +2,7 @@
 
 use crate::{
     client_pool::ClientPool,
-    clock::{Clock, SystemClock, nanoseconds},
+    clock::{ConductorClock, SystemClock, nanoseconds},
     conductor::RunConductor,
     options::{GATHER_RATE, GATHER_SLACK, RunOptions},
     record::{ClientExecution, Lost, Observer, RunError, RunRecord},
@@ -97,7 +97,7 @@ impl<S: Store> Prepared<S> {
         Ok(Prepared { options, barrier, pool, slack })
     }
 
-    pub(crate) fn conductor<'a, C: Clock>(
+    pub(crate) fn conductor<'a, C: ConductorClock>(
         &'a self,
         clock: C,
         recorders: Vec<Arc<Recorder>>,

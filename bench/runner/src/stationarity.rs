@@ -4,8 +4,8 @@
 use serval_measure::recorder::Recorder;
 use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 use serval_statistics::{
-    stationary::{self, Shape},
-    steady::Interval,
+    stationary::{self, ChangePattern},
+    steady::SteadinessInterval,
 };
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct StationarityMonitor {
     every: u64,
     since: u64,
     before: (u64, u64),
-    samples: Vec<Interval>,
+    samples: Vec<SteadinessInterval>,
     /// Whether sampling has ended: a client is done, or the time is over.
     over: bool,
 }
@@ -62,7 +62,7 @@ impl StationarityMonitor {
             return;
         }
         let (operations, ns) = ended(recorders);
-        self.samples.push(Interval {
+        self.samples.push(SteadinessInterval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
             service_s: ns.wrapping_sub(self.before.1) as f64 / 1e9,
@@ -77,11 +77,11 @@ impl StationarityMonitor {
     /// Returns the verdict; `None` if there are too few samples.
     pub(crate) fn judged(&self) -> Option<Stationarity> {
         let verdict = stationary::judge(&self.samples)?;
-        let change = |change: stationary::Change, unit: f64| Change {
+        let change = |change: stationary::QuantityChange, unit: f64| Change {
             shape: match change.shape {
-                Shape::Drift => ChangeShape::Drift,
-                Shape::Step => ChangeShape::Step,
-                Shape::Episode => ChangeShape::Episode,
+                ChangePattern::Drift => ChangeShape::Drift,
+                ChangePattern::Step => ChangeShape::Step,
+                ChangePattern::Episode => ChangeShape::Episode,
             },
             from_s: change.from_s,
             to_s: change.to_s,
@@ -104,8 +104,8 @@ impl StationarityMonitor {
     }
 }
 
-fn together(pair: &[Interval]) -> Interval {
-    pair.iter().fold(Interval::default(), |a, b| Interval {
+fn together(pair: &[SteadinessInterval]) -> SteadinessInterval {
+    pair.iter().fold(SteadinessInterval::default(), |a, b| SteadinessInterval {
         length_s: a.length_s + b.length_s,
         operations: a.operations + b.operations,
         service_s: a.service_s + b.service_s,

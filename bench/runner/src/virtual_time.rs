@@ -4,7 +4,7 @@
 
 use crate::{
     client_pool::ClientPool,
-    clock::Clock,
+    clock::ConductorClock,
     conductor::Next,
     options::RunOptions,
     record::{ClientExecution, Observer, RunError, RunRecord},
@@ -36,10 +36,10 @@ use std::{
 ///
 /// One run at a time uses it. The next run starts at its present instant.
 #[derive(Debug, Clone, Default)]
-pub struct VirtualTime(Arc<Inner>);
+pub struct VirtualTime(Arc<VirtualClockState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct VirtualClockState {
     now: AtomicU64,
     sleepers: Mutex<Sleepers>,
 }
@@ -138,7 +138,7 @@ impl VirtualTime {
     }
 }
 
-impl Clock for &VirtualTime {
+impl ConductorClock for &VirtualTime {
     fn now(&self) -> u64 {
         VirtualTime::now(self)
     }
@@ -178,13 +178,13 @@ impl Sleeper for VirtualSleeper {
 }
 
 /// Numbers of the tasks that are ready to run, in the order in which they were woken.
-type Ready = Arc<Mutex<VecDeque<usize>>>;
+type ReadyTasks = Arc<Mutex<VecDeque<usize>>>;
 
 /// Puts a task into the queue of ready tasks.
 struct TaskWaker {
     task: usize,
     queued: AtomicBool,
-    ready: Ready,
+    ready: ReadyTasks,
 }
 
 impl Wake for TaskWaker {
@@ -200,7 +200,7 @@ impl Wake for TaskWaker {
 }
 
 /// A future with its waker.
-struct Task {
+struct ClientTask {
     future: Pin<Box<dyn Future<Output = ()>>>,
     task_waker: Arc<TaskWaker>,
     waker: Waker,
@@ -209,8 +209,8 @@ struct Task {
 /// An executor on this thread.
 #[derive(Default)]
 struct Tasks {
-    tasks: Vec<Option<Task>>,
-    ready: Ready,
+    tasks: Vec<Option<ClientTask>>,
+    ready: ReadyTasks,
 }
 
 impl Tasks {
@@ -219,7 +219,7 @@ impl Tasks {
         let task_waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready });
         let waker = Waker::from(Arc::clone(&task_waker));
         task_waker.wake_by_ref();
-        self.tasks.push(Some(Task { future: Box::pin(future), task_waker, waker }));
+        self.tasks.push(Some(ClientTask { future: Box::pin(future), task_waker, waker }));
     }
 
     fn wake_all(&self) {

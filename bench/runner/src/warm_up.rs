@@ -3,7 +3,7 @@
 
 use crate::options::Steady;
 use serval_result::load::Steadiness;
-use serval_statistics::steady::{Interval, Terms, Verdict, judge};
+use serval_statistics::steady::{SteadinessInterval, SteadinessVerdict, Terms, judge};
 use std::time::Duration;
 
 /// Sampling interval, ns. The window then has its sixteen parts after 1.6 s, and the sums of a
@@ -27,8 +27,8 @@ pub struct WarmUp {
     start: u64,
     since: u64,
     before: (u64, u64),
-    samples: Vec<Interval>,
-    verdict: Verdict,
+    samples: Vec<SteadinessInterval>,
+    verdict: SteadinessVerdict,
 }
 
 impl WarmUp {
@@ -63,7 +63,7 @@ impl WarmUp {
     /// Takes a sample at `now`: the number of operations that have ended, and the sum of their
     /// service times, ns. Returns whether the run is in steady state; `false` unless it `may` be.
     pub fn sample(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
-        self.samples.push(Interval {
+        self.samples.push(SteadinessInterval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
             service_s: ns.wrapping_sub(self.before.1) as f64 / 1e9,

@@ -1,7 +1,7 @@
 //! Lua state of one client, with limits on memory and instructions.
 
 use crate::{
-    host::{Host, install},
+    host::{ScriptHost, install},
     source::{CHUNK, ScriptSource},
 };
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
@@ -17,23 +17,23 @@ const MEMORY_MAX: usize = 64 << 20;
 const TICK_MAX: u64 = 10_000;
 
 /// A Lua state that has run the script's file.
-pub(crate) struct Engine {
+pub(crate) struct LuaState {
     lua: Lua,
-    pub(crate) host: Rc<RefCell<Host>>,
+    pub(crate) host: Rc<RefCell<ScriptHost>>,
     /// Lua function that resumes a sequence.
     pub(crate) resume: Function,
     /// Checks of the budget since the last refill.
     ticks: Rc<Cell<u64>>,
 }
 
-impl Engine {
+impl LuaState {
     /// Runs the file. `client` is the client's number and the number of clients.
     pub(crate) fn new(
         source: &ScriptSource,
-        host: Host,
+        host: ScriptHost,
         budget: u64,
         client: Option<(usize, usize)>,
-    ) -> mlua::Result<Engine> {
+    ) -> mlua::Result<LuaState> {
         let libraries = StdLib::COROUTINE | StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         lua.set_memory_limit(MEMORY_MAX)?;
@@ -49,7 +49,7 @@ impl Engine {
         }
         let name = format!("@{CHUNK}");
         lua.load(&source.text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text).exec()?;
-        Ok(Engine { lua, host, resume, ticks })
+        Ok(LuaState { lua, host, resume, ticks })
     }
 
     pub(crate) fn globals(&self) -> Table {

@@ -60,7 +60,7 @@ pub(crate) struct Sequence {
 
 /// State that the clients of a script share.
 #[derive(Debug, Default)]
-pub(crate) struct SharedState {
+pub(crate) struct ScriptState {
     pub(crate) transactions: Vec<String>,
     pub(crate) properties: BTreeMap<String, PropertyValue>,
     /// Sequential choosers that clients share, in the order in which each client
@@ -69,7 +69,7 @@ pub(crate) struct SharedState {
 }
 
 /// One client's state.
-pub(crate) struct Host {
+pub(crate) struct ScriptHost {
     pub(crate) rng: Rng,
     /// `None` until the properties are known.
     pub(crate) tools: Option<Tools>,
@@ -85,7 +85,7 @@ pub(crate) struct Host {
     /// Number of an insert that is not acknowledged.
     pub(crate) inserting: Option<u64>,
     pub(crate) stop: bool,
-    common: Arc<SharedState>,
+    common: Arc<ScriptState>,
     sequences_made: usize,
 }
 
@@ -99,9 +99,9 @@ fn too_early(function: &str) -> mlua::Error {
     ))
 }
 
-impl Host {
-    pub(crate) fn new(table: &str, rng: Rng, tools: Option<Tools>, common: Arc<SharedState>) -> Self {
-        Host {
+impl ScriptHost {
+    pub(crate) fn new(table: &str, rng: Rng, tools: Option<Tools>, common: Arc<ScriptState>) -> Self {
+        ScriptHost {
             rng,
             stage: if tools.is_some() { ScriptStage::Starting } else { ScriptStage::Declaring },
             tools,
@@ -160,7 +160,7 @@ impl Host {
     }
 
     fn write_key(&mut self, key: &Value) -> mlua::Result<()> {
-        let Host { tools, operation, .. } = self;
+        let ScriptHost { tools, operation, .. } = self;
         let Some(tools) = tools else { return Err(too_early("a key")) };
         write_key(tools, &mut operation.key, key)
     }
@@ -174,7 +174,7 @@ impl Host {
 
     /// Adds a field with a given value, a generator's, or the core workload's.
     fn push_value(&mut self, name: &Value, value: &Value) -> mlua::Result<()> {
-        let Host { tools, operation, rng, .. } = self;
+        let ScriptHost { tools, operation, rng, .. } = self;
         let Operation { key, record, .. } = operation;
         let name = field_name(name)?;
         match value {
@@ -263,7 +263,7 @@ struct TextGenerator {
 impl mlua::UserData for TextGenerator {}
 
 /// A chooser, by what it returns.
-enum Chooser {
+enum ScriptChooser {
     /// Numbers of existing records.
     Records(KeyChooser),
     /// Numbers in a range.
@@ -274,14 +274,14 @@ enum Chooser {
     Discrete(Discrete),
 }
 
-impl Chooser {
+impl ScriptChooser {
     #[inline]
     fn draw(&mut self, rng: &mut Rng, tools: Option<&Tools>) -> u64 {
         match self {
-            Chooser::Records(chooser) => chooser.draw(rng, tools.map_or(0, Tools::newest)),
-            Chooser::Numbers(chooser) => chooser.draw(rng, u64::MAX),
-            Chooser::Ranks(zipfian) => zipfian.next(rng),
-            Chooser::Discrete(discrete) => discrete.draw(rng) as u64 + 1,
+            ScriptChooser::Records(chooser) => chooser.draw(rng, tools.map_or(0, Tools::newest)),
+            ScriptChooser::Numbers(chooser) => chooser.draw(rng, u64::MAX),
+            ScriptChooser::Ranks(zipfian) => zipfian.next(rng),
+            ScriptChooser::Discrete(discrete) => discrete.draw(rng) as u64 + 1,
         }
     }
 }
@@ -310,7 +310,7 @@ fn described<T>(function: &str, result: Result<T, DistributionError>) -> mlua::R
 }
 
 /// Creates a chooser from its name and arguments.
-fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<Chooser> {
+fn chooser(host: &mut ScriptHost, name: &'static str, args: &[Value]) -> mlua::Result<ScriptChooser> {
     let tools = host.tools(name)?;
     if args.is_empty() {
         let chooser = match name {
@@ -319,7 +319,7 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
             _ => described(name, tools.chooser(name))?,
         };
         // The chooser of requestdistribution is shared already.
-        return Ok(Chooser::Records(match chooser {
+        return Ok(ScriptChooser::Records(match chooser {
             KeyChooser::Sequential(made) if name != "keys" => {
                 KeyChooser::Sequential(host.shared_sequence(made))
             }
@@ -329,7 +329,7 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
     if name == "discrete" {
         let weights: mlua::Result<Vec<f64>> =
             (0..args.len()).map(|at| Ok(number(name, args, at)?.unwrap_or(f64::NAN))).collect();
-        return Ok(Chooser::Discrete(described(name, Discrete::new(&weights?))?));
+        return Ok(ScriptChooser::Discrete(described(name, Discrete::new(&weights?))?));
     }
     let (min, max) = (whole(name, args, 0)?, whole(name, args, 1)?);
     let third = number(name, args, 2)?;
@@ -347,11 +347,11 @@ fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<
         }
         "ranks" => {
             let zipfian = Zipfian::new(min, max, third.unwrap_or(YCSB_ZIPFIAN));
-            return described(name, zipfian).map(Chooser::Ranks);
+            return described(name, zipfian).map(ScriptChooser::Ranks);
         }
         _ => return wrong(format!("{name} is over the records there are, and takes no range")),
     };
-    described(name, made).map(Chooser::Numbers)
+    described(name, made).map(ScriptChooser::Numbers)
 }
 
 /// Names of choosers: those of `requestdistribution`, and more.
@@ -368,7 +368,7 @@ const CHOOSERS: [&str; 10] = [
     "discrete",
 ];
 
-type SharedHost = Rc<RefCell<Host>>;
+type SharedHost = Rc<RefCell<ScriptHost>>;
 
 fn install_choosers(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     for name in CHOOSERS {
@@ -377,7 +377,7 @@ fn install_choosers(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
             let draw = RefCell::new(chooser(&mut host.borrow_mut(), name, &args)?);
             let host = Rc::clone(&host);
             lua.create_function(move |_, ()| {
-                let Host { rng, tools, .. } = &mut *host.borrow_mut();
+                let ScriptHost { rng, tools, .. } = &mut *host.borrow_mut();
                 Ok(draw.borrow_mut().draw(rng, tools.as_ref()) as i64)
             })
         })?;
@@ -396,7 +396,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
         if !first.is_nil() {
             return host.push_fields(&first, &rest);
         }
-        let Host { tools, operation, rng, .. } = &mut *host;
+        let ScriptHost { tools, operation, rng, .. } = &mut *host;
         if let Some(tools) = tools {
             tools.choose_fields(&mut operation.fields, tools.reads_by_name(), rng);
         }
@@ -409,7 +409,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
             let mut host = own.borrow_mut();
             host.ask(OperationKind::Scan)?;
             host.write_key(&key)?;
-            let Host { tools, operation, rng, .. } = &mut *host;
+            let ScriptHost { tools, operation, rng, .. } = &mut *host;
             let Some(tools) = tools else { return Err(too_early("scan")) };
             operation.scan_length = match count {
                 Value::Nil => tools.scan_length(rng),
@@ -431,7 +431,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
             if !name.is_nil() {
                 return host.push_values(&name, &value, &rest);
             }
-            let Host { tools, operation, rng, .. } = &mut *host;
+            let ScriptHost { tools, operation, rng, .. } = &mut *host;
             if let Some(tools) = tools {
                 tools.push_some(&mut operation.record, &operation.key, rng);
             }
@@ -450,7 +450,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
                     ScriptStage::Loading(number) => number,
                     _ => next_record(&mut host)?,
                 };
-                let Host { tools, operation, .. } = &mut *host;
+                let ScriptHost { tools, operation, .. } = &mut *host;
                 if let Some(tools) = tools {
                     tools.write_key(&mut operation.key, number);
                 }
@@ -458,7 +458,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
             if !name.is_nil() {
                 return host.push_values(&name, &value, &rest);
             }
-            let Host { tools, operation, rng, .. } = &mut *host;
+            let ScriptHost { tools, operation, rng, .. } = &mut *host;
             if let Some(tools) = tools {
                 tools.push_all(&mut operation.record, &operation.key, rng);
             }
@@ -475,7 +475,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
 }
 
 /// Returns the number of the next record to insert, until it is acknowledged.
-fn next_record(host: &mut Host) -> mlua::Result<u64> {
+fn next_record(host: &mut ScriptHost) -> mlua::Result<u64> {
     if let Some(number) = host.inserting {
         return Ok(number);
     }
@@ -526,7 +526,7 @@ fn install_records(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let own = Rc::clone(host);
     let verify = lua.create_function(move |_, key: Value| {
         let mut host = own.borrow_mut();
-        let Host { tools, sequence, reply, .. } = &mut *host;
+        let ScriptHost { tools, sequence, reply, .. } = &mut *host;
         let Some(tools) = tools else { return Err(too_early("verify")) };
         let Some(sequence) = sequence else { return wrong("verify is for what a sequence has read") };
         let mut text = String::new();

@@ -1,8 +1,8 @@
 //! A script's file and its declarations, which are read once, before the run.
 
 use crate::{
-    engine::Engine,
-    host::{Host, SharedState},
+    engine::LuaState,
+    host::{ScriptHost, ScriptState},
     property_value::property_value,
     source::ScriptSource,
 };
@@ -126,13 +126,13 @@ impl Script {
 struct Declarations {
     globals: LuaTable,
     // `globals` is valid only while this lives.
-    _engine: Engine,
+    _engine: LuaState,
 }
 
 impl Declarations {
     fn read(source: &ScriptSource, faults: &mut Vec<String>) -> mlua::Result<Declarations> {
-        let host = Host::new("", Rng::new(0), None, Arc::new(SharedState::default()));
-        let engine = Engine::new(source, host, DECLARING_BUDGET, None)?;
+        let host = ScriptHost::new("", Rng::new(0), None, Arc::new(ScriptState::default()));
+        let engine = LuaState::new(source, host, DECLARING_BUDGET, None)?;
         let globals = engine.globals();
         if !matches!(globals.get::<LuaValue>("step")?, LuaValue::Function(_)) {
             faults.push("defines no function step(), which asks for the next operation".into());

@@ -1,8 +1,8 @@
 //! Scripts as workloads (`docs/scripts.md`).
 
 use crate::{
-    engine::Engine,
-    host::{Host, ScriptStage, Sequence, SharedState},
+    engine::LuaState,
+    host::{ScriptHost, ScriptStage, ScriptState, Sequence},
     property_value::property_value,
     script::{BUDGET, Script},
 };
@@ -22,7 +22,7 @@ use std::{mem, sync::Arc};
 pub struct ScriptWorkload {
     core: CoreWorkload,
     script: Arc<Script>,
-    common: Arc<SharedState>,
+    common: Arc<ScriptState>,
     budget: u64,
     /// Sample of keys that a run needs.
     samples: Vec<String>,
@@ -43,7 +43,7 @@ impl ScriptWorkload {
         let budget = reader.count(&BUDGET);
         let core = CoreWorkload::open(reader, facts, files)?;
         let common =
-            SharedState { transactions: script.transactions.clone(), properties, ..SharedState::default() };
+            ScriptState { transactions: script.transactions.clone(), properties, ..ScriptState::default() };
         let mut workload =
             ScriptWorkload { core, script, common: Arc::new(common), budget, samples: Vec::new() };
         match workload.check() {
@@ -54,8 +54,8 @@ impl ScriptWorkload {
             }
         }
         // Resets the shared choosers that the check has advanced.
-        let SharedState { transactions, properties, .. } = Arc::try_unwrap(workload.common).ok()?;
-        workload.common = Arc::new(SharedState { transactions, properties, ..SharedState::default() });
+        let ScriptState { transactions, properties, .. } = Arc::try_unwrap(workload.common).ok()?;
+        workload.common = Arc::new(ScriptState { transactions, properties, ..ScriptState::default() });
         Some(workload)
     }
 
@@ -69,10 +69,11 @@ impl ScriptWorkload {
     }
 
     /// Creates a client's Lua state and calls `start`.
-    fn engine(&self, place: Place, rng: Rng) -> mlua::Result<Engine> {
-        let host = Host::new(&self.table(), rng, Some(self.core.tools(place)), Arc::clone(&self.common));
+    fn engine(&self, place: Place, rng: Rng) -> mlua::Result<LuaState> {
+        let host =
+            ScriptHost::new(&self.table(), rng, Some(self.core.tools(place)), Arc::clone(&self.common));
         let of = Some((place.index, place.count));
-        let engine = Engine::new(&self.script.source, host, self.budget, of)?;
+        let engine = LuaState::new(&self.script.source, host, self.budget, of)?;
         engine.host.borrow_mut().allowed = self.script.kinds();
         if let Some(start) = engine.function("start")? {
             engine.refill();
@@ -193,21 +194,21 @@ impl ClientWorkload for Failed {
     }
 }
 
-fn defined(engine: &Engine, name: &str) -> mlua::Result<Function> {
+fn defined(engine: &LuaState, name: &str) -> mlua::Result<Function> {
     let function = engine.function(name)?;
     function.ok_or_else(|| mlua::Error::RuntimeError(format!("there is no function {name}() any more")))
 }
 
 /// A client of a run.
 struct ScriptClient {
-    engine: Engine,
+    engine: LuaState,
     step: Function,
     script: Arc<Script>,
     failure: Option<String>,
 }
 
 impl ScriptClient {
-    fn new(engine: Engine, script: Arc<Script>) -> mlua::Result<Self> {
+    fn new(engine: LuaState, script: Arc<Script>) -> mlua::Result<Self> {
         let step = defined(&engine, "step")?;
         engine.host.borrow_mut().stage = ScriptStage::Going;
         Ok(ScriptClient { engine, step, script, failure: None })
@@ -216,7 +217,7 @@ impl ScriptClient {
     /// Calls the script. Returns a step that is known without looking at the
     /// operation that the script asked for.
     fn call(&mut self, last: Last<'_>, operation: &mut Operation) -> mlua::Result<Option<Step>> {
-        let Engine { host, resume, .. } = &self.engine;
+        let LuaState { host, resume, .. } = &self.engine;
         self.engine.refill();
         let Last::Outcome(outcome, reply) = last else {
             if host.borrow().stop {
@@ -260,14 +261,14 @@ impl ScriptClient {
 }
 
 /// Acknowledges the number of an insert, successful or not.
-fn acknowledge(host: &mut Host) {
+fn acknowledge(host: &mut ScriptHost) {
     if let (Some(number), Some(tools)) = (host.inserting.take(), &host.tools) {
         tools.acknowledge(number);
     }
 }
 
 /// Handles an outcome. Returns the end of the unit, unless a sequence is running.
-fn take(host: &mut Host, outcome: &Outcome, reply: &mut Reply, operation: &Operation) -> Option<Step> {
+fn take(host: &mut ScriptHost, outcome: &Outcome, reply: &mut Reply, operation: &Operation) -> Option<Step> {
     if operation.kind == OperationKind::Insert {
         acknowledge(host);
     }
@@ -301,12 +302,12 @@ impl ClientWorkload for ScriptClient {
 
 /// Calls the script's `load`.
 struct RecordLoader {
-    engine: Engine,
+    engine: LuaState,
     load: Function,
 }
 
 impl RecordLoader {
-    fn new(engine: Engine) -> mlua::Result<Self> {
+    fn new(engine: LuaState) -> mlua::Result<Self> {
         let load = defined(&engine, "load")?;
         Ok(RecordLoader { engine, load })
     }
@@ -350,7 +351,7 @@ impl Loading {
 impl LoadRecords for Loading {
     fn write(&mut self, number: u64, key: &mut String, record: &mut Record, rng: Rng) -> bool {
         let made = self.made(number, rng);
-        let Host { operation, .. } = &mut *self.records.engine.host.borrow_mut();
+        let ScriptHost { operation, .. } = &mut *self.records.engine.host.borrow_mut();
         mem::swap(key, &mut operation.key);
         mem::swap(record, &mut operation.record);
         made

@@ -18,17 +18,17 @@ impl Workload for Sessions {
         vec![demand(OperationKind::Insert), demand(OperationKind::Read)]
     }
     fn client(&self, _: Place, rng: Rng) -> Box<dyn ClientWorkload> {
-        Box::new(Visitor { rng, session: 0, looks: 0 })
+        Box::new(SiteVisitor { rng, session: 0, looks: 0 })
     }
 }
 
-struct Visitor {
+struct SiteVisitor {
     rng: Rng,
     session: u64,
     looks: u32,
 }
 
-impl ClientWorkload for Visitor {
+impl ClientWorkload for SiteVisitor {
     fn step(&mut self, _: Last<'_>, operation: &mut Operation) -> Step {
         if self.looks == 0 {
             self.session = self.rng.next_u64();

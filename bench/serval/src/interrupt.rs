@@ -26,10 +26,10 @@ pub(crate) trait Screen: Send + Sync {
 
 /// What to put right when ending at once.
 #[derive(Clone, Default)]
-pub(crate) struct Unfinished(Arc<Inner>);
+pub(crate) struct Unfinished(Arc<InterruptState>);
 
 #[derive(Default)]
-struct Inner {
+struct InterruptState {
     folder: Mutex<Option<PathBuf>>,
     screen: Mutex<Option<Arc<dyn Screen>>>,
     /// When an end was first asked for.

@@ -1,5 +1,5 @@
-//! Whatever is wrong is said: what, where, and what to do; the exit status is
-//! not zero, nothing half-written stays, nothing is overwritten.
+//! Errors in the input: the message says what failed, where, and what to do; the exit status is not
+//! zero, no partial file stays, and nothing is overwritten.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! `serval bench`: everything by one command, and a whole result folder.
+//! `serval bench`: everything with one command, and a complete result folder.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! `serval compare` as a user calls it: exit statuses, forms, what it refuses.
+//! `serval compare` as a user runs it: exit statuses, output formats, errors.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,7 +1,7 @@
-//! Real A/A pairs: `compare` calls no more of them different than it may. Half on
-//! the store memory and half on SQLite, each of five runs a side in turn.
+//! Real A/A pairs: the false alarms of `compare` stay within their limit. Half use the store
+//! `memory` and half SQLite, each with five runs a side in turn.
 //!
-//! `PAIRS=50` compares as many of each; `cargo xtask soak` does.
+//! `PAIRS=50` compares 50 of each; `cargo xtask soak` does.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! What a run costs, and a client that says when it was what bounded a result.
+//! Costs of a run, and the warning when the client limited the result.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! Help comes from the tables that parse.
+//! Help texts come from the same tables as the parsers.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,8 +1,7 @@
-//! Several client processes as one, as a user starts them: agents, and a command that
-//! leads them, with a real ZooKeeper.
+//! Groups as a user starts them: agents and a coordinating command, with a real ZooKeeper.
 //!
-//! `cargo xtask test` starts the server and names it in the environment; without it
-//! these tests say that they are skipped.
+//! `cargo xtask test` starts the server and names it in the environment; without it these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -154,7 +153,7 @@ fn too_few_clients_and_no_zookeeper_are_said() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut agent = program().args(["agent", "--join", &nobody]).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("trying again")));
+    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("Trying again")));
     agent.kill().unwrap();
     agent.wait().unwrap();
 }

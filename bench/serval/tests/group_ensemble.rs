@@ -1,8 +1,7 @@
-//! ZooKeepers that die and come back under whole processes: an ensemble of three, and one that
-//! carries the queue of sampled keys.
+//! ZooKeeper servers that crash and restart: an ensemble of three, and a single one with the queue
+//! of sampled keys.
 //!
-//! `cargo xtask test` says where ZooKeeper's classes are; without it these tests say that they
-//! are skipped.
+//! `cargo xtask test` says where ZooKeeper's classes are; without it these tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! What goes wrong with groups, and groups in other commands than load and run.
+//! Failures of groups, and groups in commands other than load and run.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

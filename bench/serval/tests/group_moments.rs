@@ -1,7 +1,7 @@
-//! Processes of a group that stand still, come late or are killed, each at a moment of its own.
+//! Processes of a group that stall, join late or are killed, each at a different instant.
 //!
-//! `cargo xtask test` starts ZooKeeper and names it in the environment; without it these tests say
-//! that they are skipped.
+//! `cargo xtask test` starts ZooKeeper and names it in the environment; without it these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

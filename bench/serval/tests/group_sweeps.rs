@@ -1,7 +1,7 @@
 //! Sweeps and searches whose runs a group makes: real agents and a real ZooKeeper.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
-//! tests say that they are skipped.
+//! tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

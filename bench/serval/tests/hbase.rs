@@ -1,7 +1,7 @@
 //! The store hbase from the command line, against a real HBase.
 //!
-//! `cargo xtask test` starts the server, builds the driver and says by
-//! environment variables where they are; without them this is skipped.
+//! `cargo xtask test` starts the server, builds the driver and says by environment variables where
+//! they are; without them this is ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

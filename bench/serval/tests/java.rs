@@ -1,8 +1,8 @@
 //! YCSB's bindings, hosted by the Java driver: classes compiled here against
 //! YCSB's published core.
 //!
-//! `cargo xtask test` builds the driver and names its folder in the
-//! environment; without it these tests say that they are skipped.
+//! `cargo xtask test` builds the driver and names its folder in the environment; without it these
+//! tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,8 +1,8 @@
-//! Read-after-write lag as a user asks for it: in one process, in two that meet in ZooKeeper, and
+//! Read-after-write lag as a user measures it: in one process, in two processes with ZooKeeper, and
 //! in a group.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
-//! that need them say that they are skipped.
+//! that need them are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,8 +1,8 @@
-//! Lag of a real Redis, by the system's clock, whose records are seen after a delay that is known:
-//! what is measured of each key is held against it.
+//! Lag of a real Redis with a known visibility delay, by the system's clock: the lag of each key is
+//! compared with the delay.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
-//! say that they are skipped.
+//! are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

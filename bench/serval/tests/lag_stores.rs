@@ -1,8 +1,8 @@
-//! Read-after-write lag of real stores: one that promises that there is none shows none, and of
-//! the others what is told holds together.
+//! Read-after-write lag of real stores: a consistent store shows none, and the figures of the
+//! others are consistent with each other.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
-//! that need them say that they are skipped.
+//! that need them are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

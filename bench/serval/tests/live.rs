@@ -1,4 +1,4 @@
-//! Looking on while the program runs, as a user asks for it.
+//! Live views as a user requests them.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Serval has one SQLite in it, and it is that of `yesquel-sqlite`.
+//! Serval contains one SQLite, that of `yesquel-sqlite`.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,9 +1,8 @@
-//! A real server that goes away in the middle of a run and comes back: the
-//! run goes on, failures are counted in the second in which they happened,
-//! and no operation is done or counted twice.
+//! A real server that stops in the middle of a run and restarts: the run continues, failures are
+//! counted in the second in which they happened, and no operation is executed or counted twice.
 //!
-//! `cargo xtask test` starts the server and names it in the environment;
-//! without it these tests say that they are skipped.
+//! `cargo xtask test` starts the server and names it in the environment; without it these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

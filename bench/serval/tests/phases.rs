@@ -1,4 +1,4 @@
-//! Experiments of phases, as a user runs them: by a file, and by properties as YCSB++'s.
+//! Multi-phase experiments as a user runs them: from a file, and from properties as in YCSB++.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,4 +1,4 @@
-//! `serval report`: of an experiment, and of several things together.
+//! `serval report` of an experiment, and of several results together.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Workloads in Lua: what a script asks for is what the store sees, its
-//! transactions stand in every output, and its errors end nothing but the run.
+//! Workloads in Lua: the store receives the script's operations, every output has its transactions,
+//! and its errors end only the run.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

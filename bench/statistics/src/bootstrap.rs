@@ -6,7 +6,7 @@
 //! resample draws n of the n runs with replacement, and in place of each drawn run as many
 //! of its intervals as it has, in circular blocks.
 
-use crate::{moments::Running, quantile::median};
+use crate::{moments::RunningMoments, quantile::median};
 
 /// How a run may be resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub struct Run {
 
 /// How resamples of a side's mean are spread, by what was resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Spread {
+pub struct ResampleSpread {
     /// B: the variance of the mean of the drawn runs as they are.
     pub runs: f64,
     /// W / n, what the intervals within runs add to that.
     pub intervals: f64,
 }
 
-impl Spread {
+impl ResampleSpread {
     /// The squared standard error of a mean over `runs` runs; `None` for
     /// fewer than two.
     ///
@@ -84,7 +84,7 @@ pub fn circular_blocks(length: usize, random: &mut fastrand::Rng, counts: &mut [
 /// resampled. `evaluate(run, counts, out)` gives the quantities of a run of
 /// which interval i is there `counts[i]` times; what it leaves as it finds it, or makes no number, is
 /// the run's own value. All that is asked of one run is asked in a row, so that no two
-/// need be held at once. The answer has a [`Spread`] a quantity.
+/// need be held at once. The answer has a [`ResampleSpread`] a quantity.
 ///
 /// # Panics
 /// If there are not as many `runs` as `values`.
@@ -94,7 +94,7 @@ pub fn hierarchical(
     resamples: usize,
     random: &mut fastrand::Rng,
     mut evaluate: impl FnMut(usize, &[u32], &mut [f64]),
-) -> Vec<Spread> {
+) -> Vec<ResampleSpread> {
     assert_eq!(values.len(), runs.len(), "one description a run");
     let n = values.len();
     let quantities = values.first().map_or(0, Vec::len);
@@ -108,7 +108,7 @@ pub fn hierarchical(
     let mut one = vec![0.0; quantities];
     for (run, (own, how)) in values.iter().zip(runs).enumerate() {
         let mut counts = vec![0; how.intervals];
-        let mut spread = vec![Running::default(); quantities];
+        let mut spread = vec![RunningMoments::default(); quantities];
         let drawn = draws.iter().skip(run).step_by(n);
         for (&times, sums) in drawn.zip(sums.chunks_mut(quantities.max(1))) {
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += f64::from(times) * own);
@@ -128,9 +128,12 @@ pub fn hierarchical(
         }
     }
     let spread = |quantity: usize| {
-        let mut means = Running::default();
+        let mut means = RunningMoments::default();
         sums.iter().skip(quantity).step_by(quantities).for_each(|sum| means.push(sum / n as f64));
-        Spread { runs: means.spread(), intervals: median(&within[quantity]).unwrap_or(0.0) / n as f64 }
+        ResampleSpread {
+            runs: means.spread(),
+            intervals: median(&within[quantity]).unwrap_or(0.0) / n as f64,
+        }
     };
     (0..quantities).map(spread).collect()
 }

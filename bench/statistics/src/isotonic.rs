@@ -24,18 +24,18 @@ pub fn isotonic(points: &[(f64, f64)], weights: Option<&[f64]>) -> Vec<f64> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|&a, &b| points[a].0.total_cmp(&points[b].0));
     // Points of one x are one block from the start.
-    let mut blocks: Vec<Block> = Vec::with_capacity(points.len());
+    let mut blocks: Vec<PooledBlock> = Vec::with_capacity(points.len());
     let mut last_x = f64::NAN;
     for index in order {
         let (x, y) = points[index];
-        let block = Block { mean: y, weight: weight(index), members: vec![index] };
+        let block = PooledBlock { mean: y, weight: weight(index), members: vec![index] };
         match blocks.last_mut() {
             Some(last) if x == last_x => last.take(block),
             _ => blocks.push(block),
         }
         last_x = x;
     }
-    let mut rising: Vec<Block> = Vec::with_capacity(blocks.len());
+    let mut rising: Vec<PooledBlock> = Vec::with_capacity(blocks.len());
     for mut block in blocks {
         while let Some(before) = rising.pop_if(|before| before.mean > block.mean) {
             let after = std::mem::replace(&mut block, before);
@@ -52,14 +52,14 @@ pub fn isotonic(points: &[(f64, f64)], weights: Option<&[f64]>) -> Vec<f64> {
     fitted
 }
 
-struct Block {
+struct PooledBlock {
     mean: f64,
     weight: f64,
     members: Vec<usize>,
 }
 
-impl Block {
-    fn take(&mut self, other: Block) {
+impl PooledBlock {
+    fn take(&mut self, other: PooledBlock) {
         let weight = self.weight + other.weight;
         self.mean = if weight > 0.0 {
             (self.mean * self.weight + other.mean * other.weight) / weight

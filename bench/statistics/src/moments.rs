@@ -22,13 +22,13 @@ pub fn variance(values: &[f64]) -> Option<f64> {
 /// With dₙ = xₙ − mₙ₋₁: mₙ = mₙ₋₁ + dₙ / n and Mₙ = Mₙ₋₁ + dₙ (xₙ − mₙ).
 /// Welford, Technometrics 4 (1962).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Running {
+pub struct RunningMoments {
     count: u64,
     mean: f64,
     squares: f64,
 }
 
-impl Running {
+impl RunningMoments {
     /// One number more.
     pub fn push(&mut self, value: f64) {
         self.count += 1;
@@ -64,13 +64,13 @@ mod tests {
         assert_eq!(mean(&[2.0, 4.0, 9.0]), Some(5.0));
         assert_eq!(variance(&[2.0, 4.0, 9.0]), Some(13.0));
         assert_eq!((mean(&[]), variance(&[1.0])), (None, None));
-        assert_eq!(Running::default().spread(), 0.0);
+        assert_eq!(RunningMoments::default().spread(), 0.0);
     }
 
     proptest! {
         #[test]
         fn running_is_the_same(values in prop::collection::vec(-1e3f64..1e3, 2..60)) {
-            let mut running = Running::default();
+            let mut running = RunningMoments::default();
             values.iter().for_each(|&v| running.push(v));
             prop_assert!((running.mean() - mean(&values).unwrap()).abs() < 1e-9);
             let n = values.len() as f64;

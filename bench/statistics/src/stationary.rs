@@ -1,71 +1,66 @@
-//! Whether a run stayed what it was while it was measured. The law, its
-//! symbols, an example and its error rates are in `docs/warm-up.md`.
+//! Test whether a run was stationary while it was measured. `docs/warm-up.md` has the formulas, an
+//! example and the error rates.
 
-use crate::steady::Interval;
+use crate::steady::SteadinessInterval;
 
-/// Windows that the measured part is cut into.
+/// Number of windows in the measured part.
 pub const WINDOWS: usize = 30;
 
-/// Operations that each window has at least, for a run that can be judged.
+/// Operations per window below which a run is not judged.
 pub const WINDOW_OPERATIONS_MIN: u64 = 10;
 
-/// The shortest part that may differ from the rest, in windows; episodes begin
-/// and end at multiples of it.
+/// Shortest episode, in windows; episodes begin and end at multiples of it.
 const PART: usize = WINDOWS / 10;
 
-/// Change that is told, as a share; the same as a warm-up's tolerance.
+/// Smallest relative change that is reported; equal to a warm-up's tolerance.
 pub const TOLERANCE: f64 = 0.05;
 
-/// |t| of the best shape beyond which a change is not put down to chance: what
-/// 2 % of runs exceed whose windows have a correlation of 0.5, and fewer of less.
+/// Critical |t| of the best-fitting pattern: 2 % of stationary runs whose windows have a
+/// correlation of 0.5 exceed it, fewer at lower correlation.
 const CRITICAL: f64 = 5.4;
 
-/// Correlation of neighbouring windows at most that is put down to noise: what
-/// hangs together more closely is a change.
+/// Largest correlation of adjacent windows that counts as noise; a higher one indicates a change.
 const CORRELATION_MAX: f64 = 0.8;
 
-/// The share of the usual throughput below which nearly nothing was done.
+/// Share of the median throughput below which the store stalls.
 const STALLED: f64 = 0.1;
 
-/// The shortest stall that is told, s.
+/// Shortest stall that is reported, s.
 const STALL_S: f64 = 0.5;
 
-/// Operations that would usually have ended in a stall, at least: fewer may be
-/// missing by chance.
+/// Operations expected in the time of a stall, at least: fewer may be missing by chance.
 const STALL_OPERATIONS: f64 = 40.0;
 
-/// How a quantity changed.
+/// Pattern of a change over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// Little by little from the beginning to the end.
+pub enum ChangePattern {
+    /// Gradual, from the beginning to the end.
     Drift,
-    /// At once, and for good.
+    /// Sudden and lasting.
     Step,
-    /// For some time, and then it was as before.
+    /// Temporary: the quantity returns to its former level.
     Episode,
 }
 
 /// A change of one quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
-    /// How it came.
-    pub shape: Shape,
-    /// When, s since the part's begin: of a step from then on, of an episode
-    /// from then; 0 of a drift.
+pub struct QuantityChange {
+    /// Its pattern.
+    pub shape: ChangePattern,
+    /// Start of the step or episode, s since the start of the part; 0 for a drift.
     pub from_s: f64,
-    /// Until when: of an episode; of others the part's end.
+    /// End of the episode; for others the end of the part.
     pub to_s: f64,
-    /// The mean in the first third (drift), before (step), or at other times
-    /// (episode).
+    /// Mean of the first third (drift), before the step, or outside the episode.
     pub before: f64,
-    /// The mean in the last third, after, or in it.
+    /// Mean of the last third, after the step, or during the episode.
     pub after: f64,
-    /// By how many standard errors it is more than nothing.
+    /// Size of the change in standard errors.
     pub errors: f64,
 }
 
-impl Change {
-    /// As a share of what was before: −0.1 is 10 % less.
+impl QuantityChange {
+    /// Relative change: −0.1 is 10 % less.
     pub fn share(&self) -> f64 {
         if self.before > 0.0 { self.after / self.before - 1.0 } else { 0.0 }
     }
@@ -73,44 +68,43 @@ impl Change {
 
 /// Times in which nearly nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Stalls {
-    /// How many.
+pub struct StallTimes {
+    /// Number of stalls.
     pub count: u64,
-    /// Together, s.
+    /// Total duration, s.
     pub total_s: f64,
-    /// The longest, s.
+    /// Duration of the longest, s.
     pub longest_s: f64,
-    /// When the longest began, s since the part's begin.
+    /// Start of the longest, s since the start of the part.
     pub longest_at_s: f64,
 }
 
-/// What can be said of a measured part.
+/// Result of the test of a measured part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Verdict {
-    /// How much of it was judged, s.
+pub struct StationarityVerdict {
+    /// Length of the judged part, s.
     pub judged_s: f64,
-    /// How operations a second changed, if they did.
-    pub throughput: Option<Change>,
-    /// How the mean service time, s, changed, if it did.
-    pub service: Option<Change>,
+    /// Change of the throughput, if any.
+    pub throughput: Option<QuantityChange>,
+    /// Change of the mean service time, s, if any.
+    pub service: Option<QuantityChange>,
     /// Times in which nearly nothing was done.
-    pub stalls: Stalls,
+    pub stalls: StallTimes,
 }
 
-/// Judges a measured part by what was seen of it in short intervals: a change is
-/// told if it is more than noise explains and more than [`TOLERANCE`]. `None`
-/// when there are fewer than two intervals a window, or too few operations.
-/// O(n) of the intervals.
-pub fn judge(intervals: &[Interval]) -> Option<Verdict> {
+/// Judges a measured part by its short intervals: reports a change that exceeds both noise and
+/// [`TOLERANCE`]. Returns `None` if there are fewer than two intervals per window, or too few
+/// operations. O(n) of the intervals.
+pub fn judge(intervals: &[SteadinessInterval]) -> Option<StationarityVerdict> {
     if intervals.len() < 2 * WINDOWS {
         return None;
     }
-    let windows: [Interval; WINDOWS] = std::array::from_fn(|index| {
+    let windows: [SteadinessInterval; WINDOWS] = std::array::from_fn(|index| {
         sum(&intervals[index * intervals.len() / WINDOWS..(index + 1) * intervals.len() / WINDOWS])
     });
     let whole = sum(&windows);
     let usual = median(windows.map(|window| window.operations as f64 / window.length_s));
-    // Of a run that stands still for most of its time the median says nothing.
+    // If the run stalls most of the time, the median is meaningless.
     let usual = usual.max(ratio([(whole.operations as f64, whole.length_s)].iter()));
     let stalls = stalls(intervals, usual);
     // A stall may leave windows empty; a slow store has few everywhere.
@@ -123,7 +117,7 @@ pub fn judge(intervals: &[Interval]) -> Option<Verdict> {
         std::array::from_fn(|index| windows[..=index].iter().map(|window| window.length_s).sum());
     let throughput = windows.map(|window| (window.operations as f64, window.length_s));
     let service = windows.map(|window| (window.service_s, window.operations as f64));
-    Some(Verdict {
+    Some(StationarityVerdict {
         judged_s: whole.length_s,
         throughput: change(&throughput, &ends),
         service: change(&service, &ends),
@@ -131,8 +125,8 @@ pub fn judge(intervals: &[Interval]) -> Option<Verdict> {
     })
 }
 
-fn sum(intervals: &[Interval]) -> Interval {
-    intervals.iter().fold(Interval::default(), |a, b| Interval {
+fn sum(intervals: &[SteadinessInterval]) -> SteadinessInterval {
+    intervals.iter().fold(SteadinessInterval::default(), |a, b| SteadinessInterval {
         length_s: a.length_s + b.length_s,
         operations: a.operations + b.operations,
         service_s: a.service_s + b.service_s,
@@ -150,19 +144,19 @@ fn ratio<'a>(parts: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     if under > 0.0 { over / under } else { 0.0 }
 }
 
-/// The change of a quantity that is told, if one is: the shape that stands out
-/// of the noise the most, of those that matter.
-fn change(windows: &[(f64, f64); WINDOWS], ends: &[f64; WINDOWS]) -> Option<Change> {
+/// Returns the change of a quantity to report: of the patterns above the tolerance, the one with
+/// the largest |t|.
+fn change(windows: &[(f64, f64); WINDOWS], ends: &[f64; WINDOWS]) -> Option<QuantityChange> {
     let mean = ratio(windows.iter());
     if mean <= 0.0 {
         return None;
     }
-    // A window without operations has no service time: the mean says nothing.
+    // A window without operations has no mean service time.
     let values = windows.map(|(over, under)| if under > 0.0 { over / under / mean } else { 1.0 });
     let third = WINDOWS / 3;
     let line: [f64; WINDOWS] = std::array::from_fn(|index| index as f64);
-    let drift = Change {
-        shape: Shape::Drift,
+    let drift = QuantityChange {
+        shape: ChangePattern::Drift,
         from_s: 0.0,
         to_s: ends[WINDOWS - 1],
         before: ratio(windows[..third].iter()),
@@ -174,8 +168,8 @@ fn change(windows: &[(f64, f64); WINDOWS], ends: &[f64; WINDOWS]) -> Option<Chan
             std::array::from_fn(|index| f64::from(u8::from((from..to).contains(&index))));
         let (during, other) =
             (ratio(windows[from..to].iter()), ratio(windows[..from].iter().chain(&windows[to..])));
-        Change {
-            shape: if to == WINDOWS { Shape::Step } else { Shape::Episode },
+        QuantityChange {
+            shape: if to == WINDOWS { ChangePattern::Step } else { ChangePattern::Episode },
             from_s: if from == 0 { 0.0 } else { ends[from - 1] },
             to_s: ends[to - 1],
             before: other,
@@ -183,8 +177,8 @@ fn change(windows: &[(f64, f64); WINDOWS], ends: &[f64; WINDOWS]) -> Option<Chan
             errors: errors(&values, &inside),
         }
     });
-    let matters = |change: &Change, share: f64| {
-        // What a part shorter than a third does to the whole is less.
+    let matters = |change: &QuantityChange, share: f64| {
+        // An episode shorter than a third affects the overall mean less.
         change.share().abs() * (3.0 * share).min(1.0) >= TOLERANCE && change.errors > CRITICAL
     };
     let shapes = std::iter::once((drift, 1.0)).chain(episodes.zip(parts()).map(|(change, (from, to))| {
@@ -197,8 +191,8 @@ fn change(windows: &[(f64, f64); WINDOWS], ends: &[f64; WINDOWS]) -> Option<Chan
         .max_by(|a, b| a.errors.total_cmp(&b.errors))
 }
 
-/// Parts of the whole that may differ from the rest, in windows. One that
-/// begins with the whole is the rest of one that ends with it.
+/// Candidate episodes, in windows. One that starts at 0 is the complement of one that ends at the
+/// last window.
 fn parts() -> impl Iterator<Item = (usize, usize)> {
     let edges = || (PART..WINDOWS).step_by(PART);
     let steps = (PART..=WINDOWS - PART).map(|from| (from, WINDOWS));
@@ -206,8 +200,8 @@ fn parts() -> impl Iterator<Item = (usize, usize)> {
     steps.chain(inner)
 }
 
-/// |t| of the least-squares fit of values by a shape: the coefficient over its
-/// standard error, the noise taken to be autoregressive.
+/// Returns |t| of the least-squares fit of a pattern: the coefficient over its standard error, with
+/// autoregressive noise.
 fn errors(values: &[f64; WINDOWS], shape: &[f64; WINDOWS]) -> f64 {
     const N: f64 = WINDOWS as f64;
     let mean = |x: &[f64; WINDOWS]| x.iter().sum::<f64>() / N;
@@ -224,16 +218,15 @@ fn errors(values: &[f64; WINDOWS], shape: &[f64; WINDOWS]) -> f64 {
         return f64::INFINITY;
     }
     let first = rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / sum;
-    // A fit of two numbers takes some of the correlation away.
+    // Fitting two parameters removes some of the correlation.
     let correlation = ((first + 2.0 / N) / (1.0 - 4.0 / N)).clamp(0.0, CORRELATION_MAX);
     let variance = sum / (N - 2.0) * (1.0 + correlation) / (1.0 - correlation);
     slope.abs() * (squares / variance).sqrt()
 }
 
-/// Times in which less than a tenth of the usual rate was done, wherever they
-/// begin.
-fn stalls(intervals: &[Interval], usual: f64) -> Stalls {
-    let mut stalls = Stalls::default();
+/// Finds times with less than a tenth of the median rate, wherever they begin.
+fn stalls(intervals: &[SteadinessInterval], usual: f64) -> StallTimes {
+    let mut stalls = StallTimes::default();
     if usual <= 0.0 {
         return stalls;
     }
@@ -243,7 +236,7 @@ fn stalls(intervals: &[Interval], usual: f64) -> Stalls {
     for interval in intervals {
         starts.push(starts[starts.len() - 1] + interval.length_s);
     }
-    // The stall that grows: from, to.
+    // The stall under construction: from, to.
     let mut open: Option<(f64, f64)> = None;
     let mut close = |from: f64, to: f64| {
         stalls.count += 1;
@@ -255,7 +248,7 @@ fn stalls(intervals: &[Interval], usual: f64) -> Stalls {
     let (mut first, mut operations) = (0, 0u64);
     for (index, interval) in intervals.iter().enumerate() {
         operations += interval.operations;
-        // The shortest stretch of intervals up to here that is long enough.
+        // The shortest run of intervals ending here that is long enough.
         while starts[index + 1] - starts[first + 1] >= least_s * (1.0 - 1e-9) {
             operations -= intervals[first].operations;
             first += 1;
@@ -299,14 +292,14 @@ mod tests {
     /// A run whose windows have these throughputs (of 10,000/s, by the place in
     /// it, 0 to 1) but for noise of this size and correlation from one window
     /// to the next, with clients that are always in the store.
-    fn run(seed: u64, noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> Vec<Interval> {
+    fn run(seed: u64, noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> Vec<SteadinessInterval> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut x = normal(&mut random);
         let mut intervals = Vec::new();
         for window in 0..WINDOWS {
             x = correlation * x + (1.0 - correlation * correlation).sqrt() * normal(&mut random);
             let rate = 1e4 * (law((window as f64 + 0.5) / WINDOWS as f64) + noise * x).max(0.01);
-            let interval = Interval {
+            let interval = SteadinessInterval {
                 length_s: LENGTH_S,
                 operations: (rate * LENGTH_S) as u64,
                 service_s: 8.0 * LENGTH_S,
@@ -316,7 +309,7 @@ mod tests {
         intervals
     }
 
-    /// In how many of a thousand runs something is told.
+    /// Of a thousand runs, the number with a reported change.
     fn told(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
         let is_told = |seed: &u64| {
             let verdict = judge(&run(*seed, noise, correlation, &law)).unwrap();
@@ -355,15 +348,15 @@ mod tests {
     fn a_change_is_told_with_its_shape_place_and_size() {
         let change = |law: &dyn Fn(f64) -> f64| judge(&run(1, 0.001, 0.0, law)).unwrap().throughput.unwrap();
         let drift = change(&|place| 1.0 - 0.3 * place);
-        assert_eq!((drift.shape, drift.from_s), (Shape::Drift, 0.0));
+        assert_eq!((drift.shape, drift.from_s), (ChangePattern::Drift, 0.0));
         // Thirds have 0.95 and 0.75.
         assert!((drift.share() + 0.2105).abs() < 0.002, "{drift:?}");
         let step = change(&|place| if place < 0.4 { 1.0 } else { 0.8 });
-        assert_eq!(step.shape, Shape::Step);
+        assert_eq!(step.shape, ChangePattern::Step);
         assert!((step.share() + 0.2).abs() < 0.002, "{step:?}");
         assert!((step.from_s - 0.4 * 3.0).abs() < 1e-9 && (step.to_s - 3.0).abs() < 1e-9, "{step:?}");
         let episode = change(&|place| if (0.4..0.6).contains(&place) { 0.5 } else { 1.0 });
-        assert_eq!(episode.shape, Shape::Episode);
+        assert_eq!(episode.shape, ChangePattern::Episode);
         assert!((episode.from_s - 1.2).abs() < 1e-9 && (episode.to_s - 1.8).abs() < 1e-9, "{episode:?}");
         assert!((episode.before / 1e4 - 1.0).abs() < 0.01 && (episode.share() + 0.5).abs() < 0.01);
         // A short one weighs less: 10 % for a tenth of the time is 1 % of the whole.
@@ -380,11 +373,12 @@ mod tests {
         let verdict = judge(&intervals).unwrap();
         assert_eq!(verdict.throughput, None);
         let service = verdict.service.unwrap();
-        assert!(service.shape == Shape::Step && (service.share() - 0.2).abs() < 0.02, "{service:?}");
+        assert!(service.shape == ChangePattern::Step && (service.share() - 0.2).abs() < 0.02, "{service:?}");
     }
 
-    fn even(count: usize, operations: u64) -> Vec<Interval> {
-        let interval = Interval { length_s: LENGTH_S, operations, service_s: 1e-3 * operations as f64 };
+    fn even(count: usize, operations: u64) -> Vec<SteadinessInterval> {
+        let interval =
+            SteadinessInterval { length_s: LENGTH_S, operations, service_s: 1e-3 * operations as f64 };
         vec![interval; count]
     }
 
@@ -410,7 +404,7 @@ mod tests {
         let mut intervals = even(600, 50);
         // From 2.35 to 3.6 s, from 10 to 10.5 s, and 0.4 s that are too short.
         for silent in [47..72, 200..210, 400..408] {
-            intervals[silent].fill(Interval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
+            intervals[silent].fill(SteadinessInterval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
         }
         let stalls = judge(&intervals).unwrap().stalls;
         assert_eq!(stalls.count, 2, "{stalls:?}");
@@ -423,7 +417,7 @@ mod tests {
     #[test]
     fn a_run_that_stands_still_for_most_of_its_time_says_so() {
         let mut intervals = even(600, 50);
-        intervals[150..].fill(Interval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
+        intervals[150..].fill(SteadinessInterval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
         let stalls = judge(&intervals).unwrap().stalls;
         assert!(stalls.count == 1 && stalls.longest_s > 22.0, "{stalls:?}");
     }
@@ -451,9 +445,9 @@ mod tests {
         fn what_is_told_is_finite_and_matters(
             intervals in prop::collection::vec((1e-3f64..10.0, 0u64..1_000, 0.0f64..1e3), 0..200),
         ) {
-            let intervals: Vec<Interval> = intervals
+            let intervals: Vec<SteadinessInterval> = intervals
                 .into_iter()
-                .map(|(length_s, operations, service_s)| Interval { length_s, operations, service_s })
+                .map(|(length_s, operations, service_s)| SteadinessInterval { length_s, operations, service_s })
                 .collect();
             if let Some(verdict) = judge(&intervals) {
                 prop_assert!(verdict.stalls.total_s <= verdict.judged_s * (1.0 + 1e-9));

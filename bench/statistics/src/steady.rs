@@ -1,21 +1,20 @@
-//! Whether a run has become steady: the end of a warm-up. The law, its
-//! symbols and an example are in `docs/warm-up.md`.
+//! Test whether a run has reached steady state: the end of a warm-up. `docs/warm-up.md` has the
+//! formulas and an example.
 
-/// Parts of the window whose spread tells how exactly its means are known.
+/// Batches of the window; their spread gives the standard error of its means.
 pub const BATCHES: usize = 16;
 
-/// Operations that each of these parts has at least, for a window that can be
-/// judged.
+/// Operations per batch below which a window is not judged.
 pub const BATCH_OPERATIONS_MIN: u64 = 10;
 
-/// Where the window is split in two, in batches. For a line each tells the same;
-/// a bulge in the middle escapes the one in the middle only, and what begins
-/// near an end is seen by the one near it.
+/// Places, in batches, at which the window is split in two. A linear trend shows at each; a bulge
+/// in the middle hides from the middle split only, and a change near an end shows at the split near
+/// it.
 const SPLITS: [usize; 3] = [BATCHES / 2, BATCHES / 4, BATCHES * 3 / 4];
 
-/// What was seen in a short interval. All of a sequence are about equally long.
+/// Counts of a short interval. All intervals of a sequence are about equally long.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Interval {
+pub struct SteadinessInterval {
     /// Its length, s; above zero.
     pub length_s: f64,
     /// Operations that ended in it.
@@ -24,9 +23,9 @@ pub struct Interval {
     pub service_s: f64,
 }
 
-/// How one quantity changed over the window.
+/// Change of one quantity over the window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Drift {
+pub struct QuantityDrift {
     /// The largest difference of the means after and before a split of the
     /// window, as a share of the window's mean: 0.01 is 1 % more. For a steady
     /// change it is that over half of the window.
@@ -36,60 +35,56 @@ pub struct Drift {
     pub error: f64,
 }
 
-/// What can be said of a sequence.
+/// Result of the test of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Verdict {
-    /// Whether it is steady.
+pub struct SteadinessVerdict {
+    /// Whether the sequence is steady.
     pub steady: bool,
     /// The length of the window that was judged, s; 0 when the sequence is
     /// too short.
     pub window_s: f64,
-    /// Of operations a second.
-    pub throughput: Drift,
-    /// Of the mean service time.
-    pub service: Drift,
+    /// Drift of the throughput.
+    pub throughput: QuantityDrift,
+    /// Drift of the mean service time.
+    pub service: QuantityDrift,
 }
 
-/// What a sequence is judged by.
+/// Parameters of the test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
-    /// The time to come for which it is judged, s.
+    /// Horizon: the future time for which the sequence must stay steady, s.
     pub horizon_s: f64,
-    /// Change over that time that is allowed, as a share above zero.
+    /// Relative change allowed over that time; above zero.
     pub tolerance: f64,
-    /// The share of the longest warm-up that has gone by, 0 to 1.
+    /// Share of the longest warm-up that has passed, 0 to 1.
     pub patience: f64,
-    /// Whether there is an offered load: how many operations end in a second
-    /// is then, but for chance, what was asked for.
+    /// Whether the run is paced: the throughput then equals the offered load, except for chance.
     pub is_paced: bool,
 }
 
-/// How many times the tolerance noise may hide when patience is at its end, less
-/// one.
+/// Multiple of the tolerance that noise may hide at the end of the longest warm-up, minus one.
 const NOISE_AT_LAST: f64 = 2.0;
 
-/// Judges the second half of the sequence. It is steady if, going on at the
-/// same pace, neither throughput nor the mean service time would change by
-/// more than the tolerance between the halves of the time to come, if noise could
-/// not hide much more than that (two standard errors are within the tolerance, and
-/// within three times of it when patience is at its end), and if the window is
-/// long enough, and has operations enough, to say so.
-pub fn judge(intervals: &[Interval], terms: &Terms) -> Verdict {
+/// Judges the second half of the sequence, the window. It is steady if, extrapolated, neither
+/// throughput nor mean service time changes by more than the tolerance between the halves of the
+/// horizon. Two standard errors must be within the tolerance, or within three times the tolerance
+/// at the end of the longest warm-up. The window must be long enough and have enough operations.
+pub fn judge(intervals: &[SteadinessInterval], terms: &Terms) -> SteadinessVerdict {
     let window = &intervals[intervals.len() - intervals.len() / 2..];
     if window.len() < BATCHES {
-        return Verdict::default();
+        return SteadinessVerdict::default();
     }
-    let batches: [Interval; BATCHES] = std::array::from_fn(|index| {
+    let batches: [SteadinessInterval; BATCHES] = std::array::from_fn(|index| {
         sum(&window[index * window.len() / BATCHES..(index + 1) * window.len() / BATCHES])
     });
     let window_s = sum(&batches).length_s;
-    // Means of halves are half a length apart, of the window as of the horizon.
+    // The means of two halves are half a length apart, in the window and in the horizon.
     let scale = (terms.horizon_s / window_s).max(1.0);
     let throughput = Quantity::of(&batches, |b| (b.operations as f64, b.length_s));
     let service = Quantity::of(&batches, |b| (b.service_s, b.operations as f64));
     let enough = batches.iter().all(|batch| batch.operations >= BATCH_OPERATIONS_MIN);
-    Verdict {
-        // Chance arrivals vary without the store's doing.
+    SteadinessVerdict {
+        // Poisson arrivals vary independently of the store.
         steady: enough
             && throughput.changes_little(scale, terms)
             && (terms.is_paced || throughput.is_known(scale, terms))
@@ -101,8 +96,8 @@ pub fn judge(intervals: &[Interval], terms: &Terms) -> Verdict {
     }
 }
 
-fn sum(intervals: &[Interval]) -> Interval {
-    intervals.iter().fold(Interval::default(), |a, b| Interval {
+fn sum(intervals: &[SteadinessInterval]) -> SteadinessInterval {
+    intervals.iter().fold(SteadinessInterval::default(), |a, b| SteadinessInterval {
         length_s: a.length_s + b.length_s,
         operations: a.operations + b.operations,
         service_s: a.service_s + b.service_s,
@@ -111,15 +106,18 @@ fn sum(intervals: &[Interval]) -> Interval {
 
 /// A ratio of two sums, such as operations to seconds, over the window.
 struct Quantity {
-    /// Of the means after and before each split, as shares of the mean.
+    /// Relative differences of the means after and before each split.
     changes: [f64; SPLITS.len()],
-    /// The standard error of the difference of the halves, as the same share.
+    /// Relative standard error of the difference of the halves.
     error: f64,
 }
 
 impl Quantity {
-    fn of(batches: &[Interval; BATCHES], parts: impl Fn(&Interval) -> (f64, f64)) -> Quantity {
-        let mean = |batches: &[Interval]| {
+    fn of(
+        batches: &[SteadinessInterval; BATCHES],
+        parts: impl Fn(&SteadinessInterval) -> (f64, f64),
+    ) -> Quantity {
+        let mean = |batches: &[SteadinessInterval]| {
             let (over, under) = parts(&sum(batches));
             if under > 0.0 { over / under } else { 0.0 }
         };
@@ -127,7 +125,7 @@ impl Quantity {
         if whole <= 0.0 {
             return Quantity { changes: [0.0; SPLITS.len()], error: 0.0 };
         }
-        // Within the halves, so that their difference is not taken for noise.
+        // Computed within the halves, so that their difference does not count as noise.
         let halves = batches.chunks(BATCHES / 2).map(|half| {
             let middle = half.iter().map(|batch| mean(&[*batch])).sum::<f64>() / half.len() as f64;
             half.iter().map(|batch| (mean(&[*batch]) - middle).powi(2)).sum::<f64>()
@@ -135,7 +133,7 @@ impl Quantity {
         let variance = halves.sum::<f64>() / (BATCHES - 2) as f64;
         Quantity {
             changes: SPLITS.map(|at| (mean(&batches[at..]) - mean(&batches[..at])) / whole),
-            // Of the difference of two means of half of the batches each.
+            // Standard error of the difference of two means over half of the batches each.
             error: (variance * 2.0 / (BATCHES / 2) as f64).sqrt() / whole,
         }
     }
@@ -144,7 +142,7 @@ impl Quantity {
     /// added to them when patience is at its end.
     fn changes_little(&self, scale: f64, terms: &Terms) -> bool {
         SPLITS.iter().zip(self.changes).all(|(&at, change)| {
-            // The parts of a split at a side are known less well.
+            // The mean of the shorter part of an off-centre split has a larger error.
             let parts = 1.0 / at as f64 + 1.0 / (BATCHES - at) as f64;
             let error = self.error * (parts * (BATCHES / 4) as f64).sqrt();
             (change.abs() - 2.0 * terms.patience * error) * scale <= terms.tolerance
@@ -161,9 +159,9 @@ impl Quantity {
         2.0 * self.error * scale <= allowed
     }
 
-    fn drift(&self) -> Drift {
+    fn drift(&self) -> QuantityDrift {
         let largest = |a: f64, b: f64| if b.abs() > a.abs() { b } else { a };
-        Drift { change: self.changes.into_iter().fold(0.0, largest), error: self.error }
+        QuantityDrift { change: self.changes.into_iter().fold(0.0, largest), error: self.error }
     }
 }
 
@@ -189,7 +187,7 @@ mod tests {
         noise: f64,
         throughput: impl Fn(f64) -> f64,
         service_s: impl Fn(f64) -> f64,
-    ) -> Vec<Interval> {
+    ) -> Vec<SteadinessInterval> {
         let mut rng = fastrand::Rng::with_seed(seed);
         // Twelve uniform numbers are nearly normal, with variance 1.
         let mut normal = move || (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
@@ -200,13 +198,13 @@ mod tests {
             let operations = owed as u64;
             owed -= operations as f64;
             let mean = service_s(at) * (1.0 + noise * normal()).max(0.0);
-            Interval { length_s: LENGTH_S, operations, service_s: mean * operations as f64 }
+            SteadinessInterval { length_s: LENGTH_S, operations, service_s: mean * operations as f64 }
         });
         intervals.collect()
     }
 
     /// The instant (s) at which a warm-up along the sequence ends.
-    fn end(sequence: &[Interval], horizon_s: f64) -> Option<f64> {
+    fn end(sequence: &[SteadinessInterval], horizon_s: f64) -> Option<f64> {
         let looks = 1..=sequence.len();
         let first = looks.into_iter().find(|&n| judge(&sequence[..n], &terms(n, horizon_s)).steady)?;
         Some(first as f64 * LENGTH_S)
@@ -220,9 +218,9 @@ mod tests {
 
     #[test]
     fn a_sequence_too_short_or_empty_is_not_judged() {
-        assert_eq!(judge(&[], &terms(0, HORIZON_S)), Verdict::default());
+        assert_eq!(judge(&[], &terms(0, HORIZON_S)), SteadinessVerdict::default());
         let calm = sequence(1, 2 * BATCHES - 2, 0.0, |_| 1e4, |_| 1e-4);
-        assert_eq!(judge(&calm, &terms(0, HORIZON_S)), Verdict::default());
+        assert_eq!(judge(&calm, &terms(0, HORIZON_S)), SteadinessVerdict::default());
         let idle = sequence(1, 400, 0.0, |_| 0.0, |_| 0.0);
         let verdict = judge(&idle, &terms(0, HORIZON_S));
         assert!(!verdict.steady && verdict.throughput.change == 0.0);
@@ -268,9 +266,9 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(4);
         let mut exponential = move || -(1.0 - rng.f64()).ln();
         let mut next = exponential() / 60.0;
-        let intervals: Vec<Interval> = (1..=1200)
+        let intervals: Vec<SteadinessInterval> = (1..=1200)
             .map(|index| {
-                let mut interval = Interval { length_s: LENGTH_S, ..Interval::default() };
+                let mut interval = SteadinessInterval { length_s: LENGTH_S, ..SteadinessInterval::default() };
                 while next < f64::from(index) * LENGTH_S {
                     interval.operations += 1;
                     interval.service_s += 1e-3 * exponential();
@@ -351,7 +349,7 @@ mod tests {
                           horizon in 0.0f64..1e6) {
             let intervals: Vec<_> = values
                 .into_iter()
-                .map(|(length_s, operations, service_s)| Interval { length_s, operations: operations.into(), service_s })
+                .map(|(length_s, operations, service_s)| SteadinessInterval { length_s, operations: operations.into(), service_s })
                 .collect();
             let _ = judge(&intervals, &terms(intervals.len(), horizon));
         }

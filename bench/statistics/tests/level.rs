@@ -1,5 +1,5 @@
-//! What `serval compare` rests on keeps its word: false alarms, intervals and
-//! smallest differences, over synthetic pairs whose truth is known.
+//! Error rates of the statistics of `serval compare`: false alarms, intervals and smallest
+//! differences, over synthetic pairs with known differences.
 //!
 //! A pair has 5 to 10 runs a side. The value of metric q in interval t of a run
 //! is m_q + c_q (shared run effect) + own run effect + AR(1) noise, part of which is shared by all

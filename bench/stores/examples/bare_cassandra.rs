@@ -45,7 +45,7 @@ async fn connect(address: &str) -> Result<(Session, PreparedStatement), Box<dyn 
 
 type Shared = Rc<OnceCell<(Session, PreparedStatement)>>;
 
-async fn client(shared: Shared, address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(shared: Shared, address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let (session, statement) = shared.get_or_try_init(|| connect(&address)).await?;
     work.connected().await;
     let mut record = Vec::new();

@@ -13,7 +13,7 @@ mod bare;
 use etcd_client::Client;
 use std::{collections::HashMap, error::Error};
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let mut client = Client::connect([address], None).await?;
     // The driver connects when it is first asked.
     client.get("usertable/", None).await?;

@@ -9,7 +9,7 @@
 #[path = "bare/cost.rs"]
 mod cost;
 
-use cost::{Cost, Plan, next_key, plan};
+use cost::{BarePlan, MeasuredCost, next_key, plan};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use std::{error::Error, thread};
 
@@ -37,10 +37,10 @@ fn client(keyspace: &Keyspace, mut random: u64, operations: u64, records: u64) -
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Plan { address, clients, operations, records } = plan()?;
+    let BarePlan { address, clients, operations, records } = plan()?;
     let database = Database::builder(address).open()?;
     let keyspace = database.keyspace("usertable", KeyspaceCreateOptions::default)?;
-    let cost = Cost::start();
+    let cost = MeasuredCost::start();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .map(|number| {

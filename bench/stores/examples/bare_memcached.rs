@@ -13,7 +13,7 @@ mod bare;
 use async_memcached::{Client, MetaProtocol};
 use std::{collections::HashMap, error::Error};
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let mut client = Client::new(format!("tcp://{address}")).await?;
     work.connected().await;
     while let Some(key) = work.next() {

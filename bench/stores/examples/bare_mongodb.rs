@@ -21,7 +21,7 @@ use std::{cell::RefCell, error::Error, rc::Rc};
 async fn client(
     pool: Rc<RefCell<Option<Client>>>,
     address: String,
-    mut work: bare::Work,
+    mut work: bare::ClientWork,
 ) -> Result<(), Box<dyn Error>> {
     let mut options = ClientOptions::parse(format!("mongodb://{address}/")).await?;
     options.max_pool_size = Some(u32::MAX);

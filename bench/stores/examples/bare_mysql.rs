@@ -13,7 +13,7 @@ mod bare;
 use mysql_async::{Conn, OptsBuilder, Params, Row, Value, prelude::Queryable};
 use std::error::Error;
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, "3306"));
     let options = OptsBuilder::default().ip_or_hostname(host).tcp_port(port.parse()?);
     let options = options.user(Some("root")).db_name(Some("ycsb")).prefer_socket(false);

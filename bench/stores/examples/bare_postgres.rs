@@ -27,7 +27,7 @@ impl<'a> tokio_postgres::types::FromSql<'a> for Raw<'a> {
     }
 }
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, "5432"));
     let config = format!("host={host} port={port} user=postgres dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await?;

@@ -13,7 +13,7 @@ mod bare;
 use redis::{Client, Value, cmd};
 use std::error::Error;
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let client = Client::open(format!("redis://{address}/"))?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     work.connected().await;

@@ -49,7 +49,7 @@ impl Body for Nothing {
     }
 }
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let stream = TcpStream::connect(&address).await?;
     stream.set_nodelay(true)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

@@ -9,7 +9,7 @@
 #[path = "bare/cost.rs"]
 mod cost;
 
-use cost::{Cost, Plan, next_key, plan};
+use cost::{BarePlan, MeasuredCost, next_key, plan};
 use rusqlite::{Connection, OpenFlags, types::ValueRef};
 use std::{error::Error, thread};
 
@@ -35,7 +35,7 @@ fn client(connection: &Connection, mut random: u64, operations: u64, records: u6
 fn main() -> Result<(), Box<dyn Error>> {
     // The engine that Serval has, and not another one.
     assert!(yesquel_sqlite::is_linked());
-    let Plan { address, clients, operations, records } = plan()?;
+    let BarePlan { address, clients, operations, records } = plan()?;
     let open = |_| {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&address, flags)?;
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(connection)
     };
     let connections = (0..clients).map(open).collect::<rusqlite::Result<Vec<_>>>()?;
-    let cost = Cost::start();
+    let cost = MeasuredCost::start();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .zip(connections)

@@ -13,7 +13,7 @@ mod bare;
 use std::{collections::HashMap, error::Error};
 use zookeeper_client::Client;
 
-async fn client(address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<dyn Error>> {
     let client = Client::connect(&address).await?;
     work.connected().await;
     while let Some(key) = work.next() {

@@ -15,7 +15,7 @@
 
 use crate::{
     StoreInfo,
-    java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
+    java::{ARGUMENTS, CLASS_PATH, Jars, JvmOptions, PROGRAM},
 };
 use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
@@ -247,7 +247,7 @@ impl Accumulo {
                 }
             }
         }
-        let machine = Machine::of(&mut reader, &JARS);
+        let machine = JvmOptions::of(&mut reader, &JARS);
         let command = move || machine.command(&[QUIET], &["serval.driver.accumulo.Main"]);
         Driver::program(command, "accumulo".to_owned(), &settled, reader)
     }

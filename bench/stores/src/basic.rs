@@ -72,14 +72,14 @@ const COUNTED: [(OperationKind, &str); 5] = [
 ];
 
 /// Hashes of the distinct operations, by verb.
-type Seen = Arc<[Mutex<HashSet<u64>>; 5]>;
+type DistinctOperations = Arc<[Mutex<HashSet<u64>>; 5]>;
 
 /// The store.
 #[derive(Debug)]
 pub struct Basic {
     verbose: bool,
     delay: Delay,
-    seen: Option<Seen>,
+    seen: Option<DistinctOperations>,
     settings: Vec<String>,
 }
 
@@ -160,7 +160,7 @@ pub struct BasicClient {
     verbose: bool,
     delay: Delay,
     random: SplitMix,
-    seen: Option<Seen>,
+    seen: Option<DistinctOperations>,
     /// Buffer of the current line.
     line: String,
 }

@@ -15,7 +15,7 @@
 
 use crate::{
     StoreInfo,
-    java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
+    java::{ARGUMENTS, CLASS_PATH, Jars, JvmOptions, PROGRAM},
 };
 use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
@@ -291,7 +291,7 @@ impl Hbase {
         if reader.given(&PRINCIPAL) != reader.given(&KEYTAB) {
             reader.fault_overall("principal and keytab go together: set both or neither");
         }
-        let machine = Machine::of(&mut reader, &JARS);
+        let machine = JvmOptions::of(&mut reader, &JARS);
         let command = move || machine.command(&[QUIET], &["serval.driver.hbase.Main"]);
         Driver::program(command, "hbase".to_owned(), &settled, reader)
     }

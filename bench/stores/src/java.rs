@@ -85,7 +85,7 @@ impl Java {
                  its jars",
             );
         }
-        let machine = Machine::of(&mut reader, &JARS);
+        let machine = JvmOptions::of(&mut reader, &JARS);
         let shown = format!("java {}", class.unwrap_or_default());
         let command = move || machine.command(&[], &["serval.driver.Main", "ycsb"]);
         Driver::program(command, shown, properties, reader)
@@ -106,13 +106,13 @@ pub(crate) struct Jars {
 
 /// Options of the Java virtual machine of a driver.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct JvmOptions {
     program: PathBuf,
     arguments: Vec<String>,
     class_path: OsString,
 }
 
-impl Machine {
+impl JvmOptions {
     /// Reads the properties of Java; missing programs are faults.
     pub(crate) fn of(reader: &mut Reader<'_>, jars: &Jars) -> Self {
         let class_path = reader.optional_text(&CLASS_PATH).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Machine {
             all.push(":");
         }
         all.push(driver);
-        Machine { program, arguments, class_path: all }
+        JvmOptions { program, arguments, class_path: all }
     }
 
     /// Returns the command that starts a driver. The user's arguments come last, so that

@@ -16,7 +16,7 @@
 
 use crate::{
     StoreInfo, json, optional,
-    reconnecting::{Connector, Failure, Fate, Limit, Reconnecting},
+    reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit},
 };
 use async_memcached::{
     AsciiProtocol, Client as Driver, Error, ErrorKind, MetaProtocol, MetaValue, Status as Said,
@@ -257,11 +257,11 @@ impl MemcachedSettings {
     /// Returns an error of the set-up, with advice.
     fn failed(&self, server: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let advice = match (Cause::of(error), error) {
-            (Some(Cause::NoLogin), _) => {
+        let advice = match (ServerMessage::of(error), error) {
+            (Some(ServerMessage::NoLogin), _) => {
                 "The server wants a user name and a password: set memcached.username and memcached.password"
             }
-            (Some(Cause::WrongLogin), _) => "Check memcached.username and memcached.password",
+            (Some(ServerMessage::WrongLogin), _) => "Check memcached.username and memcached.password",
             (_, Error::Connect(_)) => "Is the server running, and does memcached.hosts name it?",
             _ => "Is this a memcached of version 1.6 or later, without TLS?",
         };
@@ -364,8 +364,8 @@ impl Connector for MemcachedConnector {
     type Connection = Driver;
     type Error = Error;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.settings.operation_timeout, property: OPERATION_TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.settings.operation_timeout, property: OPERATION_TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<Driver, StoreError>> + 'static {
@@ -381,7 +381,7 @@ impl Connector for MemcachedConnector {
         !driver.is_closed()
     }
 
-    fn failure(&self, _: &Driver, error: &Error) -> Failure {
+    fn failure(&self, _: &Driver, error: &Error) -> OperationFailure {
         failure(error)
     }
 }
@@ -409,42 +409,44 @@ fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Said>, Error> {
 
 /// The server's message of a `CLIENT_ERROR` or `SERVER_ERROR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum ServerMessage {
     NoLogin,
     WrongLogin,
     TooLarge,
     OutOfMemory,
 }
 
-impl Cause {
+impl ServerMessage {
     /// Classifies it by its text: the protocol has no codes besides these two.
-    fn of(error: &Error) -> Option<Cause> {
+    fn of(error: &Error) -> Option<ServerMessage> {
         let Error::Protocol(Said::Error(kind)) = error else { return None };
         match kind {
-            ErrorKind::Client(words) if words.contains("unauthenticated") => Some(Cause::NoLogin),
-            ErrorKind::Client(words) if words.contains("authentication") => Some(Cause::WrongLogin),
-            ErrorKind::Server(words) if words.contains("too large") => Some(Cause::TooLarge),
-            ErrorKind::Server(words) if words.contains("memory") => Some(Cause::OutOfMemory),
+            ErrorKind::Client(words) if words.contains("unauthenticated") => Some(ServerMessage::NoLogin),
+            ErrorKind::Client(words) if words.contains("authentication") => Some(ServerMessage::WrongLogin),
+            ErrorKind::Server(words) if words.contains("too large") => Some(ServerMessage::TooLarge),
+            ErrorKind::Server(words) if words.contains("memory") => Some(ServerMessage::OutOfMemory),
             _ => None,
         }
     }
 
     fn status(self) -> Status {
         match self {
-            Cause::NoLogin | Cause::WrongLogin => Status::Forbidden,
-            Cause::TooLarge => Status::BadRequest,
-            Cause::OutOfMemory => Status::ServiceUnavailable,
+            ServerMessage::NoLogin | ServerMessage::WrongLogin => Status::Forbidden,
+            ServerMessage::TooLarge => Status::BadRequest,
+            ServerMessage::OutOfMemory => Status::ServiceUnavailable,
         }
     }
 }
 
 /// Converts an error to an outcome and the fate of its connection.
-fn failure(error: &Error) -> Failure {
-    let cause = Cause::of(error);
+fn failure(error: &Error) -> OperationFailure {
+    let cause = ServerMessage::of(error);
     let status = match error {
         Error::Protocol(Said::Error(kind)) => match kind {
             ErrorKind::KeyTooLong => Some(Status::BadRequest),
-            ErrorKind::Client(_) | ErrorKind::Server(_) if cause.is_some() => cause.map(Cause::status),
+            ErrorKind::Client(_) | ErrorKind::Server(_) if cause.is_some() => {
+                cause.map(ServerMessage::status)
+            }
             ErrorKind::Client(_) => Some(Status::BadRequest),
             ErrorKind::Server(_) | ErrorKind::Generic(_) | ErrorKind::NonexistentCommand => {
                 Some(Status::Error)
@@ -455,10 +457,15 @@ fn failure(error: &Error) -> Failure {
         _ => None,
     };
     match status {
-        Some(status) => Failure { fate: Fate::Kept, outcome: Outcome::failed(status, words(error)) },
+        Some(status) => {
+            OperationFailure { fate: ConnectionFate::Kept, outcome: Outcome::failed(status, words(error)) }
+        }
         None => {
             let words = format!("connection lost: {}", words(error));
-            Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
+            OperationFailure {
+                fate: ConnectionFate::Lost,
+                outcome: Outcome::failed(Status::ServiceUnavailable, words),
+            }
         }
     }
 }
@@ -618,7 +625,7 @@ mod tests {
         ] {
             let words = format!("{kind:?}");
             let failure = failure(&Error::Protocol(Said::Error(kind)));
-            assert_eq!((failure.fate, failure.outcome.status), (Fate::Kept, status), "{words}");
+            assert_eq!((failure.fate, failure.outcome.status), (ConnectionFate::Kept, status), "{words}");
         }
     }
 

@@ -59,10 +59,10 @@ pub const INFO: StoreInfo = StoreInfo {
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };
 
-type Rows = SkipMap<Box<str>, Row>;
+type Rows = SkipMap<Box<str>, StoredRecord>;
 
 #[derive(Debug)]
-struct Row {
+struct StoredRecord {
     record: RwLock<Record>,
     /// Whether it was deleted. The skip list (0.1.3) reports success to two concurrent
     /// removers.
@@ -277,7 +277,7 @@ fn put(rows: &Rows, key: &str, record: &Record) {
     } else {
         // A concurrent insert of this key may win; either order is
         // valid.
-        let row = Row { record: RwLock::new(record.clone()), is_deleted: AtomicBool::new(false) };
+        let row = StoredRecord { record: RwLock::new(record.clone()), is_deleted: AtomicBool::new(false) };
         rows.get_or_insert(key.into(), row);
     }
 }

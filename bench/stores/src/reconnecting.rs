@@ -9,7 +9,7 @@
 //!   [`RECONNECT_PAUSE`]: from the failure to the start of the next attempt.
 //!   The pause never grows, because a longer one would show as the server's
 //!   time to recover. After a success there is no pause, unless the first
-//!   operation could send nothing on the new connection ([`Fate::Unsent`]),
+//!   operation could send nothing on the new connection ([`ConnectionFate::Unsent`]),
 //!   which counts as a failed attempt.
 //! * **Meanwhile** an operation waits for the attempt, pause included. It goes
 //!   on when the attempt succeeds and fails with SERVICE_UNAVAILABLE and the
@@ -45,7 +45,7 @@ pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What becomes of a connection on which an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ConnectionFate {
     /// The next operation uses it.
     Kept,
     /// Nothing more can be sent on it.
@@ -56,23 +56,23 @@ pub(crate) enum Fate {
 
 /// A failed operation.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct OperationFailure {
     /// What becomes of its connection.
-    pub(crate) fate: Fate,
+    pub(crate) fate: ConnectionFate,
     /// What the client reports.
     pub(crate) outcome: Outcome,
 }
 
 /// The time limit of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit {
+pub(crate) struct TimeLimit {
     /// `None`: no limit.
     pub(crate) time: Option<Duration>,
     /// The property that sets it.
     pub(crate) property: &'static str,
 }
 
-impl Limit {
+impl TimeLimit {
     fn deadline(self) -> Option<Instant> {
         self.time.map(|time| Instant::now() + time)
     }
@@ -81,8 +81,8 @@ impl Limit {
         self.exceeded("connection lost: no new one")
     }
 
-    fn late(self, fate: Fate) -> Outcome {
-        self.exceeded(if fate == Fate::Kept { "no answer" } else { "connection lost: no answer" })
+    fn late(self, fate: ConnectionFate) -> Outcome {
+        self.exceeded(if fate == ConnectionFate::Kept { "no answer" } else { "connection lost: no answer" })
     }
 
     fn exceeded(self, what: &str) -> Outcome {
@@ -100,10 +100,10 @@ pub(crate) trait Connector {
     type Error;
 
     /// What becomes of a connection whose operation ran out of time.
-    const LATE: Fate = Fate::Lost;
+    const LATE: ConnectionFate = ConnectionFate::Lost;
 
     /// The time limit of operations.
-    fn limit(&self) -> Limit;
+    fn limit(&self) -> TimeLimit;
 
     /// Opens a connection that is ready for operations. The connector limits
     /// the time that this takes.
@@ -120,7 +120,7 @@ pub(crate) trait Connector {
     }
 
     /// The outcome of an error, and whether it ends its connection.
-    fn failure(&self, connection: &Self::Connection, error: &Self::Error) -> Failure;
+    fn failure(&self, connection: &Self::Connection, error: &Self::Error) -> OperationFailure;
 
     /// Called with the connection of an operation that ran out of time.
     fn abandon(_: &Self::Connection) {}
@@ -338,26 +338,26 @@ impl<C: Connector> Reconnecting<C> {
     pub(crate) async fn try_run<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut C::Connection) -> Result<T, C::Error>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, OperationFailure> {
         let (connector, limit) = (&self.slot.connector, self.slot.connector.limit());
         let deadline = limit.deadline();
         let before = self.held.as_ref().map(|(_, number)| *number);
         let (connection, number) = Self::obtain(&self.slot, &mut self.held, deadline)
             .await
-            .map_err(|outcome| Failure { fate: Fate::Lost, outcome })?;
+            .map_err(|outcome| OperationFailure { fate: ConnectionFate::Lost, outcome })?;
         let failure = match by(deadline, work(connection)).await {
             Some(Ok(value)) => return Ok(value),
             Some(Err(error)) => connector.failure(connection, &error),
             None => {
                 C::abandon(connection);
-                Failure { fate: C::LATE, outcome: limit.late(C::LATE) }
+                OperationFailure { fate: C::LATE, outcome: limit.late(C::LATE) }
             }
         };
         let is_new = before != Some(*number);
-        if failure.fate != Fate::Kept {
+        if failure.fate != ConnectionFate::Kept {
             self.close();
         }
-        if failure.fate == Fate::Unsent && is_new {
+        if failure.fate == ConnectionFate::Unsent && is_new {
             self.slot.pause();
         }
         Err(failure)

@@ -23,7 +23,7 @@ use std::{
 
 /// Verification of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Demand {
+pub enum CertificateVerification {
     /// A trusted signer must have signed it, and it must name the server's address.
     Full,
     /// A trusted signer must have signed it; its names are ignored.
@@ -150,7 +150,7 @@ pub fn identity(
 /// Returns a client configuration.
 pub fn config(
     roots: RootCertStore,
-    demand: Demand,
+    demand: CertificateVerification,
     identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, String> {
     let verifier = verifier(roots, demand)?;
@@ -168,18 +168,18 @@ pub fn config(
 
 /// Returns a verifier of servers' certificates, for drivers that make the rest of the
 /// configuration themselves.
-pub fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, String> {
+pub fn verifier(roots: RootCertStore, demand: CertificateVerification) -> Result<Arc<Verifier>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let signed = signed.map_err(|error| error.to_string())?;
     Ok(Arc::new(Verifier { signed, demand, provider }))
 }
 
-/// Verifies servers' certificates as a [`Demand`] says.
+/// Verifies servers' certificates as a [`CertificateVerification`] says.
 #[derive(Debug)]
 pub struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
-    demand: Demand,
+    demand: CertificateVerification,
     provider: Arc<CryptoProvider>,
 }
 
@@ -192,14 +192,14 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.demand == Demand::Nothing {
+        if self.demand == CertificateVerification::Nothing {
             return Ok(ServerCertVerified::assertion());
         }
         match self.signed.verify_server_cert(certificate, between, name, ocsp, now) {
             // rustls checks the name last.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.demand == Demand::Signer => Ok(ServerCertVerified::assertion()),
+            )) if self.demand == CertificateVerification::Signer => Ok(ServerCertVerified::assertion()),
             outcome => outcome,
         }
     }

@@ -1,9 +1,9 @@
-//! Which processes are watched.
+//! Selection of the processes to watch.
 
 use crate::{System, parse};
 use std::collections::BTreeSet;
 
-/// How a process is asked for.
+/// How the user names a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// By its process id.
@@ -13,8 +13,8 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// From one entry of a list: digits are a process id, anything else a part of
-    /// a command line. Nothing comes of nothing.
+    /// Parses one entry of a list: digits are a process id, anything else a part of a command line.
+    /// Returns `None` for an empty entry.
     pub fn parse(text: &str) -> Option<Selection> {
         let text = text.trim();
         match text.parse() {
@@ -27,24 +27,23 @@ impl Selection {
 
 /// Processes that are watched together.
 ///
-/// Their children, children's children and so on belong to them, whenever they
-/// began, but never this process, unless it was found: servers that start a process a connection are whole by the first one's
-/// id. What a process used that ended in between is known if its parent waited
-/// for it.
+/// The group includes all descendants, whenever they started, so a server that forks per connection
+/// is named by its first process. This process is excluded unless it was found itself. The usage of
+/// a process that ended in between is known if its parent waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Process ids, with when each began.
+    /// Process ids with their start times.
     pub(crate) processes: Vec<(u32, u64)>,
     command: Vec<String>,
 }
 
 impl Group {
-    /// The ids of the processes that were found, in rising order.
+    /// Ids of the processes found, in rising order.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(|(pid, _)| *pid).collect()
     }
 
-    /// The arguments of the first.
+    /// Arguments of the first process.
     pub fn command(&self) -> &[String] {
         &self.command
     }
@@ -61,9 +60,8 @@ pub enum NotFound {
     Command(String),
 }
 
-/// In the command line of who watches, and of no store. Whoever asks to watch
-/// `redis-server` has that word in its own command line, and so have the shell
-/// it was started from and other clients that run at the same time.
+/// Marks the command line of a watching client. A client that watches `redis-server` has that word
+/// in its own command line, and so do its shell and other clients that run at the same time.
 const WATCHES: &str = "watch=";
 
 impl System {
@@ -85,13 +83,13 @@ impl System {
         Some(Group { processes, command })
     }
 
-    /// This process and what it started.
+    /// The group of this process and its descendants.
     pub fn own(&self) -> Group {
         let none = Group { processes: vec![(self.own, 0)], command: Vec::new() };
         self.group([self.own]).unwrap_or(none)
     }
 
-    /// This process and those that it was started by, one by the other.
+    /// This process and its ancestors.
     fn ancestry(&self) -> BTreeSet<u32> {
         let mut all = BTreeSet::new();
         let mut next = Some(self.own);
@@ -101,9 +99,8 @@ impl System {
         all
     }
 
-    /// Finds processes. By a part of a command line all are found that have it,
-    /// but never this process, nor one that it was started by, nor one that asks to
-    /// watch itself.
+    /// Finds processes. A part of a command line matches every process that has it, except this
+    /// process, its ancestors and other watching clients.
     pub fn find(&self, selection: &Selection) -> Result<Group, NotFound> {
         match selection {
             Selection::Process(pid) => self.group([*pid]).ok_or(NotFound::Process(*pid)),

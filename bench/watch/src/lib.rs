@@ -1,5 +1,4 @@
-//! What processes cost: processor time, waiting for processors, memory and
-//! network, as Linux tells it.
+//! Resource usage of processes on Linux: CPU time, run-queue wait, memory and network.
 //!
 //! A [`Group`] of processes is found once. A [`Snapshot`] of it is taken at each
 //! end of a span of time; [`Snapshot::since`] is what the group used in between:
@@ -13,11 +12,9 @@
 //! assert!(later.since(&earlier).cpu_s >= 0.0);
 //! ```
 //!
-//! What the system cannot tell is left out of a [`Usage`](serval_result::load::Usage),
-//! and never made up. Bytes are those of TCP connections, payload only, that
-//! are open at the end: what a connection carried that was closed in between is
-//! lost, and Unix sockets have no count. On systems other than Linux nothing is
-//! known.
+//! A [`Usage`](serval_result::load::Usage) omits what the system does not report. Bytes are the
+//! payload of TCP connections that are open at the end: connections closed in between are not
+//! counted, and Unix sockets have no counters. On systems other than Linux every field is absent.
 
 mod group;
 mod machine;
@@ -36,14 +33,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a file of `/proc` that are read at most: command lines and lists
-/// of mappings have no bound of their own.
+/// Bytes read of a file of `/proc` at most: command lines and lists of mappings are unbounded.
 const READ_MAX: u64 = 64 << 10;
 
-/// Asks the kernel for all its TCP sockets.
+/// Lists the kernel's TCP sockets.
 type AskSockets = fn() -> std::io::Result<Sockets>;
 
-/// Where the accounts are read: `/proc`, and the kernel's table of sockets.
+/// Sources of the figures: `/proc` and the kernel's table of sockets.
 #[derive(Clone)]
 pub struct System {
     root: PathBuf,
@@ -59,7 +55,7 @@ impl fmt::Debug for System {
 }
 
 impl System {
-    /// The machine that this runs on.
+    /// The local machine.
     pub fn this() -> System {
         System {
             root: PathBuf::from("/proc"),
@@ -69,14 +65,13 @@ impl System {
         }
     }
 
-    /// A machine whose accounts are in files below `root`, laid out as in
-    /// `/proc`, at 100 ticks a second. `own` is the process that stands for
-    /// this one.
+    /// A machine whose figures are in files below `root`, laid out as in `/proc`, at 100 ticks per
+    /// second. `own` plays the part of this process.
     pub fn at(root: &Path, sockets: AskSockets, own: u32) -> System {
         System { root: root.to_owned(), sockets, ticks_per_s: 100.0, own }
     }
 
-    /// The beginning of a file below the root; nothing if it cannot be read.
+    /// Reads the beginning of a file below the root; `None` if it cannot be read.
     fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let file = fs::File::open(self.root.join(path)).ok()?;
         let mut bytes = Vec::with_capacity(512);
@@ -94,7 +89,7 @@ impl System {
         Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
-    /// What the processors have done since the machine started.
+    /// CPU time of the machine since its start.
     pub fn machine(&self) -> Option<Machine> {
         parse::machine(&self.text("stat")?)
     }

@@ -1,6 +1,6 @@
-//! Use of all processors of the machine.
+//! CPU usage of the whole machine.
 
-/// Time that the processors of the machine have used since it started, in ticks.
+/// CPU time of the machine since its start, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// Time in use, including time that the host gave to other guests (steal).

@@ -1,5 +1,4 @@
-//! The texts of `/proc`. They are the kernel's, but for the names in them,
-//! which are anybody's.
+//! Parsers of the files in `/proc`. Process names in them are untrusted input.
 
 use crate::machine::Machine;
 
@@ -7,17 +6,16 @@ use crate::machine::Machine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stat {
     pub(crate) parent: u32,
-    /// CPU time of all its threads, those that have ended too, in ticks.
+    /// CPU time of all its threads, including ended ones, in ticks.
     pub(crate) own: u64,
-    /// CPU time of children that have ended and were waited for, in ticks.
+    /// CPU time of reaped children, in ticks.
     pub(crate) ended_children: u64,
-    /// When it began, in ticks since the machine did: with the process id it
-    /// names a process for good.
+    /// Start time, in ticks since boot. Process id and start time identify a process uniquely.
     pub(crate) began: u64,
 }
 
 pub(crate) fn stat(text: &str) -> Option<Stat> {
-    // The name stands in parentheses and may have parentheses and spaces itself.
+    // The name is in parentheses and may contain parentheses and spaces itself.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // `proc_pid_stat(5)` counts from 1 and the state is the third.
@@ -32,16 +30,16 @@ pub(crate) fn stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// A thread's time on processors and its time of waiting for one, ns.
+/// A thread's CPU time and run-queue wait, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Schedule {
+pub(crate) struct SchedulerTimes {
     pub(crate) ran: u64,
     pub(crate) waited: u64,
 }
 
-pub(crate) fn schedule(text: &str) -> Option<Schedule> {
+pub(crate) fn schedule(text: &str) -> Option<SchedulerTimes> {
     let mut fields = text.split_ascii_whitespace();
-    Some(Schedule { ran: fields.next()?.parse().ok()?, waited: fields.next()?.parse().ok()? })
+    Some(SchedulerTimes { ran: fields.next()?.parse().ok()?, waited: fields.next()?.parse().ok()? })
 }
 
 /// A line `name: 12 kB`, in bytes.

@@ -1,8 +1,8 @@
-//! What a group of processes has used so far, and what between two looks.
+//! Usage of a group of processes: so far, and between two snapshots.
 
 use crate::{
     Group, System,
-    parse::{self, Schedule, Stat},
+    parse::{self, SchedulerTimes, Stat},
     tcp::Sockets,
 };
 use serval_result::load::Usage;
@@ -13,18 +13,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether memory is read: several processes may share some, and to find how
-/// much is work for the kernel.
+/// Whether memory is read: finding the shared part of several processes is work for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Not read.
     Leave,
-    /// Resident memory of a single process; of several, each one's own and its
-    /// part of what it shares, where the kernel lets us know it.
+    /// Resident memory of a single process; the proportional set size of several, where the kernel
+    /// permits reading it.
     Read,
 }
 
-/// One look at the machine: what is asked for once for all groups.
+/// A reading of the machine that all groups share.
 #[derive(Debug)]
 pub struct SystemReading<'a> {
     system: &'a System,
@@ -33,7 +32,7 @@ pub struct SystemReading<'a> {
 }
 
 impl System {
-    /// Begins to look.
+    /// Starts a reading.
     pub fn look(&self) -> SystemReading<'_> {
         SystemReading { system: self, parents: OnceCell::new(), sockets: OnceCell::new() }
     }
@@ -48,7 +47,7 @@ impl SystemReading<'_> {
         })
     }
 
-    /// Those of a group that still are, and their children.
+    /// The group's live processes and their descendants.
     fn members(&self, group: &Group) -> BTreeMap<u32, Stat> {
         let all = self.all();
         let began = |pid: &u32| all.get(pid).map(|stat| stat.began);
@@ -60,7 +59,7 @@ impl SystemReading<'_> {
         }
         let mut members = BTreeMap::new();
         while let Some(pid) = next.pop() {
-            // Who started us may be watched; we are not part of it.
+            // A watched ancestor does not make this process part of the group.
             let own = pid == self.system.own && group.processes.iter().all(|(of, _)| *of != pid);
             if let Some(stat) = all.get(&pid).filter(|_| !own)
                 && members.insert(pid, *stat).is_none()
@@ -79,34 +78,33 @@ impl SystemReading<'_> {
     }
 }
 
-/// Bytes of connections by the sockets' cookies: sent and received.
+/// Bytes sent and received, by socket cookie.
 type Carried = HashMap<u64, (u64, u64)>;
 
-/// What a group has used up to a moment.
+/// Usage of a group up to an instant.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     at: Instant,
     ticks_per_s: f64,
     members: BTreeMap<u32, Stat>,
     /// Threads, by process and thread.
-    threads: HashMap<(u32, u32), Schedule>,
+    threads: HashMap<(u32, u32), SchedulerTimes>,
     carried: Result<Carried, String>,
     memory: Option<u64>,
 }
 
-/// How much of a span a thread was at work.
+/// Share of a span in which a thread was running or runnable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ThreadShare {
     /// Its process.
     pub process: u32,
     /// Its id.
     pub thread: u32,
-    /// The share of the span that it ran, or was ready to run and had no
-    /// processor, 0 to 1.
+    /// Share of the span in which it ran or waited in the run queue, 0 to 1.
     pub share: f64,
 }
 
-/// Numbers of the sockets of a process.
+/// Inodes of the sockets of a process.
 fn socket_numbers(system: &System, pid: u32) -> Result<HashSet<u32>, String> {
     let denied = |error: io::Error| format!("the descriptors of process {pid} cannot be read ({error})");
     let numbers = system.numbers(format!("{pid}/fd")).map_err(denied)?;
@@ -123,7 +121,7 @@ fn carried(look: &SystemReading<'_>, members: &BTreeMap<u32, Stat>) -> Result<Ca
     for pid in members.keys() {
         let numbers = match socket_numbers(system, *pid) {
             Ok(numbers) => numbers,
-            // It has ended in the meantime.
+            // The process has ended in the meantime.
             Err(_) if system.stat(*pid).is_none() => continue,
             Err(error) => return Err(error),
         };
@@ -151,7 +149,7 @@ fn memory(system: &System, members: &BTreeMap<u32, Stat>) -> Option<u64> {
 }
 
 impl Snapshot {
-    /// Reads the accounts of a group.
+    /// Reads the usage of a group.
     pub fn take(look: &SystemReading<'_>, group: &Group, with: Memory) -> Snapshot {
         let (at, system) = (Instant::now(), look.system);
         let members = look.members(group);
@@ -169,24 +167,24 @@ impl Snapshot {
         Snapshot { at, ticks_per_s: system.ticks_per_s, members, threads, carried, memory }
     }
 
-    /// Whether none of the processes is left.
+    /// Returns whether all processes have ended.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Why the bytes of connections are not known.
+    /// Reason for which the bytes of connections are unknown.
     pub fn no_bytes(&self) -> Option<&str> {
         self.carried.as_ref().err().map(String::as_str)
     }
 
-    /// Time from `earlier` to here.
+    /// Time since `earlier`.
     pub fn span_since(&self, earlier: &Snapshot) -> Duration {
         self.at.saturating_duration_since(earlier.at)
     }
 
-    /// CPU ticks since `earlier`. Both of two counts are too low, and neither is
-    /// always the better: by the times of the whole, in which those children are
-    /// whose parents waited for them; and process by process.
+    /// CPU ticks since `earlier`: the larger of two counts that are both lower bounds. The
+    /// difference of the group's sums includes reaped children; the sum of the differences by
+    /// process does not shrink when members end.
     fn ticks_since(&self, earlier: &Snapshot) -> u64 {
         let whole = |snapshot: &Snapshot| {
             let each = snapshot.members.values().map(|stat| stat.own.saturating_add(stat.ended_children));
@@ -199,7 +197,7 @@ impl Snapshot {
         whole(self).saturating_sub(whole(earlier)).max(each.fold(0, u64::saturating_add))
     }
 
-    /// What the group used since `earlier`. Nothing in it is negative.
+    /// Usage of the group since `earlier`; no value is negative.
     pub fn since(&self, earlier: &Snapshot) -> Usage {
         let waited = self.threads.iter().map(|(thread, schedule)| {
             let before = earlier.threads.get(thread).map_or(0, |before| before.waited);
@@ -226,10 +224,10 @@ impl Snapshot {
         }
     }
 
-    /// How busy each thread was that was there at both times.
+    /// Load of each thread that existed in both snapshots.
     pub fn threads_since(&self, earlier: &Snapshot) -> Vec<ThreadShare> {
         let span = self.span_since(earlier).as_nanos() as f64;
-        let share = |(&(process, thread), now): (&(u32, u32), &Schedule)| {
+        let share = |(&(process, thread), now): (&(u32, u32), &SchedulerTimes)| {
             let before = earlier.threads.get(&(process, thread))?;
             let busy =
                 now.ran.saturating_sub(before.ran) as f64 + now.waited.saturating_sub(before.waited) as f64;

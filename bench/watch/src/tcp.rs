@@ -9,25 +9,25 @@ use netlink_packet_sock_diag::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
 use std::{collections::HashMap, io};
 
-/// What a connection has carried since it was opened.
+/// Traffic of a connection since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketBytes {
-    /// Names the socket for good; numbers of sockets are used again.
+    /// Identifies the socket uniquely; inodes are reused.
     pub cookie: u64,
-    /// Bytes sent and acknowledged by the other side.
+    /// Bytes sent and acknowledged by the peer.
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
 }
 
-/// Sockets by their number, as descriptors have it.
+/// Sockets by inode, as in `/proc/PID/fd`.
 pub type Sockets = HashMap<u32, SocketBytes>;
 
-/// Bytes of one answer; the kernel fills at most 32 KiB at a time.
+/// Buffer size of one reply; the kernel fills at most 32 KiB at a time.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Where `tcp_info` has `tcpi_bytes_acked` and `tcpi_bytes_received`; later
-/// kernels add fields at the end only. Since Linux 4.1.
+/// Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received` in `tcp_info`, since Linux 4.1; later
+/// kernels only append fields.
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 
@@ -38,8 +38,7 @@ fn number(info: &[u8], at: usize) -> Option<u64> {
 fn request(family: u8, socket_id: SocketId) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    // A listening socket carries nothing, and one that waits out its time
-    // belongs to no process any more.
+    // A listening socket has no traffic, and a socket in TIME_WAIT belongs to no process.
     let states = StateFlags::all() - StateFlags::LISTEN - StateFlags::TIME_WAIT;
     let request =
         InetRequest { family, protocol: IPPROTO_TCP, extensions: ExtensionFlags::INFO, states, socket_id };
@@ -50,7 +49,7 @@ fn request(family: u8, socket_id: SocketId) -> Vec<u8> {
     bytes
 }
 
-/// Takes the sockets of one answer. Returns whether it was the last.
+/// Parses the sockets of one reply. Returns whether it was the last.
 fn take(mut bytes: &[u8], sockets: &mut Sockets) -> io::Result<bool> {
     let odd = |error| io::Error::new(io::ErrorKind::InvalidData, format!("sock_diag: {error}"));
     while !bytes.is_empty() {

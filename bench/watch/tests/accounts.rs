@@ -1,4 +1,4 @@
-//! Groups and snapshots of machines that are made up.
+//! Groups and snapshots of simulated machines.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,5 +1,4 @@
-//! A real process that computes and talks over a real connection, held against
-//! what it says of itself.
+//! A real process that computes and uses a real connection, compared with its own figures.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

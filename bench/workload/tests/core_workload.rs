@@ -1,5 +1,5 @@
-//! What the core workload asks for: the mix, keys that exist, values, retries,
-//! resumed loads, and the same stream for the same seed.
+//! Operations of the core workload: the mix, existing keys, values, retries, resumed loads, and the
+//! same stream for the same seed.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,6 +1,6 @@
-//! Draw for draw against the published YCSB core: each test writes the golden
-//! file anew from the same injected draws and compares it byte for byte. How
-//! the files were made: `golden/README.md`.
+//! Comparison with the published YCSB core, draw by draw: each test generates the golden file from
+//! the same injected draws and compares it byte by byte. `golden/README.md` says how the files were
+//! made.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -10,7 +10,7 @@ use common::java::{Below, ThreadLocalRandom};
 use serval_model::java::string_hash;
 use serval_workload::{
     distribution::{
-        AcknowledgedCounter, Discrete, Exponential, Histogram, Hotspot, ScrambledZipfian, Sequential,
+        AcknowledgedCounter, Discrete, Exponential, Hotspot, LengthHistogram, ScrambledZipfian, Sequential,
         SkewedLatest, Uniform, Zipfian,
     },
     hash::fnv64,
@@ -318,7 +318,7 @@ fn discrete_and_histogram() {
         "BlockSize\t5\n0\t1000\n1\t500\n2\t250\n3\t125\n4\t60\n5\t30\n6\t15\n7\t8\n8\t4\n9\t2\n",
     ] {
         line!(out, "histogram {}", file.replace('\n', ";").replace('\t', ","));
-        let histogram = Histogram::parse(file.as_bytes()).unwrap();
+        let histogram = LengthHistogram::parse(file.as_bytes()).unwrap();
         line!(out, "mean={:016x}", histogram.mean().to_bits());
         let random = &mut ThreadLocalRandom { below: Below::NextInt, ..ThreadLocalRandom::new(15) };
         draws(&mut out, 200, || histogram.draw(random));

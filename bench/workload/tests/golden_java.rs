@@ -1,8 +1,7 @@
-//! The golden files are what the published Java core makes of them today.
+//! Checks that the published Java core still generates the golden files.
 //!
-//! Needs the class path of `site.ycsb:core:0.17.0` in SERVAL_YCSB_CLASSPATH
-//! (`cargo xtask test` fetches it) and Java 17, whose random source the
-//! goldens inject draws into; says so when it is skipped.
+//! Needs the class path of `site.ycsb:core:0.17.0` in SERVAL_YCSB_CLASSPATH (`cargo xtask test`
+//! fetches it) and Java 17, whose random source the goldens inject draws into; ignored otherwise.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]

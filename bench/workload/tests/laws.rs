@@ -7,7 +7,7 @@ mod common;
 use common::statistics::{Fit, P, upper_gamma, within};
 use serval_workload::{
     distribution::{
-        Discrete, ExactZipf, Exponential, Histogram, Hotspot, KeyChooser, LengthChooser, ScatteredZipf,
+        Discrete, ExactZipf, Exponential, Hotspot, KeyChooser, LengthChooser, LengthHistogram, ScatteredZipf,
         ScrambledZipfian, SkewedLatest, Uniform, Zipfian, zeta,
     },
     hash::fnv64,
@@ -303,7 +303,7 @@ fn discrete() {
 
 #[test]
 fn histogram_both_ways() {
-    let histogram = Histogram::parse(b"BlockSize\t10\n0\t5\n1\t0\n2\t3\n3\t2\n").unwrap();
+    let histogram = LengthHistogram::parse(b"BlockSize\t10\n0\t5\n1\t0\n2\t3\n3\t2\n").unwrap();
     for (mut lengths, law, mean) in [
         (LengthChooser::Histogram(histogram.clone()), vec![0.6, 0.0, 0.4, 0.0], 12.0),
         (LengthChooser::ExactHistogram(histogram), vec![0.5, 0.0, 0.3, 0.2], 22.0),

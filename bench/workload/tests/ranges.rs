@@ -1,4 +1,4 @@
-//! What holds for every draw: ranges, limits, errors, and the time to start.
+//! Properties of every draw: ranges, limits, errors, and the time to start.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![allow(clippy::disallowed_types, reason = "a test may measure time")]
@@ -8,8 +8,8 @@ mod common;
 use proptest::prelude::*;
 use serval_workload::{
     distribution::{
-        Bijection, Discrete, DistributionError, ExactZipf, Exponential, Histogram, Hotspot, KeyChooser,
-        LengthChooser, ScatteredZipf, ScrambledZipfian, Sequential, SkewedLatest, Uniform, Zipfian, zeta,
+        Bijection, Discrete, DistributionError, ExactZipf, Exponential, Hotspot, KeyChooser, LengthChooser,
+        LengthHistogram, ScatteredZipf, ScrambledZipfian, Sequential, SkewedLatest, Uniform, Zipfian, zeta,
     },
     random::{Random, Rng},
 };
@@ -123,7 +123,7 @@ proptest! {
         for (bucket, count) in counts.iter().enumerate() {
             file += &format!("{bucket}\t{count}\r\n");
         }
-        let histogram = Histogram::parse(file.as_bytes()).unwrap();
+        let histogram = LengthHistogram::parse(file.as_bytes()).unwrap();
         for draw in [draw, 0, u64::MAX] {
             let exact = histogram.draw_exact(&mut Extreme(draw));
             prop_assert!(exact.is_multiple_of(8) && counts[(exact / 8 - 1) as usize] > 0);
@@ -175,7 +175,7 @@ fn the_examples_of_the_documents() {
     assert_eq!(Discrete::new(&[95.0, 5.0]).unwrap().draw(&mut uniform_draw(0.97)), 1);
     let hotspot = Hotspot::new(0, 999, 0.2, 0.8).unwrap();
     assert_eq!(hotspot.draw(&mut uniform_draw(0.79)), 158);
-    let histogram = Histogram::parse(b"BlockSize\t10\n0\t5\n1\t0\n2\t3\n3\t2\n").unwrap();
+    let histogram = LengthHistogram::parse(b"BlockSize\t10\n0\t5\n1\t0\n2\t3\n3\t2\n").unwrap();
     let tenths = || (0..10).map(|number| uniform_draw(f64::from(number) / 10.0 + 0.05));
     let ycsb: Vec<u64> = tenths().map(|mut draw| histogram.draw(&mut draw)).collect();
     let exact: Vec<u64> = tenths().map(|mut draw| histogram.draw_exact(&mut draw)).collect();
@@ -273,7 +273,7 @@ fn wrong_parameters_are_refused() {
 
 #[test]
 fn faults_of_a_histogram_file_name_their_lines() {
-    let faults = |file: &str| Histogram::parse(file.as_bytes()).unwrap_err().to_string();
+    let faults = |file: &str| LengthHistogram::parse(file.as_bytes()).unwrap_err().to_string();
     for (file, line, part) in [
         ("", "line 1: ", "empty"),
         ("0\t5\n", "line 1: ", "'BlockSize'"),
@@ -296,11 +296,11 @@ fn faults_of_a_histogram_file_name_their_lines() {
     // All faults, up to a limit; the count goes on behind one.
     let text = faults("BlockSize\tx\n0\t5\n1\tx\n2\t5\n9\t5\n4\t1\n");
     assert_eq!(text.matches("line").count() - 1, 3, "{text}");
-    assert_eq!(Histogram::parse("x\n".repeat(1000).as_bytes()).unwrap_err().0.len(), 10);
+    assert_eq!(LengthHistogram::parse("x\n".repeat(1000).as_bytes()).unwrap_err().0.len(), 10);
     let long = faults(&format!("BlockSize\t{}\n", "9".repeat(1000)));
     assert!(long.len() < 200, "{long}");
     // Blank lines at the end, and further columns, are nothing.
-    let histogram = Histogram::parse(b"BlockSize\t10\r\n0\t5\tx\r\n\r\n\r\n").unwrap();
+    let histogram = LengthHistogram::parse(b"BlockSize\t10\r\n0\t5\tx\r\n\r\n\r\n").unwrap();
     assert_eq!((histogram.mean(), histogram.mean_exact()), (0.0, 10.0));
 }
 
@@ -311,10 +311,10 @@ fn a_histogram_file_is_bounded() {
     for bucket in 0..MAX_BUCKETS {
         file += &format!("{bucket}\t1\n");
     }
-    assert!(Histogram::parse(file.as_bytes()).is_ok());
+    assert!(LengthHistogram::parse(file.as_bytes()).is_ok());
     file += &format!("{MAX_BUCKETS}\t1\n");
-    assert!(Histogram::parse(file.as_bytes()).unwrap_err().to_string().contains("one too many"));
-    let error = Histogram::parse(&vec![b'x'; MAX_FILE_BYTES + 1]).unwrap_err();
+    assert!(LengthHistogram::parse(file.as_bytes()).unwrap_err().to_string().contains("one too many"));
+    let error = LengthHistogram::parse(&vec![b'x'; MAX_FILE_BYTES + 1]).unwrap_err();
     assert!(error.to_string().contains("at most 33554432"), "{error}");
 }
 

@@ -1,5 +1,5 @@
-//! What the REST workload asks for: URLs of its traces, in given shares, by
-//! distributions over their lines.
+//! Operations of the REST workload: URLs of its traces, in given shares, by distributions over
+//! their lines.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

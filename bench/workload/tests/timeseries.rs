@@ -1,5 +1,5 @@
-//! What the time series workload asks for: line by line what the published
-//! YCSB core asks for (`golden/TimeSeriesGolden.java`), and its own promises.
+//! Operations of the time series workload: line by line those of the published YCSB core
+//! (`golden/TimeSeriesGolden.java`), and its own guarantees.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]

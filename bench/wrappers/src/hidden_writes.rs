@@ -183,7 +183,7 @@ impl HiddenWrites {
     /// Returns `None` if the record must be read again.
     pub(super) fn hide(
         &self,
-        write: &PendingWrite<'_>,
+        write: &UnsentWrite<'_>,
         writer: usize,
         read: Option<(RecordState, u64)>,
     ) -> Option<HideResult<'_>> {
@@ -217,7 +217,7 @@ impl HiddenWrites {
 pub(super) type HideResult<'a> = Result<HiddenWrite<'a>, Outcome>;
 
 /// A write that is about to be sent.
-pub(super) struct PendingWrite<'a> {
+pub(super) struct UnsentWrite<'a> {
     pub(super) kind: OperationKind,
     pub(super) table: &'a str,
     pub(super) key: &'a str,

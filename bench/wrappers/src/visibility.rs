@@ -18,7 +18,7 @@ use super::{
     RunClock,
     erased::{BoxOutcome, ErasedVerbs, send},
     hidden_writes::{
-        HiddenWrite, HiddenWrites, HideResult, InvisibleRecords, PendingWrite, RecordState, contents,
+        HiddenWrite, HiddenWrites, HideResult, InvisibleRecords, RecordState, UnsentWrite, contents,
         full_key, project,
     },
     settings::{DelayLaw, ViewSettings},
@@ -83,7 +83,7 @@ async fn hide<'a>(
     view: &DelayedView,
     (kind, table, key, record): (OperationKind, &str, &str, Option<&Record>),
 ) -> HideResult<'a> {
-    let write = PendingWrite { kind, table, key, full_key: full_key(table, key), record };
+    let write = UnsentWrite { kind, table, key, full_key: full_key(table, key), record };
     loop {
         let read = match hidden.is_hidden(&write.full_key, view.clock.now()) {
             Ok(()) => None,
@@ -97,7 +97,7 @@ async fn hide<'a>(
 }
 
 /// Reads a record from the store.
-async fn read(client: &mut dyn ErasedVerbs, write: &PendingWrite<'_>) -> Result<RecordState, Outcome> {
+async fn read(client: &mut dyn ErasedVerbs, write: &UnsentWrite<'_>) -> Result<RecordState, Outcome> {
     let (all, mut reply) = (FieldSelection::default(), Reply::new());
     let outcome = client.read(write.table, write.key, &all, &mut reply).await;
     match outcome.status {

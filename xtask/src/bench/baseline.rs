@@ -1,5 +1,4 @@
-//! What to hold the other numbers against: the machine's own noise, and what
-//! Redis gives to a client that does nothing else.
+//! Baselines: the machine's own noise, and the rate of Redis with a minimal client.
 
 use std::cell::Cell;
 use std::process::Command;

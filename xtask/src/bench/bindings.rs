@@ -1,5 +1,5 @@
-//! What a built-in binding costs its client, against a bare loop over the same
-//! driver crate: reads by key, the same statements, records and concurrency.
+//! Client cost of the built-in bindings, against a bare loop over the same driver crate: reads by
+//! key, the same statements, records and concurrency.
 //!
 //! The bare loops are the examples `bare_STORE` of serval-stores. Each says
 //! what processor time an operation took; Serval says it in its result.
@@ -89,12 +89,12 @@ pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// A store and where it is.
+/// A store and its address.
 struct StoreUnderTest {
     store: &'static str,
-    /// That lead Serval to it.
+    /// Serval's properties for it.
     properties: Vec<String>,
-    /// That leads the bare loop to it.
+    /// The bare loop's argument for it.
     address: String,
     operations: &'static str,
 }

@@ -18,7 +18,7 @@ use crate::Result;
 use crate::children::Running;
 use crate::servers::zookeeper::ZookeeperServer;
 use crate::servers::{ServerHandle, ServerOptions, redis::RedisServer};
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 
 /// Client processes of a group.
 const AGENTS: usize = 4;
@@ -36,8 +36,8 @@ const SATURATED_PAIRS: u32 = 40;
 /// Starts whose skew is seen.
 const STARTS: usize = 100;
 
-/// What is offered, operations/s: less than half of what Redis does with its clients on
-/// two processors.
+/// Offered load, operations/s: less than half of Redis' throughput with its clients on two
+/// processors.
 const OFFERED: u32 = 12_000;
 
 /// Percentiles of reads that are compared.
@@ -45,7 +45,7 @@ const PERCENTILES: [f64; 3] = [50.0, 95.0, 99.0];
 
 const SEED: u64 = 4;
 
-/// How the work is done.
+/// Ways of running the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ExecutionMode {
     /// By one process.
@@ -251,8 +251,8 @@ fn round<const N: usize>(
     Ok(made.into_iter().map(|(_, numbers)| numbers).collect())
 }
 
-/// From the first to the last of as many threads as there are agents that sleep until one
-/// instant, ms: what the machine itself does to those who want to begin together.
+/// Start skew of plain threads, one per agent, that sleep until the same instant, ms: the machine's
+/// own part.
 fn wakes_apart() -> f64 {
     let at = Instant::now() + Duration::from_millis(50);
     let sleep = || {
@@ -272,8 +272,8 @@ fn wakes_apart() -> f64 {
 /// Redis with records, a ZooKeeper, and agents that wait for work.
 fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
     let serval = bench.serval()?;
-    setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
-    setup::provide(bench.children, Purpose::Zookeeper, Missing::Install)?;
+    setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
+    setup::provide(bench.children, ProgramPurpose::Zookeeper, Missing::Install)?;
     let redis = RedisServer::start(bench.children, &ServerOptions::default())?;
     let zookeeper = ZookeeperServer::start(bench.children, &ServerOptions::default())?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;

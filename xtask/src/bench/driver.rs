@@ -13,7 +13,7 @@ use super::BenchContext;
 use super::figures::{json_number, line_value, workload_c};
 use super::measure::{self, MedianRange, TextTable, alternate};
 use crate::Result;
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 
 /// Operations of one client whose hops are measured.
 const HOP_OPERATIONS: &str = "200000";
@@ -180,7 +180,7 @@ fn wanted(pinned: bool) -> &'static str {
 
 /// 32 clients of a Java store that sleeps a millisecond.
 fn java(bench: &BenchContext, serval: &Path) -> Result<MedianRange> {
-    setup::provide(bench.children, Purpose::Java, Missing::Report)?;
+    setup::provide(bench.children, ProgramPurpose::Java, Missing::Report)?;
     let driver = crate::ycsb::java_driver(bench.children)?;
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let source = folder.path().join("Sleeper.java");

@@ -1,6 +1,5 @@
-//! The figures that the client has to reach, each against a peer measured in
-//! the same run where there is one. `docs/benchmarks.md` keeps what they came
-//! to, with date and machine.
+//! Performance targets of the client, each against a peer measured in the same run if there is one.
+//! `docs/benchmarks.md` keeps the results, with date and machine.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -9,7 +8,7 @@ use super::BenchContext;
 use super::measure::{self, Measured, MedianRange, TextTable, alternate};
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 
 /// Operations of a run against the no-op store: some seconds.
 const NOOP_OPERATIONS: &str = "40000000";
@@ -69,7 +68,7 @@ pub(super) fn noop(bench: &BenchContext) -> Result<()> {
         let measured = measure::run(bench.children, &mut command)?;
         line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")
     };
-    let class_path = match setup::provide(bench.children, Purpose::Java, Missing::Install) {
+    let class_path = match setup::provide(bench.children, ProgramPurpose::Java, Missing::Install) {
         Ok(_) => crate::ycsb::class_path(bench.children),
         Err(why) => Err(why),
     };
@@ -148,7 +147,7 @@ pub(super) fn key_space(bench: &BenchContext) -> Result<()> {
 
 /// A Redis server with the records of the Redis figures.
 fn loaded_redis(bench: &BenchContext, serval: &std::path::Path) -> Result<RedisServer> {
-    setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
+    setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
     let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let mut command = Command::new(serval);
     command.args(["load", "redis", "-threads", "8"]).args(workload_c()).args(REDIS_KEYS);

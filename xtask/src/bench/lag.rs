@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::BenchContext;
 use super::measure::{self, TextTable};
 use crate::servers::{self, ServerHandle, ServerOptions};
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 use crate::{Result, ycsb};
 
-/// What is offered, writes/s: little for every store, two processors and three nodes.
+/// Offered load, writes/s: little for every store, two processors and three nodes.
 const OFFERED: u32 = 1000;
 
 /// Clients that write, and clients that read what they wrote.
@@ -99,7 +99,7 @@ const SITES: &[Site] = &[
 /// Delays that are known, put before a Redis.
 const LAWS: [&str; 2] = ["constant:50ms", "exponential:50ms"];
 
-/// What is measured with.
+/// State of the benchmark.
 struct LagBenchmark<'a> {
     bench: &'a BenchContext<'a>,
     serval: PathBuf,
@@ -375,9 +375,9 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
 fn start(kind: &str, bench: &BenchContext) -> Result<Box<dyn ServerHandle>> {
     let kind = servers::kind(kind).ok_or_else(|| format!("there is no server '{kind}'"))?;
     setup::provide(bench.children, kind.purpose, Missing::Install)?;
-    if kind.purpose == Purpose::Hbase {
+    if kind.purpose == ProgramPurpose::Hbase {
         // Its driver is Java too.
-        setup::provide(bench.children, Purpose::Java, Missing::Install)?;
+        setup::provide(bench.children, ProgramPurpose::Java, Missing::Install)?;
     }
     (kind.serve)(bench.children, &ServerOptions::default())
 }

@@ -228,7 +228,7 @@ impl<const COLUMNS: usize> fmt::Display for TextTable<COLUMNS> {
     }
 }
 
-/// What the numbers were measured on.
+/// Description of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineDescription {
     cpu: String,
@@ -238,7 +238,7 @@ pub(crate) struct MachineDescription {
 }
 
 impl MachineDescription {
-    /// Read from /proc; what is not there is `unknown`.
+    /// Reads /proc; a missing value is `unknown`.
     pub(crate) fn read() -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let memory_kib: u64 = field(&file("/proc/meminfo"), "MemTotal")

@@ -200,12 +200,12 @@ const BENCHMARKS: &[Benchmark] = &[
     },
 ];
 
-/// What a benchmark is given.
+/// Context of a benchmark.
 struct BenchContext<'a> {
     children: &'a Children,
-    /// How many pairs to measure, where two sides are compared.
+    /// Number of pairs to measure, where two sides are compared.
     pairs: u32,
-    /// Whether it is only to be seen that it works.
+    /// Whether to run short, only to check that it works.
     quick: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a report of a long experiment costs: `serval report DIR --html FILE`.
+//! Cost of a report of a long experiment: `serval report DIR --html FILE`.
 
 use std::fs;
 use std::process::Command;

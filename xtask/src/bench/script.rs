@@ -1,4 +1,4 @@
-//! What a script costs: workload C in Lua against the core's own.
+//! Cost of a script: workload C in Lua against the core workload.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What a sweep takes beside loading, warming up and measuring.
+//! Overhead of a sweep beside loading, warming up and measuring.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::BenchContext;
 use super::measure::TextTable;
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 
 /// What is loading, warming up or measuring, by the names of `time_s`. The
 /// measuring of a search is one, too.
@@ -16,7 +16,7 @@ const WANTED: [&str; 4] = ["loading", "warming up", "measuring", "searching"];
 /// Two stores, 8 points, 3 repeats of 10 s; with `--quick` of 2 s.
 pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
-    setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
+    setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
     let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let out = place.path().join("sweep");

@@ -1,5 +1,4 @@
-//! The cycles that are allowed to stand: `xtask/house.txt`, one a line. The
-//! list may only shrink.
+//! Allowed cycles, one per line of `xtask/house.txt`, which may only shrink.
 
 use std::collections::BTreeSet;
 

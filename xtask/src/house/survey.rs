@@ -16,7 +16,15 @@ pub(super) const LONG_FUNCTION: usize = 100;
 /// Lines of code outside tests above which a file is listed.
 pub(super) const LONG_FILE: usize = 600;
 
-/// What was found; files are named by their paths in the workspace.
+/// Type names that are not listed, although several crates define them:
+/// * by the convention of Rust, a crate's own `Error`, `Result` and `Config`;
+/// * one per SQL store, with the same meaning: `PreparedStore`, `PreparedStatement`;
+/// * the terms of both products, which do not import each other: `Client`, `Random`, `Reply`,
+///   `Store`.
+const CONVENTIONAL_TYPES: [&str; 9] =
+    ["Client", "Config", "Error", "PreparedStatement", "PreparedStore", "Random", "Reply", "Result", "Store"];
+
+/// Result of a survey. Paths are relative to the workspace.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) packages: Vec<PackageLines>,
@@ -25,7 +33,8 @@ pub(super) struct Survey {
     pub(super) functions: Vec<LongFunction>,
     /// Files of more than [`LONG_FILE`] lines, the longest first.
     pub(super) files: Vec<(PathBuf, usize)>,
-    /// Type names with more than one definition, each with all of them.
+    /// Type names with more than one definition, each with all of them, except
+    /// [`CONVENTIONAL_TYPES`].
     pub(super) types: BTreeMap<String, Vec<TypePlace>>,
     /// Packages that name a package of the other product, each with the place.
     pub(super) mixed: Vec<String>,
@@ -99,7 +108,8 @@ pub(super) fn survey(root: &Path, packages: &[Package]) -> Result<Survey> {
         }
         survey.add_file(&below(root, &file.path), &file.facts, test);
     }
-    survey.types.retain(|_, places| places.len() > 1);
+    let is_conventional = |name: &str| CONVENTIONAL_TYPES.contains(&name);
+    survey.types.retain(|name, places| places.len() > 1 && !is_conventional(name));
     survey.types.values_mut().for_each(|places| places.sort_by(|a, b| a.file.cmp(&b.file)));
     survey.files.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     survey.functions.sort_by(|a, b| b.lines.cmp(&a.lines).then_with(|| a.file.cmp(&b.file)));

@@ -389,12 +389,12 @@ fn long_files_are_listed_by_their_code_outside_tests() {
 }
 
 #[test]
-fn a_type_name_with_two_definitions_is_listed() {
+fn a_type_name_with_two_definitions_is_listed_unless_it_is_conventional() {
     let survey = surveyed(
         "some-package",
         &[
-            ("src/lib.rs", "mod a; mod b;\npub struct Part; struct Once;"),
-            ("src/a.rs", "enum Part { One }\nfn f() {\n    struct Seat;\n}\ntrait Seat {}"),
+            ("src/lib.rs", "mod a; mod b;\npub struct Part; struct Once; struct Error;"),
+            ("src/a.rs", "enum Part { One }\nfn f() {\n    struct Seat;\n}\ntrait Seat {}\nenum Error {}"),
             ("src/b.rs", "#[cfg(test)] mod tests { type Once = u8; }"),
         ],
     );

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
-/// The mini cluster, and what it uses without saying so.
+/// The mini cluster, and its undeclared dependencies.
 const ACCUMULO: &[Artifact] = &[
     Artifact { group: "org.apache.accumulo", name: "accumulo-minicluster", version: "2.1.3" },
     Artifact { group: "io.dropwizard.metrics", name: "metrics-core", version: "4.2.25" },
@@ -26,10 +26,10 @@ const INSTANCE: &str = "serval";
 /// Its first user.
 const USER: &str = "root";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "accumulo",
-    purpose: Purpose::Java,
+    purpose: ProgramPurpose::Java,
     serve: |children, options| Ok(Box::new(AccumuloServer::start(children, options)?)),
     fixture,
     variables: &["SERVAL_TEST_ACCUMULO", "SERVAL_TEST_ACCUMULO_PASSWORD"],

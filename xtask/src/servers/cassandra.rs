@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use super::cql::{CqlConnection, Level};
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, QUICK_JAVA, ServerHandle, ServerOptions, redis};
+use super::{Fixture, QUICK_JAVA, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 const CASSANDRA: Artifact =
     Artifact { group: "org.apache.cassandra", name: "cassandra-all", version: "5.0.5" };
@@ -65,17 +65,16 @@ const OPENED: &[&str] = &[
     "jdk.management/com.sun.management.internal",
 ];
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "cassandra",
-    purpose: Purpose::Cassandra,
+    purpose: ProgramPurpose::Cassandra,
     serve: |children, options| Ok(Box::new(CassandraServer::start(children, options)?)),
     fixture,
     variables: &["SERVAL_TEST_CASSANDRA", "SERVAL_TEST_CASSANDRA_PASSWORD", "SERVAL_TEST_CASSANDRA_CA"],
 };
 
-/// One node that asks for a password and speaks TLS to those who want it: a
-/// second one, open to all, would take 1 GB more.
+/// One node with a password and optional TLS: a second, open node would take 1 GB more.
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
     let options =
@@ -90,9 +89,9 @@ fn fixture(children: &Children) -> Result<Fixture> {
 }
 
 /// Three nodes, each with all that the keyspaces of three replicas have.
-pub(crate) const RING: Kind = Kind {
+pub(crate) const RING: ServerKind = ServerKind {
     name: "cassandra-ring",
-    purpose: Purpose::Cassandra,
+    purpose: ProgramPurpose::Cassandra,
     serve: |children, options| Ok(Box::new(CassandraRing::start(children, options)?)),
     fixture: |children| {
         let ring = CassandraRing::begin(free_ring_port()?, children)?;
@@ -167,8 +166,8 @@ impl CassandraRing {
             let place =
                 NodeAddress { address: address_of(number), port, storage_port, seeds: &seeds.join(",") };
             let config = config_text(&place, &folder, None)? + &more;
-            // Three share the processors with their clients: what is compiled better later is of
-            // less use than what is compiled soon.
+            // Three nodes share the CPUs with their clients: fast compilation matters more than
+            // optimised code.
             let process = launch(children, folder, &config, &class_path, &[QUICK_JAVA])?;
             Ok(RingNode { process, address: SocketAddr::from((address_of(number), port)) })
         };
@@ -328,7 +327,7 @@ fn launch(
         .arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", path.display()))
         .arg(format!("-Dcassandra.storagedir={}", path.display()))
         .arg(format!("-Dlogback.configurationFile={}/logback.xml", path.display()))
-        // Nobody is in the ring before, and nobody comes later: nothing to wait for.
+        // The ring has no earlier or later nodes, so there is nothing to wait for.
         .args(["-Dcassandra.ring_delay_ms=0", "-Dcassandra.skip_wait_for_gossip_to_settle=0"])
         .arg("-Dcassandra.superuser_setup_delay_ms=0")
         // Every session checks its password anew; ours is random enough.
@@ -348,7 +347,7 @@ fn make_certificate(children: &Children, folder: &Path) -> Result<PathBuf> {
         let mut command = Command::new("keytool");
         command.current_dir(folder).args(arguments);
         command.args(["-keystore", "keys.p12", "-storepass", STORE_PASSWORD, "-alias", "node"]);
-        // It tells there what it does; errors it tells on its output.
+        // The file has its progress; errors go to its output.
         command.stderr(Stdio::null());
         children.check(&mut command)
     };
@@ -370,13 +369,13 @@ fn make_certificate(children: &Children, folder: &Path) -> Result<PathBuf> {
     Ok(certificate)
 }
 
-/// Where a node is.
+/// Addresses of a node.
 struct NodeAddress<'a> {
     address: Ipv4Addr,
     port: u16,
     /// For other nodes.
     storage_port: u16,
-    /// Nodes, with their storage ports, that tell of the others.
+    /// Seed nodes with their storage ports.
     seeds: &'a str,
 }
 
@@ -419,7 +418,7 @@ key_cache_size: 8MiB
     ))
 }
 
-/// TLS for those who want it.
+/// Optional TLS.
 fn tls_text(folder: &TempDir) -> String {
     let folder = folder.path().display();
     format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A node's answers to us are a few bytes; a larger one is somebody else's.
+/// A node's answers are a few bytes; a larger one is from another server.
 const REPLY_BYTES_MAX: usize = 1 << 16;
 
 /// How many replicas must answer.

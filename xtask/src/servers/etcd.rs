@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 1 s on an idle machine.
 const START_SECONDS_MAX: u64 = 60;
@@ -31,10 +31,10 @@ const QUOTA: u64 = 8 << 30;
 const USER: &str = "serval";
 const GUEST: &str = "guest";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "etcd",
-    purpose: Purpose::Etcd,
+    purpose: ProgramPurpose::Etcd,
     serve: |children, options| Ok(Box::new(EtcdServer::start(children, options, ServerTls::No)?)),
     fixture,
     variables: &[
@@ -54,7 +54,7 @@ enum ServerTls {
     Yes,
 }
 
-/// One for anyone, a cluster, one that asks for a password, and one with TLS.
+/// One without a password, a cluster, one with a password, and one with TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = EtcdServer::start(children, &ServerOptions::default(), ServerTls::No)?;
     let members = process::on_a_port(None, children, |_| EtcdServer::start_cluster(children))?;
@@ -101,7 +101,7 @@ impl ServerHandle for EtcdServer {
     }
 }
 
-/// Where a member listens.
+/// Ports of a member.
 struct MemberAddresses {
     name: String,
     clients: u16,

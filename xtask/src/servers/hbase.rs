@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
-/// The utility, and what it needs and does not bring.
+/// The utility, and its undeclared dependencies.
 const ARTIFACTS: [Artifact; 4] = [
     Artifact { group: "org.apache.hbase", name: "hbase-shaded-testing-util", version: "2.6.3-hadoop3" },
     Artifact { group: "junit", name: "junit", version: "4.13.2" },
@@ -31,10 +31,10 @@ const OPENED: &[&str] = &[
     "java.base/sun.nio.ch",
 ];
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "hbase",
-    purpose: Purpose::Hbase,
+    purpose: ProgramPurpose::Hbase,
     serve: |children, options| Ok(Box::new(HbaseServer::start(children, options)?)),
     fixture,
     variables: &["SERVAL_TEST_HBASE"],

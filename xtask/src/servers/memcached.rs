@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use super::process::{self, Account, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.03 s on an idle machine.
 const START_SECONDS_MAX: u64 = 20;
@@ -20,16 +20,16 @@ const SEVERAL: usize = 3;
 
 const USER: &str = "serval";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "memcached",
-    purpose: Purpose::Memcached,
+    purpose: ProgramPurpose::Memcached,
     serve: |children, options| Ok(Box::new(MemcachedServer::start(children, options)?)),
     fixture,
     variables: &["SERVAL_TEST_MEMCACHED", "SERVAL_TEST_MEMCACHED_AUTH", "SERVAL_TEST_MEMCACHED_PASSWORD"],
 };
 
-/// Several for anyone, and one that asks for a password.
+/// Several without a password, and one with a password.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = (0..SEVERAL).map(|_| MemcachedServer::start(children, &ServerOptions::default()));
     let mut servers = open.collect::<Result<Vec<_>>>()?;

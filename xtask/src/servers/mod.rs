@@ -1,5 +1,5 @@
-//! Real servers on loopback, one module a system. A server is a guard: it
-//! answers once it exists, and is gone with its files once dropped.
+//! Real servers on loopback, one module per system. A server is a guard: it answers from
+//! construction on, and dropping it removes it with its files.
 
 pub(crate) mod accumulo;
 pub(crate) mod cassandra;
@@ -16,48 +16,45 @@ mod resp;
 pub(crate) mod rest;
 pub(crate) mod zookeeper;
 
-use crate::{Result, children::Children, setup::Purpose};
+use crate::{Result, children::Children, setup::ProgramPurpose};
 
-/// How a server is to be started by hand.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerOptions {
-    /// Where it listens; a free port if `None`.
+    /// Port; a free one if `None`.
     pub(crate) port: Option<u16>,
-    /// What it asks of its clients; nothing if `None`.
+    /// Password of its clients, if any.
     pub(crate) password: Option<String>,
-    /// Whether it serves tests only, which are over before what the Java compiler
-    /// optimises has paid for itself.
+    /// Whether it serves tests only, which are too short for Java's optimising compiler to pay off.
     pub(crate) short_lived: bool,
 }
 
 impl ServerOptions {
-    /// The argument of `java` for how far it optimises.
+    /// Argument of `java` that limits optimisation.
     pub(crate) fn java_level(&self) -> &'static str {
         if self.short_lived { QUICK_JAVA } else { "-XX:TieredStopAtLevel=4" }
     }
 }
 
-/// The argument of `java` for code that is compiled soon rather than well.
+/// Argument of `java` for fast compilation instead of optimisation.
 pub(crate) const QUICK_JAVA: &str = "-XX:TieredStopAtLevel=1";
 
-/// A server that runs.
+/// A running server.
 pub(crate) trait ServerHandle: Send {
-    /// Where it listens, for people.
+    /// Its address, for users.
     fn address(&self) -> String;
-    /// The `-p` arguments that point Serval at it, as words.
+    /// The `-p` arguments with which Serval uses it.
     fn properties(&self) -> Vec<String>;
     /// Waits until it answers, if it may have been started without that (as the fixtures of
     /// several servers are, for others can be started meanwhile).
     fn wait_until_ready(&self) -> Result<()> {
         Ok(())
     }
-    /// Waits until a signal stops it with the task; its ending by itself is
-    /// an error.
+    /// Waits until a signal stops it together with the task; its own exit is an error.
     fn wait_for_interrupt(&self) -> Result<()>;
 }
 
-/// The servers that a store's tests want, and the environment variables that
-/// tell the tests where they are.
+/// The servers for a store's tests, and the environment variables with their addresses.
 pub(crate) struct Fixture {
     /// All of them; dropping them stops them.
     pub(crate) servers: Vec<Box<dyn ServerHandle>>,
@@ -66,23 +63,22 @@ pub(crate) struct Fixture {
 }
 
 /// A kind of server.
-pub(crate) struct Kind {
-    /// The store it is for, and its name in `cargo xtask serve`.
+pub(crate) struct ServerKind {
+    /// Name of the store and of the server in `cargo xtask serve`.
     pub(crate) name: &'static str,
     /// The programs it needs.
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: ProgramPurpose,
     /// Starts one by hand.
     pub(crate) serve: fn(&Children, &ServerOptions) -> Result<Box<dyn ServerHandle>>,
-    /// Starts those that the tests want.
+    /// Starts the servers of the tests.
     pub(crate) fixture: fn(&Children) -> Result<Fixture>,
-    /// The variables that tests look at. Removed from outside, so that
-    /// nothing is tested that the summary says was skipped.
+    /// The variables that tests read. They are removed from the inherited environment, so that the
+    /// summary is right about skipped tests.
     pub(crate) variables: &'static [&'static str],
 }
 
-/// Every kind, in the order in which they are started: those that take long and are waited for
-/// in the end come first.
-pub(crate) const KINDS: &[Kind] = &[
+/// All kinds, in the order of their start: slow ones, which are awaited last, come first.
+pub(crate) const KINDS: &[ServerKind] = &[
     cassandra::RING,
     zookeeper::ENSEMBLE,
     redis::KIND,
@@ -100,11 +96,10 @@ pub(crate) const KINDS: &[Kind] = &[
     zookeeper::KIND,
 ];
 
-impl Kind {
-    /// What is run in the place of the store's own server, for those who read
-    /// what was tested.
+impl ServerKind {
+    /// Substitute for the store's own server, for the summary.
     pub(crate) fn stand_in(&self) -> Option<&'static str> {
-        (self.purpose == Purpose::Mongodb).then_some("mongo-java-server, a stand-in for MongoDB")
+        (self.purpose == ProgramPurpose::Mongodb).then_some("mongo-java-server, a stand-in for MongoDB")
     }
 }
 
@@ -116,8 +111,8 @@ pub(crate) fn store(name: &str) -> &str {
     SEVERAL.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
 }
 
-/// Waits until a signal stops servers with the task. As long as one is left it is no error that
-/// others end, so that it can be seen what becomes of their clients.
+/// Waits until a signal stops the servers together with the task. A user may kill all but one of
+/// them to watch their clients.
 fn wait_for_all<S: ServerHandle>(servers: &[S]) -> Result<()> {
     let mut last = Err("there is no server".to_owned());
     for server in servers {
@@ -130,8 +125,8 @@ fn wait_for_all<S: ServerHandle>(servers: &[S]) -> Result<()> {
     last
 }
 
-/// The kind of a name.
-pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
+/// Returns the kind with this name.
+pub(crate) fn kind(name: &str) -> Option<&'static ServerKind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 

@@ -1,27 +1,27 @@
-//! What stands in for a MongoDB, which Debian has not: mongo-java-server, that
-//! speaks its protocol and keeps its documents in memory. It knows no log-in,
-//! sessions, replica sets or write concerns. Its classes come from Maven.
+//! mongo-java-server in place of MongoDB, which Debian lacks: it speaks MongoDB's protocol and
+//! keeps documents in memory, without log-in, sessions, replica sets or write concerns. Its classes
+//! come from Maven.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions};
 use crate::Result;
 use crate::children::Children;
 use crate::maven::{self, Artifact};
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 const STAND_IN: Artifact = Artifact { group: "de.bwaldvogel", name: "mongo-java-server", version: "1.46.0" };
 
-/// It takes 1.5 s on an idle machine, most of which is Java's.
+/// It takes 1.5 s on an idle machine, mostly for Java.
 const START_SECONDS_MAX: u64 = 120;
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "mongodb",
-    purpose: Purpose::Mongodb,
+    purpose: ProgramPurpose::Mongodb,
     serve: |children, options| {
         if options.password.is_some() {
             return Err("the stand-in for MongoDB knows no passwords".to_owned());

@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use super::process::{self, Account, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.5 s on an idle machine, once its files are made.
 const START_SECONDS_MAX: u64 = 60;
@@ -17,10 +17,10 @@ const USER: &str = "mysql";
 /// The database that it has.
 const DATABASE: &str = "ycsb";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "mysql",
-    purpose: Purpose::Mysql,
+    purpose: ProgramPurpose::Mysql,
     serve: |children, options| Ok(Box::new(MariaServer::start(children, options)?)),
     fixture,
     variables: &[
@@ -31,7 +31,7 @@ pub(crate) const KIND: Kind = Kind {
     ],
 };
 
-/// One for anyone, and one with a password and TLS; shards go to both.
+/// One without a password, and one with a password and TLS; shards use both.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = MariaServer::start(children, &ServerOptions::default())?;
     let password = redis::generated_password()?;
@@ -134,7 +134,7 @@ impl MariaServer {
             process::certificate(children, folder.path(), account)?;
             command.arg(format!("--ssl-cert={}", file("server.crt")));
             command.arg(format!("--ssl-key={}", file("server.key")));
-            // Whose clients may show one that this has signed.
+            // The CA of client certificates.
             let client = process::client_certificate(children, folder.path(), account)?;
             command.arg(format!("--ssl-ca={}", client.display()));
         }

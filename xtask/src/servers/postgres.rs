@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::process::{self, Account, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.3 s on an idle machine, once its files are made.
 const START_SECONDS_MAX: u64 = 60;
@@ -21,10 +21,10 @@ const END_SECONDS_MAX: u64 = 5;
 
 const USER: &str = "postgres";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "postgres",
-    purpose: Purpose::Postgres,
+    purpose: ProgramPurpose::Postgres,
     serve: |children, options| Ok(Box::new(PostgresServer::start(children, options)?)),
     fixture,
     variables: &[
@@ -56,9 +56,9 @@ fn fixture(children: &Children) -> Result<Fixture> {
 }
 
 /// A primary and a streaming replica: for `cargo xtask serve`, the tests have them from [`KIND`].
-pub(crate) const REPLICA: Kind = Kind {
+pub(crate) const REPLICA: ServerKind = ServerKind {
     name: "postgres-replica",
-    purpose: Purpose::Postgres,
+    purpose: ProgramPurpose::Postgres,
     serve: |children, options| {
         if options.password.is_some() {
             return Err(
@@ -171,7 +171,7 @@ impl PostgresServer {
         let data = folder.path().join("data");
         let mut initdb = process::command_as(account, "initdb");
         initdb.arg("-D").arg(&data).args(["-U", USER, "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]);
-        // Another order than that of bytes, so that tests see who relies on it.
+        // A collation other than byte order, so that tests detect code that relies on byte order.
         initdb.args(["--locale-provider=icu", "--icu-locale=en"]);
         match &options.password {
             None => {
@@ -268,7 +268,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    /// What the server says to the wish for TLS: S or N.
+    /// Returns the server's answer to a TLS request: S or N.
     fn tls(server: &PostgresServer) -> u8 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
         stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).unwrap();

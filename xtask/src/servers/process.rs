@@ -1,4 +1,4 @@
-//! A server process with a folder of its own: what all servers share.
+//! A server process with its own folder: code shared by all servers.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,19 +15,17 @@ use crate::children::{Children, Running, line};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A free port may be taken by somebody else before the server binds it;
-/// losing that race this often means something else is wrong.
+/// Attempts at a free port: another process may take it before the server binds it. More failures
+/// have another cause.
 const PORT_ATTEMPTS_MAX: usize = 5;
 
 const LOG_NAME: &str = "server.log";
 const SETUP_LOG_NAME: &str = "setup.log";
 const LOG_TAIL_LINES: usize = 8;
-/// A command that makes a server's files ends with advice; what was wrong
-/// stands before it.
+/// Lines of a failed command that are shown: the error precedes the advice.
 const SETUP_LOG_TAIL_LINES: usize = 40;
 
-/// A server that runs, with its folder. Dropping it stops it and removes its
-/// files.
+/// A running server with its folder. Dropping it stops it and removes its files.
 pub(crate) struct ServerProcess {
     // Before the folder: fields drop in this order, and the server must be
     // gone before its folder goes.
@@ -36,7 +34,7 @@ pub(crate) struct ServerProcess {
     name: &'static str,
 }
 
-/// A folder that only we can read, for a server's files.
+/// Makes a folder for a server's files that only this user can read.
 pub(crate) fn folder(name: &str) -> Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("serval-{name}-"))
@@ -49,8 +47,7 @@ pub(crate) fn write(path: &Path, contents: &str) -> Result<()> {
     fs::write(path, contents).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The account that a server runs under when we are root, for some refuse to
-/// be root's.
+/// Account of a server if this process is root: some servers refuse to run as root.
 #[derive(Clone, Copy)]
 pub(crate) struct Account {
     name: &'static str,
@@ -59,8 +56,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account of this name; `None` if we are not root and servers are
-    /// ours.
+    /// Returns the account of this name; `None` if this process is not root.
     pub(crate) fn of_server(name: &'static str) -> Result<Option<Account>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -92,8 +88,7 @@ pub(crate) fn command_as(account: Option<Account>, program: &str) -> Command {
     command
 }
 
-/// Runs a command that makes a server's files; what it says is told only if
-/// it fails.
+/// Runs a command that makes a server's files; its output is shown only if it fails.
 pub(crate) fn set_up(children: &Children, folder: &Path, command: &mut Command) -> Result<()> {
     let path = folder.join(SETUP_LOG_NAME);
     let log = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -106,8 +101,7 @@ pub(crate) fn set_up(children: &Children, folder: &Path, command: &mut Command) 
     Err(format!("`{}` failed: {status}{}", line(command), tail_of(&path, SETUP_LOG_TAIL_LINES)))
 }
 
-/// What openssl makes of it: a certificate that is its own signer, and no
-/// signer of others.
+/// Options of openssl for a self-signed certificate that is not a CA.
 const TLS_CONFIG: &str = "[req]\ndistinguished_name=name\nx509_extensions=extensions\nprompt=no\n\
     [name]\nCN=localhost\n\
     [extensions]\nsubjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
@@ -124,8 +118,8 @@ pub(crate) fn certificate(children: &Children, folder: &Path, account: Option<Ac
     give(&folder.join("server.crt"), account)
 }
 
-/// Makes a folder `client` with a second pair, of which the server's is no
-/// signer, for a client that shows who it is; returns its certificate.
+/// Makes a folder `client` with a second pair, not signed by the server's, for client
+/// authentication; returns its certificate.
 pub(crate) fn client_certificate(
     children: &Children,
     folder: &Path,
@@ -146,7 +140,7 @@ fn tail_of(path: &Path, lines_max: usize) -> String {
     if tail.is_empty() { String::new() } else { format!("; its log ends:\n  {}", tail.join("\n  ")) }
 }
 
-/// A loopback port that nobody listens on now.
+/// Returns a free loopback port.
 pub(crate) fn free_port() -> Result<u16> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     Ok(port.map_err(|error| format!("no free loopback port: {error}"))?.port())
@@ -199,8 +193,7 @@ impl ServerProcess {
         self.running.pid()
     }
 
-    /// Asks until the server answers; at most so many seconds, since a
-    /// machine that compiles at the same time is slow.
+    /// Polls until the server answers, up to a time limit that suits a busy machine.
     pub(crate) fn wait_until_ready(
         &self,
         seconds_max: u64,
@@ -223,8 +216,7 @@ impl ServerProcess {
         }
     }
 
-    /// Waits until a signal stops the server with the task; its ending by
-    /// itself is an error.
+    /// Waits until a signal stops the server together with the task; its own exit is an error.
     pub(crate) fn wait_for_interrupt(&self) -> Result<()> {
         self.running.wait_for_end()?;
         if self.running.interrupted() {
@@ -239,18 +231,18 @@ impl ServerProcess {
         tail_of(&self.folder.path().join(LOG_NAME), LOG_TAIL_LINES)
     }
 
-    /// Whether the server's log has these words.
+    /// Returns whether the server's log contains this text.
     pub(crate) fn log_has(&self, words: &str) -> bool {
         fs::read_to_string(self.folder.path().join(LOG_NAME)).is_ok_and(|log| log.contains(words))
     }
 
-    /// Asks the server to end by a signal and waits for it, so that it takes
-    /// back what does not go with a process; dropping kills it in any case.
+    /// Sends the server a signal and waits for its exit, so that it releases resources that outlive
+    /// a process; dropping kills it in any case.
     pub(crate) fn end_with(&self, signal: Signal, seconds_max: u64) {
         let deadline = Instant::now() + Duration::from_secs(seconds_max);
         let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else { return };
-        // It fails only if the server has ended, which is what is wanted; it
-        // is not reaped yet, so the id is still its own.
+        // This fails only if the server has ended, as intended; it is not reaped yet, so the id is
+        // still its own.
         let _ = kill_process(pid, signal);
         while !self.running.ended().unwrap_or(true) && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use super::process::{self, ServerProcess};
 use super::resp::RespConnection;
-use super::{Fixture, Kind, ServerHandle, ServerOptions};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.05 s on an idle machine.
 const START_SECONDS_MAX: u64 = 20;
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "redis",
-    purpose: Purpose::Redis,
+    purpose: ProgramPurpose::Redis,
     serve: |children, options| Ok(Box::new(RedisServer::start(children, options)?)),
     fixture,
     variables: &[
@@ -39,15 +39,15 @@ pub(crate) const KIND: Kind = Kind {
 };
 
 /// A primary and a replica of it: for `cargo xtask serve`, the tests have them from [`KIND`].
-pub(crate) const REPLICA: Kind = Kind {
+pub(crate) const REPLICA: ServerKind = ServerKind {
     name: "redis-replica",
-    purpose: Purpose::Redis,
+    purpose: ProgramPurpose::Redis,
     serve: |children, options| Ok(Box::new(ReplicatedRedis::start(children, options)?)),
     fixture: |_| Ok(Fixture { servers: Vec::new(), variables: Vec::new() }),
     variables: &[],
 };
 
-/// A primary, and a replica that has heard of all that it was given.
+/// A primary, and a replica that is in sync.
 struct ReplicatedRedis {
     primary: RedisServer,
     replica: RedisServer,
@@ -98,8 +98,8 @@ const SEVERAL: usize = 3;
 /// Slots of a Redis Cluster.
 const SLOTS: usize = 1 << 14;
 
-/// A Redis for anyone, one that asks for a password, several that share keys
-/// by hash, a cluster, and one that speaks TLS only.
+/// A Redis without a password, one with a password, several that share keys by hash, a cluster, and
+/// one with TLS only.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = RedisServer::start(children, &ServerOptions::default())?;
     let password = generated_password()?;
@@ -275,7 +275,7 @@ impl RedisServer {
         connection.ask(words)
     }
 
-    /// A stranger's server on our port answers PING just as well.
+    /// Another server on this port would answer PING too.
     fn check_identity(&self) -> Result<()> {
         let info = self.command(&["INFO", "server"])?;
         let ours = format!("process_id:{}", self.process.pid());
@@ -300,7 +300,7 @@ fn config_text(port: u16, options: &ServerOptions) -> Result<String> {
     Ok(text)
 }
 
-/// A password nobody else on the machine can guess.
+/// Returns a random password.
 pub(crate) fn generated_password() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")

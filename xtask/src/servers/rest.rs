@@ -9,24 +9,24 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, ServerHandle, ServerOptions, redis};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.05 s on an idle machine.
 const START_SECONDS_MAX: u64 = 20;
 
-/// Who may come in, where a password is asked for.
+/// User of a server with a password.
 const USER: &str = "serval";
 
 /// The socket beside the port.
 const SOCKET: &str = "nginx.sock";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "rest",
-    purpose: Purpose::Rest,
+    purpose: ProgramPurpose::Rest,
     serve: |children, options| Ok(Box::new(RestServer::start(children, options, Requests::Many)?)),
     fixture,
     variables: &[
@@ -47,7 +47,7 @@ enum Requests {
     Many = 1_000_000_000,
 }
 
-/// One for anyone, and one with a password and TLS.
+/// One without a password, and one with a password and TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = RestServer::start(children, &ServerOptions::default(), Requests::Few)?;
     let password = redis::generated_password()?;
@@ -125,8 +125,8 @@ impl RestServer {
         let server = Self { process, port, password: options.password.clone() };
         let pid = server.process.pid().to_string();
         server.process.wait_until_ready(START_SECONDS_MAX, || {
-            // It writes its id once its ports are bound; somebody else may
-            // answer at ours.
+            // It writes its process id once its ports are bound; another server may answer on the
+            // port.
             let written = fs::read_to_string(server.file("nginx.pid")).unwrap_or_default();
             if written.trim() == pid { Ok(()) } else { Err("it has not written its process id".to_owned()) }
         })?;
@@ -149,7 +149,7 @@ fn configuration(port: u16, guarded: bool, requests: Requests) -> String {
         ("", "")
     };
     let scheme = if guarded { "https" } else { "http" };
-    // As root its only process would be nobody, who may not enter the folder.
+    // As root the process would run as the user `nobody`, which may not enter the folder.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     // One process: a second one would outlive a first that is killed.
     format!(

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::process::{self, ServerProcess};
-use super::{Fixture, Kind, QUICK_JAVA, ServerHandle, ServerOptions, redis};
+use super::{Fixture, QUICK_JAVA, ServerHandle, ServerKind, ServerOptions, redis};
 use crate::Result;
 use crate::children::Children;
-use crate::setup::Purpose;
+use crate::setup::ProgramPurpose;
 
 /// It takes 0.3 s on an idle machine.
 const START_SECONDS_MAX: u64 = 60;
@@ -20,15 +20,14 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 const USER: &str = "serval";
 
-/// Where Debian has it: the first names most of what it needs in its own
-/// manifest, but not all that its TLS does.
+/// Debian's class path: the first jar's manifest names most dependencies, but not all of TLS.
 const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:\
                           /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport-native-unix-common.jar";
 
-/// What the tests and `cargo xtask serve` know of it.
-pub(crate) const KIND: Kind = Kind {
+/// Its entry for the tests and `cargo xtask serve`.
+pub(crate) const KIND: ServerKind = ServerKind {
     name: "zookeeper",
-    purpose: Purpose::Zookeeper,
+    purpose: ProgramPurpose::Zookeeper,
     serve: |children, options| Ok(Box::new(ZookeeperServer::start(children, options)?)),
     fixture,
     variables: &[
@@ -41,8 +40,8 @@ pub(crate) const KIND: Kind = Kind {
     ],
 };
 
-/// One for anyone, and one that wants to know its clients and has a second
-/// port with TLS, where it wants a certificate too.
+/// One without authentication, and one with authentication and a second port with TLS and client
+/// certificates.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open =
         ZookeeperServer::start(children, &ServerOptions { short_lived: true, ..ServerOptions::default() })?;
@@ -63,9 +62,9 @@ fn fixture(children: &Children) -> Result<Fixture> {
 }
 
 /// Three servers that are one: any two of them go on without the third.
-pub(crate) const ENSEMBLE: Kind = Kind {
+pub(crate) const ENSEMBLE: ServerKind = ServerKind {
     name: "zookeeper-ensemble",
-    purpose: Purpose::Zookeeper,
+    purpose: ProgramPurpose::Zookeeper,
     serve: |children, options| Ok(Box::new(ZookeeperEnsemble::start(children, options)?)),
     fixture: |children| {
         let ensemble = ZookeeperEnsemble::begin(process::free_port()?, children)?;
@@ -191,7 +190,7 @@ fn launch(
 ) -> Result<ServerProcess> {
     process::write(&folder.path().join("zoo.cfg"), config)?;
     let mut command = Command::new("java");
-    // What is written need not outlive the server.
+    // Data need not outlive the server.
     command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", level, "-Dzookeeper.forceSync=no"]);
     command.arg("-Dzookeeper.jmx.log4j.disable=true").args(more);
     command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
@@ -218,7 +217,7 @@ impl ZookeeperServer {
                 );
             }
             process::certificate(children, &path, None)?;
-            // Its names say what they are to it.
+            // ZooKeeper derives the format from the file name.
             let (key, certificate) = (read(&path.join("server.key"))?, read(&path.join("server.crt"))?);
             process::write(&path.join("both.pem"), &format!("{key}{certificate}"))?;
             process::write(&path.join("trusted.pem"), &certificate)?;

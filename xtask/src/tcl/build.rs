@@ -20,10 +20,10 @@ use crate::Result;
 use crate::children::{Children, Running};
 use crate::tcl::{JOBS, failed, printed};
 
-/// What sends plain names to our trees.
+/// Redirects plain names to Yesquel's trees.
 const HOOK: &str = "yesquel/sqlite/tests/tcl/hook.c";
 
-/// What the tests expect to be otherwise than in the product.
+/// Options of the product that the tests' build omits.
 const NOT_IN_TESTS: &[&str] = &[
     // They count memory.
     "SQLITE_DEFAULT_MEMSTATUS=0",
@@ -141,11 +141,11 @@ fn library(children: &Children, arguments: &[String]) -> Result<(PathBuf, PathBu
     }
 }
 
-/// A source, and what it takes to know whether its object is old.
+/// A source file, with what determines whether its object is outdated.
 struct CompilationUnit {
     source: PathBuf,
     object: PathBuf,
-    /// Of what it is made besides its flags.
+    /// Digest of its inputs, besides its flags.
     depends: u64,
     /// SQLite itself, not one of the tests' sources.
     is_core: bool,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Result;
 use crate::tcl::script::ScriptOutcome;
 
-/// Why a test may differ, and what is meant by it.
+/// Reasons for a difference, with their meaning.
 const REASONS: &[(&str, &str)] = &[
     ("stock", "so it is with SQLite's own files: the tests are older than the SQLite, or not for root"),
     (
@@ -35,7 +35,7 @@ const REASONS: &[(&str, &str)] = &[
     ("memory", "lets memory or the disk fail, in places that are Rust's here"),
 ];
 
-/// What is known, script by script.
+/// Known differences by script.
 #[derive(Default)]
 pub(crate) struct Expected {
     faults: BTreeMap<u32, String>,
@@ -106,7 +106,7 @@ impl Expected {
         self.scripts.get(script).map_or(&[], Vec::as_slice)
     }
 
-    /// What of an outcome is not on the list, and what of the list is not so.
+    /// Compares an outcome with the list.
     pub(crate) fn differences(&self, script: &str, outcome: &ScriptOutcome) -> ListDifferences {
         let listed = self.of(script);
         let failed: Vec<String> = outcome.failures();
@@ -125,7 +125,7 @@ impl Expected {
             .filter(|test| !failed.iter().any(|name| is_meant(name, test)))
             .map(|(test, _)| test.clone())
             .collect();
-        // Whoever means several means that they all fail.
+        // A prefix means that all tests with it fail.
         let several = listed.iter().filter(|(test, _)| test.ends_with('*'));
         for test in several {
             passes.extend(outcome.passed.iter().filter(|name| is_meant(name, test)).cloned());

@@ -24,12 +24,12 @@ use serde_json::json;
 
 use crate::Result;
 use crate::children::Children;
-use crate::setup::{self, Missing, Purpose};
-use crate::unchanged::{Passed, Stamp};
+use crate::setup::{self, Missing, ProgramPurpose};
+use crate::unchanged::{InputDigest, Passed};
 use expected::{Expected, ListDifferences};
 use script::{DatabaseKind, ScriptOutcome, TclScript};
 
-/// How many run at a time.
+/// Number of scripts that run at a time.
 const JOBS: usize = 2;
 
 /// The strict list.
@@ -47,8 +47,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ext/expert", "expert/"),
 ];
 
-/// Scripts that are no tests themselves: they run others, or take the time of
-/// some.
+/// Scripts that are not tests: they run others, or measure time.
 const NO_TESTS: &[&str] = &[
     "all",
     "extraquick",
@@ -66,7 +65,7 @@ const NO_TESTS: &[&str] = &[
     "veryquick",
 ];
 
-/// What is run first if there is not time for all: SQL, as applications use it.
+/// Scripts that run first under a time limit: SQL as applications use it.
 const FIRST: &[&str] = &[
     "select*",
     "insert*",
@@ -142,7 +141,7 @@ const FIRST: &[&str] = &[
     "fts4*",
 ];
 
-/// What is run last then: it tests no SQL, or takes a minute.
+/// Scripts that run last under a time limit: without SQL, or taking a minute.
 const LAST: &[&str] = &[
     "*fault*",
     "*malloc*",
@@ -224,11 +223,11 @@ impl TclArguments {
     }
 }
 
-/// What a run has found.
+/// Results of a run.
 struct TclResults {
     outcomes: BTreeMap<String, ScriptOutcome>,
     differences: BTreeMap<String, ListDifferences>,
-    /// Scripts for which there was no time.
+    /// Number of scripts left out by the time limit.
     left_out: usize,
 }
 
@@ -242,11 +241,11 @@ pub(crate) fn tcl(arguments: &TclArguments, children: &Children) -> Result<bool>
     Ok(passed)
 }
 
-/// Sees to it that there is all it takes; says where SQLite's sources are.
+/// Makes sure that everything needed is installed; returns the folder of SQLite's sources.
 pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> {
     let folder = folder();
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
-    setup::provide(children, Purpose::Tcl, missing)?;
+    setup::provide(children, ProgramPurpose::Tcl, missing)?;
     source::provide(children, &folder, missing)
 }
 
@@ -316,7 +315,7 @@ pub(crate) fn told(
 /// A digest of what decides how the scripts end: the program, the list, this
 /// program, and the version of the scripts, which the folder's name has.
 fn stamp(program: &Path, sources: &Path, list: &Path) -> Option<String> {
-    let mut stamp = Stamp::new();
+    let mut stamp = InputDigest::new();
     stamp.content(program, &|_| false);
     stamp.content(list, &|_| false);
     stamp.text(&sources.display().to_string());
@@ -324,7 +323,7 @@ fn stamp(program: &Path, sources: &Path, list: &Path) -> Option<String> {
     stamp.finish()
 }
 
-/// How soon a script is run.
+/// Priority of a script.
 fn rank(name: &str) -> (bool, usize) {
     let is_last = LAST.iter().any(|glob| matches(name, glob));
     (is_last, FIRST.iter().position(|glob| matches(name, glob)).unwrap_or(FIRST.len()))
@@ -381,7 +380,7 @@ fn run(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// How far it is, on one line of a terminal; elsewhere now and then.
+/// Prints the progress: on one line of a terminal, elsewhere at intervals.
 fn progress(done: usize, count: usize, started: Instant, minutes: Option<f64>) {
     let passed = started.elapsed().as_secs_f64();
     let mut left = passed / done as f64 * (count - done) as f64;
@@ -495,7 +494,7 @@ fn matches(name: &str, glob: &str) -> bool {
     }
 }
 
-/// Where all of it is kept.
+/// Folder of all files.
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let root = crate::root();

@@ -11,10 +11,10 @@ use crate::Result;
 use crate::children::Children;
 use crate::tcl::failed;
 
-/// What makes a script run, from the workspace's root.
+/// The script that runs a test script, from the workspace's root.
 const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
 
-/// What plain names are.
+/// Meaning of plain database names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
     /// Databases of Yesquel's, in folders.
@@ -34,26 +34,26 @@ pub(crate) struct TclScript {
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// As it should.
+    /// Completely.
     #[default]
     Finished,
-    /// Before its end: Tcl met an error.
+    /// With a Tcl error before its end.
     Stop,
     /// By a signal, or a panic.
     Crash,
-    /// Not in its time.
+    /// Killed at the time limit.
     Hang,
 }
 
-/// What became of a script.
+/// Result of a script.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScriptOutcome {
     pub(crate) ending: Ending,
     pub(crate) passed: BTreeSet<String>,
     pub(crate) failed: BTreeSet<String>,
-    /// Memory was not given back.
+    /// Whether memory leaked.
     pub(crate) leaks: bool,
-    /// How many databases of ours were made.
+    /// Number of Yesquel databases created.
     pub(crate) databases: usize,
     pub(crate) seconds: f64,
 }
@@ -133,7 +133,7 @@ pub(crate) fn run(
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What is late is killed with all that it has started.
+    // Past the time limit, kill the script and its children.
     let status = if is_late { None } else { Some(running.wait()?.status) };
     let log = fs::read(&folders.log).map_err(failed(&folders.log))?;
     let mut outcome = understood(&String::from_utf8_lossy(&log));
@@ -172,7 +172,7 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, 
     }
 }
 
-/// What a script has said.
+/// Parses the output of a script.
 fn understood(log: &str) -> ScriptOutcome {
     let mut outcome = ScriptOutcome { ending: Ending::Stop, ..ScriptOutcome::default() };
     for line in log.lines() {

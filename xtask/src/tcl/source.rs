@@ -10,7 +10,7 @@ use crate::debian;
 use crate::setup::Missing;
 use crate::tcl::failed;
 
-/// The one that is nearest to the SQLite that we contain.
+/// The version nearest to the bundled SQLite.
 const VERSION: &str = "3.53.4";
 const SUITE: &str = "sid";
 const SHA256: &str = "05366adc8ee80c6b1faa71285b49d133c2121238ca58934b077fdeb95934abd4";

@@ -53,7 +53,7 @@ pub(crate) struct EmbeddedPlan {
     pub(crate) process: u64,
 }
 
-enum EmbeddedStore {
+enum EmbeddedTarget {
     Yesquel(Database, Map),
     Redb(redb::Database),
     Fjall(fjall::Database, Keyspace),
@@ -68,14 +68,14 @@ fn missing<T>() -> Result<T> {
     Err("a key is missing".into())
 }
 
-impl EmbeddedStore {
-    fn open(name: &str, folder: &Path, durability: Durability) -> Result<EmbeddedStore> {
+impl EmbeddedTarget {
+    fn open(name: &str, folder: &Path, durability: Durability) -> Result<EmbeddedTarget> {
         match name {
             "yesquel" => {
                 let store = Store::open_with(folder, LogOptions { durability, ..LogOptions::default() })?;
                 let database = store.database_or_create("bench")?;
                 let map = database.map("bench")?;
-                Ok(EmbeddedStore::Yesquel(database, map))
+                Ok(EmbeddedTarget::Yesquel(database, map))
             }
             "redb" => {
                 std::fs::create_dir_all(folder)?;
@@ -84,7 +84,7 @@ impl EmbeddedStore {
                 let transaction = database.begin_write()?;
                 transaction.open_table(TABLE)?;
                 transaction.commit()?;
-                Ok(EmbeddedStore::Redb(database))
+                Ok(EmbeddedTarget::Redb(database))
             }
             "fjall" => {
                 let builder = fjall::Database::builder(folder).cache_size(CACHE_BYTES);
@@ -96,7 +96,7 @@ impl EmbeddedStore {
                         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
                 };
                 let keyspace = database.keyspace("bench", options)?;
-                Ok(EmbeddedStore::Fjall(database, keyspace))
+                Ok(EmbeddedTarget::Fjall(database, keyspace))
             }
             _ => Err(format!("'{name}' is none of yesquel, redb, fjall").into()),
         }
@@ -107,14 +107,14 @@ impl EmbeddedStore {
         for first in (0..keys).step_by(LOAD_BATCH as usize) {
             let numbers = first..keys.min(first + LOAD_BATCH);
             match self {
-                EmbeddedStore::Yesquel(database, map) => {
+                EmbeddedTarget::Yesquel(database, map) => {
                     database.run(|transaction| {
                         numbers
                             .clone()
                             .try_for_each(|number| transaction.put(*map, &key(number).to_be_bytes(), value))
                     })?;
                 }
-                EmbeddedStore::Redb(database) => {
+                EmbeddedTarget::Redb(database) => {
                     let transaction = database.begin_write()?;
                     {
                         let mut table = transaction.open_table(TABLE)?;
@@ -124,7 +124,7 @@ impl EmbeddedStore {
                     }
                     transaction.commit()?;
                 }
-                EmbeddedStore::Fjall(database, keyspace) => {
+                EmbeddedTarget::Fjall(database, keyspace) => {
                     let mut batch = database.batch();
                     for number in numbers {
                         batch.insert(keyspace, key(number).to_be_bytes(), value);
@@ -133,7 +133,7 @@ impl EmbeddedStore {
                 }
             }
         }
-        if let EmbeddedStore::Fjall(database, keyspace) = self {
+        if let EmbeddedTarget::Fjall(database, keyspace) = self {
             // Reads are fastest from one sorted run.
             keyspace.rotate_memtable_and_wait()?;
             keyspace.major_compact()?;
@@ -146,15 +146,15 @@ impl EmbeddedStore {
     fn read(&self, mut next: impl FnMut() -> Option<u64>) -> Result<()> {
         while let Some(number) = next() {
             let found = match self {
-                EmbeddedStore::Yesquel(database, map) => {
+                EmbeddedTarget::Yesquel(database, map) => {
                     let value = database.get(*map, &key(number).to_be_bytes())?;
                     value.map(|value| black_box(&value).len())
                 }
-                EmbeddedStore::Redb(database) => {
+                EmbeddedTarget::Redb(database) => {
                     let table = database.begin_read()?.open_table(TABLE)?;
                     table.get(key(number))?.map(|value| black_box(value.value()).len())
                 }
-                EmbeddedStore::Fjall(_, keyspace) => {
+                EmbeddedTarget::Fjall(_, keyspace) => {
                     keyspace.get(key(number).to_be_bytes())?.map(|value| black_box(&value).len())
                 }
             };
@@ -166,7 +166,7 @@ impl EmbeddedStore {
     /// Reads the keys that `next` returns from one snapshot.
     fn read_snapshot(&self, mut next: impl FnMut() -> Option<u64>) -> Result<()> {
         match self {
-            EmbeddedStore::Yesquel(database, map) => {
+            EmbeddedTarget::Yesquel(database, map) => {
                 let mut transaction = database.begin();
                 while let Some(number) = next() {
                     match transaction.get(*map, &key(number).to_be_bytes())? {
@@ -175,7 +175,7 @@ impl EmbeddedStore {
                     }
                 }
             }
-            EmbeddedStore::Redb(database) => {
+            EmbeddedTarget::Redb(database) => {
                 let table = database.begin_read()?.open_table(TABLE)?;
                 while let Some(number) = next() {
                     match table.get(key(number))? {
@@ -184,7 +184,7 @@ impl EmbeddedStore {
                     }
                 }
             }
-            EmbeddedStore::Fjall(database, keyspace) => {
+            EmbeddedTarget::Fjall(database, keyspace) => {
                 let snapshot = database.snapshot();
                 while let Some(number) = next() {
                     match snapshot.get(keyspace, key(number).to_be_bytes())? {
@@ -201,16 +201,16 @@ impl EmbeddedStore {
     fn insert(&self, mut next: impl FnMut() -> Option<u64>, value: &[u8]) -> Result<()> {
         while let Some(number) = next() {
             match self {
-                EmbeddedStore::Yesquel(database, map) => {
+                EmbeddedTarget::Yesquel(database, map) => {
                     database.put(*map, &key(number).to_be_bytes(), value)?;
                 }
-                EmbeddedStore::Redb(database) => {
+                EmbeddedTarget::Redb(database) => {
                     let mut transaction = database.begin_write()?;
                     transaction.set_durability(redb::Durability::Immediate)?;
                     transaction.open_table(TABLE)?.insert(key(number), value)?;
                     transaction.commit()?;
                 }
-                EmbeddedStore::Fjall(database, keyspace) => {
+                EmbeddedTarget::Fjall(database, keyspace) => {
                     keyspace.insert(key(number).to_be_bytes(), value)?;
                     database.persist(PersistMode::SyncAll)?;
                 }
@@ -231,7 +231,7 @@ enum EmbeddedOperation {
 /// Loads the folder.
 pub(crate) fn load(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
     let begun = Instant::now();
-    let engine = EmbeddedStore::open(&plan.store, &plan.folder, Durability::None)?;
+    let engine = EmbeddedTarget::open(&plan.store, &plan.folder, Durability::None)?;
     engine.load(plan.keys, &vec![b'v'; plan.value_bytes])?;
     drop(engine);
     Ok(serde_json::json!({ "seconds": begun.elapsed().as_secs_f64() }))
@@ -239,7 +239,7 @@ pub(crate) fn load(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
 
 /// Opens the folder and measures reads and inserts, by one thread and by two.
 pub(crate) fn run(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
-    let engine = EmbeddedStore::open(&plan.store, &plan.folder, Durability::Sync)?;
+    let engine = EmbeddedTarget::open(&plan.store, &plan.folder, Durability::Sync)?;
     // Read every key once, to fill the cache.
     let mut numbers = 0..plan.keys;
     engine.read(|| numbers.next())?;
@@ -261,7 +261,7 @@ pub(crate) fn run(plan: &EmbeddedPlan) -> Result<serde_json::Value> {
 /// Returns operations per second.
 fn measure(
     plan: &EmbeddedPlan,
-    engine: &EmbeddedStore,
+    engine: &EmbeddedTarget,
     act: EmbeddedOperation,
     threads: u64,
     new: &AtomicU64,

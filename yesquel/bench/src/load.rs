@@ -3,7 +3,7 @@
 use crate::{
     LoadWorkload, Result,
     plan::LoadPlan,
-    target::{LoadClient, SharedConnections, key},
+    target::{LoadClient, ThreadConnections, key},
     worker::{LAST, LoadWorker},
 };
 use hdrhistogram::Histogram;
@@ -25,7 +25,7 @@ const READY_MAX: Duration = Duration::from_secs(300);
 pub(crate) fn wait(plan: &LoadPlan) -> Result<serde_json::Value> {
     let begun = Instant::now();
     loop {
-        let asked = SharedConnections::connect(&plan.target).and_then(|shared| match shared.client()? {
+        let asked = ThreadConnections::connect(&plan.target).and_then(|shared| match shared.client()? {
             LoadClient::Yesquel(database, map) => Ok(database.get(map, &key(0))?.is_some()),
             LoadClient::Sql(mut sql) => sql.read(0),
             LoadClient::Redis(mut redis) => Ok(redis.get(&key(0))?),
@@ -47,8 +47,8 @@ struct LoadResults {
 }
 
 pub(crate) fn run(plan: &LoadPlan) -> Result<serde_json::Value> {
-    let shared = (0..plan.clients.clamp(1, plan.threads)).map(|_| SharedConnections::connect(&plan.target));
-    let shared: Vec<SharedConnections> = shared.collect::<Result<_>>()?;
+    let shared = (0..plan.clients.clamp(1, plan.threads)).map(|_| ThreadConnections::connect(&plan.target));
+    let shared: Vec<ThreadConnections> = shared.collect::<Result<_>>()?;
     if matches!(plan.workload, LoadWorkload::InsertMono | LoadWorkload::InsertMonoRead) {
         // Above the existing keys, and in a separate range for each process.
         LAST.store(plan.keys + (plan.process << 40), Relaxed);
@@ -123,13 +123,13 @@ fn latencies(seen: &Histogram<u64>) -> Vec<(u64, u64)> {
 }
 
 /// Returns the server's request counts so far.
-fn requests(shared: &SharedConnections) -> Result<RequestStatus> {
+fn requests(shared: &ThreadConnections) -> Result<RequestStatus> {
     match shared {
-        SharedConnections::Yesquel(database, _) => Ok(database.store().status()?.requests),
-        SharedConnections::Sql(_, Some(store)) => Ok(store.status()?.requests),
-        SharedConnections::Sql(_, None) | SharedConnections::Redis(_) => Ok(RequestStatus::default()),
+        ThreadConnections::Yesquel(database, _) => Ok(database.store().status()?.requests),
+        ThreadConnections::Sql(_, Some(store)) => Ok(store.status()?.requests),
+        ThreadConnections::Sql(_, None) | ThreadConnections::Redis(_) => Ok(RequestStatus::default()),
         #[cfg(feature = "mariadb")]
-        SharedConnections::Maria(_) => Ok(RequestStatus::default()),
+        ThreadConnections::Maria(_) => Ok(RequestStatus::default()),
     }
 }
 

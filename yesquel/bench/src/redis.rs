@@ -8,7 +8,7 @@ use std::{
 /// Sorted set with all keys.
 const INDEX: &[u8] = b"index";
 
-pub(crate) struct RedisClient {
+pub(crate) struct RespClient {
     reader: BufReader<TcpStream>,
     request: Vec<u8>,
     value: Vec<u8>,
@@ -23,11 +23,11 @@ fn command(request: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-impl RedisClient {
-    pub(crate) fn connect(address: &str) -> io::Result<RedisClient> {
+impl RespClient {
+    pub(crate) fn connect(address: &str) -> io::Result<RespClient> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(RedisClient { reader: BufReader::new(stream), request: Vec::new(), value: Vec::new() })
+        Ok(RespClient { reader: BufReader::new(stream), request: Vec::new(), value: Vec::new() })
     }
 
     fn send(&mut self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Distribution of a server's load over the leaves of the map, second by second, which load splits
 //! should balance (section 4.2).
 
-use crate::{Result, target::SharedConnections};
+use crate::{Result, target::ThreadConnections};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Samples the load once a second for `time`.
 pub(crate) fn run(target: &str, time: Duration) -> Result<serde_json::Value> {
-    let SharedConnections::Yesquel(database, map) = SharedConnections::connect(target)? else {
+    let ThreadConnections::Yesquel(database, map) = ThreadConnections::connect(target)? else {
         return Err("only Yesquel's servers tell of their nodes".into());
     };
     let (begun, mut seconds) = (Instant::now(), Vec::new());

@@ -4,14 +4,14 @@
 use crate::mariadb::Maria;
 use crate::{
     Result,
-    redis::RedisClient,
+    redis::RespClient,
     sql::{Sql, SqlLocation, SqlTable},
 };
 use yesquel::{Database, Map, SocketOptions, Store};
 
 /// Connections that the threads share: for Yesquel one with a cache; none for Redis, where each
 /// thread has its own.
-pub(crate) enum SharedConnections {
+pub(crate) enum ThreadConnections {
     Yesquel(Database, Map),
     /// Each thread opens a SQL connection, and these share a socket. The store is for the server's
     /// status, if there is one.
@@ -24,27 +24,27 @@ pub(crate) enum SharedConnections {
 pub(crate) enum LoadClient<'a> {
     Yesquel(&'a Database, Map),
     Sql(Box<dyn SqlTable>),
-    Redis(Box<RedisClient>),
+    Redis(Box<RespClient>),
 }
 
 pub(crate) fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-impl SharedConnections {
-    pub(crate) fn connect(target: &str) -> Result<SharedConnections> {
+impl ThreadConnections {
+    pub(crate) fn connect(target: &str) -> Result<ThreadConnections> {
         match target.split_once(':') {
             Some(("yesquel", address)) => {
                 let store = Store::connect(&address.parse()?, SocketOptions::default())?;
                 let database = store.database_or_create("bench")?;
                 let map = database.map("bench")?;
-                Ok(SharedConnections::Yesquel(database, map))
+                Ok(ThreadConnections::Yesquel(database, map))
             }
-            Some(("redis", address)) => Ok(SharedConnections::Redis(address.to_owned())),
+            Some(("redis", address)) => Ok(ThreadConnections::Redis(address.to_owned())),
             #[cfg(feature = "mariadb")]
             Some(("mariadb", address)) => {
                 Maria::prepare(address)?;
-                Ok(SharedConnections::Maria(address.to_owned()))
+                Ok(ThreadConnections::Maria(address.to_owned()))
             }
             #[cfg(not(feature = "mariadb"))]
             Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
@@ -53,7 +53,7 @@ impl SharedConnections {
                 let store = (kind == "sql").then(|| -> Result<Store> {
                     Ok(Store::connect(&rest.parse()?, SocketOptions::default())?)
                 });
-                Ok(SharedConnections::Sql(place, store.transpose()?))
+                Ok(ThreadConnections::Sql(place, store.transpose()?))
             }
             _ => Err(format!("'{target}' is no KIND:PLACE that is known").into()),
         }
@@ -61,12 +61,12 @@ impl SharedConnections {
 
     pub(crate) fn client(&self) -> Result<LoadClient<'_>> {
         match self {
-            SharedConnections::Yesquel(database, map) => Ok(LoadClient::Yesquel(database, *map)),
-            SharedConnections::Sql(place, _) => Ok(LoadClient::Sql(Box::new(Sql::connect(place)?))),
+            ThreadConnections::Yesquel(database, map) => Ok(LoadClient::Yesquel(database, *map)),
+            ThreadConnections::Sql(place, _) => Ok(LoadClient::Sql(Box::new(Sql::connect(place)?))),
             #[cfg(feature = "mariadb")]
-            SharedConnections::Maria(address) => Ok(LoadClient::Sql(Box::new(Maria::connect(address)?))),
-            SharedConnections::Redis(address) => {
-                Ok(LoadClient::Redis(Box::new(RedisClient::connect(address)?)))
+            ThreadConnections::Maria(address) => Ok(LoadClient::Sql(Box::new(Maria::connect(address)?))),
+            ThreadConnections::Redis(address) => {
+                Ok(LoadClient::Redis(Box::new(RespClient::connect(address)?)))
             }
         }
     }

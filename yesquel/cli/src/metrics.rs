@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::Semaphore;
-use yesquel::{Error, Server, status::Status};
+use yesquel::{Error, Server, status::ServerStatus};
 
 /// Maximum number of connections: there are one or two Prometheus servers.
 const CONNECTIONS_MAX: usize = 16;
@@ -38,7 +38,7 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Metrics of a server's status.
 #[derive(Debug)]
-struct ServerMetrics(Status);
+struct ServerMetrics(ServerStatus);
 
 impl Collector for ServerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -125,7 +125,7 @@ impl Collector for ServerMetrics {
     }
 }
 
-fn text(status: Status) -> Result<String, fmt::Error> {
+fn text(status: ServerStatus) -> Result<String, fmt::Error> {
     let (mut registry, mut text) = (Registry::default(), String::new());
     registry.register_collector(Box::new(ServerMetrics(status)));
     encode(&mut text, &registry)?;
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_status_becomes_text_that_prometheus_reads() {
-        let status = Status {
+        let status = ServerStatus {
             memory: yesquel::status::MemoryStatus { bytes: 512, ..Default::default() },
             log: yesquel::status::LogStatus {
                 bytes: 4_096,

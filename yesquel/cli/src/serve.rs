@@ -15,7 +15,7 @@ use yesquel::{
     ServerId, Techniques,
 };
 
-/// When what was written is on disk.
+/// When writes reach the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DurabilityName {
     /// Before the write is acknowledged

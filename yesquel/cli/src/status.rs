@@ -18,7 +18,7 @@ use std::{
 };
 use yesquel::{
     Store,
-    status::{Bucket, Status},
+    status::{Bucket, ServerStatus},
 };
 
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ fn names(store: &Store) -> Result<BTreeMap<u64, String>, CliError> {
 
 /// Status and the time at which it was taken.
 struct TimedStatus {
-    status: Status,
+    status: ServerStatus,
     at: Instant,
 }
 
@@ -150,7 +150,7 @@ fn text(
     text
 }
 
-fn memory(status: &Status) -> String {
+fn memory(status: &ServerStatus) -> String {
     let memory = &status.memory;
     let most = memory.bytes_max.map_or_else(String::new, |most| format!(" of {}", show::bytes(most)));
     let copies = unless_zero(memory.copies, |copies| {
@@ -160,7 +160,7 @@ fn memory(status: &Status) -> String {
     format!("{}{most}{copies}{refused}", show::bytes(memory.bytes))
 }
 
-fn log(status: &Status) -> String {
+fn log(status: &ServerStatus) -> String {
     match &status.log.failed {
         Some(why) => format!("FAILED: {why}"),
         None if status.durability == "memory" => "none: in memory only".to_owned(),
@@ -174,7 +174,7 @@ fn log(status: &Status) -> String {
     }
 }
 
-fn connections(status: &Status) -> String {
+fn connections(status: &ServerStatus) -> String {
     let connections = &status.connections;
     let paused = unless_zero(connections.paused, |count| {
         format!(", stopped for slow readers {} times", show::count(count))
@@ -185,7 +185,7 @@ fn connections(status: &Status) -> String {
     )
 }
 
-fn transactions(status: &Status) -> String {
+fn transactions(status: &ServerStatus) -> String {
     let transactions = &status.transactions;
     format!(
         "{} undecided, {} requests wait, {} leases, {} clients remembered",
@@ -193,7 +193,7 @@ fn transactions(status: &Status) -> String {
     )
 }
 
-fn snapshots(status: &Status) -> String {
+fn snapshots(status: &ServerStatus) -> String {
     let cancelled = unless_zero(status.snapshots.cancelled, |count| {
         format!(", {} let go of for memory", show::count(count))
     });
@@ -229,7 +229,7 @@ fn requests(TimedStatus { status, at }: &TimedStatus, before: Option<&TimedStatu
     )
 }
 
-fn trees(text: &mut String, status: &Status, names: &BTreeMap<u64, String>) {
+fn trees(text: &mut String, status: &ServerStatus, names: &BTreeMap<u64, String>) {
     let bold = Style::new().bold();
     let _ = writeln!(
         text,
@@ -252,7 +252,7 @@ fn trees(text: &mut String, status: &Status, names: &BTreeMap<u64, String>) {
     }
 }
 
-fn busiest_nodes(text: &mut String, status: &Status) {
+fn busiest_nodes(text: &mut String, status: &ServerStatus) {
     let bold = Style::new().bold();
     if !status.busiest.is_empty() {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! The commands as a user types them, against a server of their own.
+//! Commands as a user runs them, each test against its own server.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -11,7 +11,7 @@ use std::{
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
 
-/// A server, and what it has said until it was ready.
+/// A server, and its output until it was ready.
 struct Server {
     child: Child,
     socket: PathBuf,
@@ -20,7 +20,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that a test has ended already is no matter.
+        // A test may have stopped it already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -36,7 +36,7 @@ fn serve(place: &Path, more: &[&str]) -> Server {
     while !said.last().is_some_and(|line: &String| line.contains("ready")) {
         said.push(lines.next().expect("it ends before it is ready").unwrap());
     }
-    // What it says later must not fill the pipe.
+    // Later output must not fill the pipe.
     std::thread::spawn(move || lines.for_each(drop));
     Server { child, socket, said }
 }
@@ -46,7 +46,7 @@ impl Server {
         self.run_with(arguments, b"")
     }
 
-    /// `SOCKET` in the arguments is the server's address.
+    /// Runs a command; `SOCKET` in the arguments is replaced by the server's address.
     fn run_with(&self, arguments: &[&str], input: &[u8]) -> Output {
         let socket = self.socket.to_str().unwrap();
         let arguments =
@@ -58,14 +58,14 @@ impl Server {
         child.wait_with_output().unwrap()
     }
 
-    /// What a command that succeeds prints.
+    /// Returns the output of a command that succeeds.
     fn prints(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The status and the message of one that does not.
+    /// Returns the status and message of a command that fails.
     fn fails(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.run(arguments);
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -82,7 +82,7 @@ fn databases_and_keys_are_made_read_and_dropped() {
     assert!(status == 1 && said.contains("there is a database 'shop' already"), "{said}");
     let (status, said) = server.fails(&["databases", "create", "SOCKET", "a/b"]);
     assert!(status == 2 && said.contains("'a/b' cannot be a name: it has a '/'"), "{said}");
-    // A map may have one.
+    // A map's name may contain a '/'.
     server.prints(&["tree", "SOCKET", "shop/a/b", "put", "key", "value"]);
     assert_eq!(server.prints(&["tree", "SOCKET", "shop/a/b", "scan"]), "key\tvalue\n");
     for (key, value) in [("apples", "7"), ("pears", "3"), ("plums", "12")] {
@@ -103,14 +103,14 @@ fn databases_and_keys_are_made_read_and_dropped() {
         let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", command, "pears"]);
         assert!(status == 3 && said.contains("there is no key 'pears'"), "{said}");
     }
-    // Bytes of any kind, and long ones.
+    // Arbitrary bytes, and long values.
     let value: Vec<u8> = (0..100_000u32).map(|at| (at * 7) as u8).collect();
     let put = server.run_with(&["tree", "SOCKET", "shop/stock", "put", "long", "-"], &value);
     assert!(put.status.success());
     assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
     assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
     assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"a/b\",\"stock\"]}\n");
-    // Nobody is there to be asked.
+    // There is no terminal to ask on.
     let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
     assert!(status == 2 && said.contains("--yes"), "{said}");
     server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
@@ -126,7 +126,7 @@ fn what_is_printed_is_exact_and_can_be_given() {
     let store = yesquel::Store::connect(&address, yesquel::SocketOptions::default()).unwrap();
     let database = store.create_database("shop").unwrap();
     let map = database.map("stock").unwrap();
-    // In the order of bytes, for they are printed so.
+    // In byte order, as they are printed.
     let keys: [&[u8]; 8] = [b"-", b"--new", b"-7", b"0x80", b"a\tb\nc", b"a\\tb", "süß".as_bytes(), &[0x80]];
     for key in keys {
         database.put(map, key, key).unwrap();
@@ -143,7 +143,7 @@ fn what_is_printed_is_exact_and_can_be_given() {
             Err(_) => serde_json::json!({ "key": { "hex": "80" }, "value": { "hex": "80" } }),
         };
         assert_eq!(object, exact);
-        // Whatever is printed can be given.
+        // Printed keys are valid as arguments.
         assert_eq!(tree(&["get", shown]), format!("{shown}\n"));
         tree(&["put", shown, shown]);
         assert_eq!(database.get(map, key).unwrap().as_deref(), Some(key));
@@ -168,13 +168,13 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
     for number in 0..1_000u32 {
         database.put(map, format!("key{number:04}").as_bytes(), &[b'v'; 50]).unwrap();
     }
-    let status: yesquel::status::Status =
+    let status: yesquel::status::ServerStatus =
         serde_json::from_str(&server.prints(&["status", "SOCKET", "--json"])).unwrap();
     let tree = status.trees.iter().find(|tree| tree.tree == map.tree()).unwrap();
     assert_eq!((tree.cells, status.durability.as_str()), (1_000, "none"));
     let text = server.prints(&["status", "SOCKET"]);
     assert!(text.contains("big/map") && text.contains("durability none"), "{text}");
-    // Nodes may still be split behind what was written.
+    // The server may still be splitting nodes.
     let file = place.path().join("tree.svg");
     let draw = || {
         let drawn = server.prints(&["tree", "SOCKET", "big/map", "draw"]);
@@ -184,7 +184,7 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
     };
     let (drawn, picture, printed) =
         (0..100).map(|_| draw()).find(|drawn| *drawn == draw()).expect("a tree that comes to rest");
-    // All leaves in order, from no beginning to no end.
+    // All leaves in order, from the unbounded start to the unbounded end.
     let leaves: Vec<&str> = drawn.lines().filter(|line| line.contains(" keys, ")).collect();
     assert!(leaves.len() > 5 && leaves[0].contains("... to 'key"), "{drawn}");
     let ends: Vec<&str> = leaves.iter().map(|line| line.split(" [").next().unwrap()).collect();
@@ -193,7 +193,7 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
         assert!(pair[1].contains(&format!("─ {high} to ")), "{pair:?}");
     }
     assert_eq!(printed.trim(), picture.trim());
-    // Leaves beyond a row's stand in more rows.
+    // Leaves that do not fit into a row continue in the next.
     let width = picture.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     assert!(leaves.len() > 12 && width.parse::<f64>().unwrap() < 2_000.0, "{} leaves, {width}", leaves.len());
     assert_eq!(picture.matches(" keys, ").count(), 2 * leaves.len(), "a label and a hint each");
@@ -255,7 +255,7 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
 }
 
 impl Server {
-    /// Has it end in order.
+    /// Shuts the server down cleanly.
     fn end(mut self) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
@@ -263,7 +263,7 @@ impl Server {
     }
 }
 
-/// What a server says that does not start on a place's folder.
+/// Returns the message of a server that fails to start on a folder.
 fn refused(place: &Path, more: &[&str]) -> String {
     let mut command = Command::new(PROGRAM);
     command.arg("serve").arg("--data").arg(place.join("data")).arg("--listen").arg(place.join("socket"));
@@ -285,17 +285,16 @@ fn a_server_with_another_number_does_not_start() {
     assert_eq!(server.prints(&["databases", "list", "SOCKET"]).trim(), "keep");
 }
 
-/// Of a folder's files the last one whose name begins so.
+/// Returns the last file of a folder with this prefix.
 fn last_file(place: &Path, kind: &str) -> PathBuf {
     let files = std::fs::read_dir(place.join("data")).unwrap().map(|entry| entry.unwrap().path());
     let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
     files.filter(is_one).max().unwrap()
 }
 
-/// A folder with a checkpoint, whose server has ended in order or was killed.
+/// Makes a folder with a checkpoint; its server was shut down cleanly or killed.
 fn folder_with_checkpoint(place: &Path, in_order: bool) {
-    // Each transaction is more than a checkpoint's worth of log, half of the last
-    // checkpoint, and a segment.
+    // Each transaction exceeds the checkpoint interval, half of the last checkpoint and a segment.
     let mut server = serve(place, &["--checkpoint-every", "64K"]);
     server.prints(&["databases", "create", "SOCKET", "keep"]);
     for (key, size) in [("a", 200 << 10), ("b", 400 << 10), ("c", 800 << 10)] {
@@ -336,7 +335,7 @@ fn a_log_whose_end_went_missing_is_told() {
 fn an_end_of_the_log_that_is_not_whole_is_told() {
     let place = tempfile::tempdir().unwrap();
     folder_with_checkpoint(place.path(), false);
-    // As a server leaves it that falls while it writes.
+    // Same state as after a crash during a write.
     let log = last_file(place.path(), "log-");
     let mut bytes = std::fs::read(&log).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
@@ -391,7 +390,7 @@ fn options_say_what_is_wrong_with_them() {
     }
     let (status, said) = server.fails(&["tree", "SOCKET", "a/b", "scan", "--limit", "-1"]);
     assert!(status == 2 && said.contains("invalid value '-1'") && !said.contains("tip"), "{said}");
-    // What follows is the address; how often comes with the option.
+    // The next argument is the address; the interval is part of the option.
     for watch in ["--watch", "--watch=0.1"] {
         let mut command = Command::new(PROGRAM);
         command.args(["status", watch]).arg(&server.socket).stdout(Stdio::piped());
@@ -417,7 +416,7 @@ fn options_that_help_a_connection_are_named() {
         ready.split("127.0.0.1:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
     let (status, said) = server.fails(&["status", &format!("127.0.0.1:{port}"), "--tls"]);
     assert!(status == 4 && said.contains("it may speak no TLS") && said.contains("Leave --tls"), "{said}");
-    // Somebody who takes a connection and ends it.
+    // A peer that accepts a connection and closes it.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || drop(listener.accept().unwrap()));

@@ -1,10 +1,9 @@
-//! A server that is killed by SIGKILL again and again while client processes
-//! write by SQL: what was acknowledged is there afterwards, no transaction is
-//! there in part, and clients go on with the connections that they have.
+//! A server that is killed repeatedly by SIGKILL while client processes write with SQL:
+//! acknowledged transactions survive, no transaction survives in part, and clients continue on
+//! their connections.
 //!
-//! The server falls after so many acknowledgements as are drawn, wherever the
-//! others are at that time. `KILLS=100` kills so often, `SEED=7` draws the same
-//! numbers again.
+//! The server is killed after a random number of acknowledgements. `KILLS=100` sets the number of
+//! kills, `SEED=7` repeats the same random numbers.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -33,7 +32,7 @@ const KILLS: u64 = 12;
 const CLIENTS: usize = 8;
 const ACCOUNTS: i64 = 40;
 const MONEY: i64 = 100;
-/// Log between checkpoints: some tens of transactions.
+/// Bytes of log between checkpoints: some tens of transactions.
 const CHECKPOINT_EVERY: u64 = 64 << 10;
 
 const SCHEMA: &str = "
@@ -44,7 +43,7 @@ const SCHEMA: &str = "
     CREATE TABLE part(id INTEGER PRIMARY KEY, done NOT NULL REFERENCES done(id), number);
     CREATE INDEX by_done ON part(done);";
 
-/// Tells a test that it is a client, and of which server.
+/// Marks a test process as a client; the value is the server's address.
 const SOCKET: &str = "CRASH_SOCKET";
 const NUMBER: &str = "CRASH_NUMBER";
 
@@ -58,7 +57,7 @@ fn open(socket: &Path) -> Connection {
     connection
 }
 
-/// One of the processes that write.
+/// A writing process.
 struct Client {
     connection: Connection,
     number: i64,
@@ -66,7 +65,7 @@ struct Client {
 }
 
 impl Client {
-    /// The whole of a transaction; the number that its row has got.
+    /// Runs a transaction; returns the id of its row.
     fn transact(&mut self, n: i64) -> Result<i64, Error> {
         let mut draw = |below: i64| self.random.next(below as u64) as i64;
         let (from, to, sum) = (draw(ACCOUNTS), draw(ACCOUNTS), draw(10));
@@ -85,14 +84,14 @@ impl Client {
             let sql = "UPDATE account SET money=money+? WHERE id=?";
             assert_eq!(connection.prepare_cached(sql)?.execute([sum, id])?, 1);
         }
-        // There, or the server did not answer: it is not that there is none.
+        // The row exists, so unless the server is down exactly one row changes.
         let sql = "UPDATE progress SET n=? WHERE client=? AND n=?";
         assert_eq!(connection.prepare_cached(sql)?.execute([n, self.number, n - 1])?, 1);
         connection.execute_batch("COMMIT")?;
         Ok(id)
     }
 
-    /// How many there are, as soon as the server tells.
+    /// Returns the number of the last committed transaction, once the server answers.
     fn progress(&self, is_over: &AtomicBool) -> Option<i64> {
         while !is_over.load(SeqCst) {
             let sql = "SELECT n FROM progress WHERE client=?";
@@ -131,17 +130,17 @@ impl Client {
     }
 }
 
-/// An error for which the server must have been away, in words.
+/// Returns whether the error is the consequence of a kill; such errors have a message.
 fn is_of_a_kill(error: &Error) -> bool {
     let code = match error {
         Error::SqliteFailure(error, Some(_)) | Error::SqlInputError { error, .. } => error.code,
         _ => return false,
     };
-    // What a transaction had seen is not kept over a fall.
+    // A snapshot does not survive a crash.
     matches!(code, ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::DatabaseBusy)
 }
 
-/// What a client process does; nothing in the test's own.
+/// Main function of a client process; does nothing in the parent process.
 #[test]
 fn a_client() {
     let (Ok(socket), Ok(number)) = (env::var(SOCKET), env::var(NUMBER)) else { return };
@@ -152,7 +151,7 @@ fn a_client() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Until whoever has started it wants no more.
+            // Until the parent closes standard input.
             let _ = stdin().read_to_end(&mut Vec::new());
             is_over.store(true, SeqCst);
         });
@@ -165,7 +164,7 @@ fn a_client() {
     });
 }
 
-/// How far a client is, as it has said.
+/// Reported progress of a client.
 #[derive(Debug, Clone, Default)]
 struct Progress {
     tried: i64,
@@ -188,7 +187,7 @@ impl World {
         self.told().0.clone()
     }
 
-    /// Hears what a client says.
+    /// Reads the output of a client.
     fn hear(&self, client: usize, said: ChildStdout) {
         for line in BufReader::new(said).lines().map_while(Result::ok) {
             let Some((_, line)) = line.split_once('@') else { continue };
@@ -209,7 +208,7 @@ impl World {
         self.changed.notify_all();
     }
 
-    /// Waits until so many more are acknowledged, and each client has one more.
+    /// Waits for this number of further acknowledgements, including one per client.
     fn wait_for(&self, more: i64, each: i64) {
         let before = self.progress();
         let total = |all: &[Progress]| all.iter().map(|progress| progress.done).sum::<i64>();
@@ -241,10 +240,10 @@ fn client(socket: &Path, seed: u64, number: usize) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// All that can be said of one moment.
+/// Checks everything at one snapshot.
 fn check(connection: &Connection, world: &World) {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    // The first time it may be told that the server is another one.
+    // The first statement may fail because the server was replaced.
     let look = || connection.query_row("SELECT count(*) FROM progress", [], |row| row.get::<_, i64>(0));
     let clients = look().or_else(|error| if is_of_a_kill(&error) { look() } else { Err(error) });
     assert_eq!(clients.unwrap(), CLIENTS as i64);
@@ -274,7 +273,7 @@ fn check(connection: &Connection, world: &World) {
     let whole: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(whole, "ok");
     connection.execute_batch("COMMIT").unwrap();
-    // All has been heard of what those who have ended tried.
+    // The output of ended clients has been read completely.
     for (n, progress) in found.iter().zip(world.progress()) {
         assert!(*n <= progress.tried || !progress.has_ended, "{n}, of {}", progress.tried);
     }
@@ -305,19 +304,19 @@ fn what_was_acknowledged_to_processes_survives_kills() {
     let mut random = Random::new(seed);
     let mut clients: Vec<Child> = (0..CLIENTS).map(|number| client(&socket, seed, number)).collect();
     thread::scope(|scope| {
-        // Whatever happens they are not waited for in vain.
+        // Never wait for them in vain.
         let mut inputs: Vec<_> = clients.iter_mut().map(|client| client.stdin.take()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             let (world, said) = (&world, client.stdout.take().unwrap());
             scope.spawn(move || world.hear(number, said));
         }
         for kill in 0..kills {
-            // Now and then all of them have gone on by themselves.
+            // Sometimes all of them continue by themselves.
             world.wait_for(random.next(60) as i64, i64::from(kill % 4 == 0));
             server.signal(Signal::KILL);
             server.wait();
             server = start(place.path(), &socket);
-            // By the same connection as ever.
+            // On the same connection.
             check(&connection, &world);
         }
         world.wait_for(CLIENTS as i64, 1);
@@ -327,7 +326,7 @@ fn what_was_acknowledged_to_processes_survives_kills() {
         assert!(client.wait().unwrap().success());
     }
     check(&connection, &world);
-    // And by another one.
+    // And on a new one.
     check(&open(&socket), &world);
     server.terminate();
 }

@@ -1,4 +1,4 @@
-//! `yesquel dump`: a database as SQL, from which the same one is made.
+//! `yesquel dump`: a database as SQL that recreates it.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -15,7 +15,7 @@ use std::{
     process::Stdio,
 };
 
-/// Without what other versions write otherwise: fractions, and what has no form
+/// Omits what other versions of SQLite format differently: fractions, and values without a literal
 /// in SQL.
 const CONTENT: &str = "
     CREATE TABLE t(a INTEGER PRIMARY KEY, b, c);
@@ -44,7 +44,7 @@ fn the_text_is_that_of_sqlites_own_shell() {
         let command = format!(".dump {}", tables.join(" "));
         let expected = place.sqlite3(&["plain.db", &command], "").unwrap();
         let shown = place.prints(&[&["dump", "yesquel:data"], tables].concat());
-        // Ours has the indexes and triggers of the tables, too, whatever their names.
+        // `yesquel dump` also includes the tables' indexes and triggers, whatever their names.
         let lines = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with("CREATE TRIGGER")).map(str::to_owned).collect()
         };
@@ -76,7 +76,7 @@ fn the_same_database_is_made_of_it() {
         assert_eq!((made.status, made.said.as_str()), (0, ""), "{address}");
         assert_eq!(text, place.prints(&["dump", address]), "{address}");
     }
-    // Each value is the same, to the last bit.
+    // Each value is identical to the last bit.
     let values = "SELECT typeof(a), hex(a), ieee FROM (SELECT a, printf('%!.26g', a) AS ieee FROM odd)";
     let expected = place.prints(&["shell", "yesquel:data", values]);
     assert_eq!(place.prints(&["shell", "yesquel:again", values]), expected);
@@ -99,7 +99,7 @@ fn the_text_goes_where_a_name_leads() {
     place.prints(&["dump", "yesquel:data", "-o", "again"]);
     assert_eq!(fs::read_to_string(place.path("all.sql")).unwrap(), text);
     assert_eq!(fs::metadata(place.path("all.sql")).unwrap().permissions().mode() & 0o777, 0o600);
-    // A link to nothing yet.
+    // A dangling link.
     fs::remove_file(place.path("all.sql")).unwrap();
     place.prints(&["dump", "yesquel:data", "-o", "link"]);
     assert_eq!(fs::read_to_string(place.path("all.sql")).unwrap(), text);
@@ -121,7 +121,7 @@ fn what_cannot_be_dumped_is_told() {
     assert_eq!(place.files(), ["text.db"]);
 }
 
-/// Whoever reads the text slowly has others write meanwhile.
+/// A slow reader of the dump does not block writers.
 #[test]
 fn it_is_of_one_moment() {
     let place = Place::new();
@@ -130,7 +130,7 @@ fn it_is_of_one_moment() {
     let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
     server.wait_until_ready();
     let address = format!("yesquel://{}/shop", socket.display());
-    // More than pipes and buffers hold.
+    // More than the pipe and the buffers hold.
     let rows = "CREATE TABLE a(x); CREATE TABLE b(x); INSERT INTO b VALUES('old');
         WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000)
         INSERT INTO a SELECT hex(zeroblob(50)) FROM c;";

@@ -1,5 +1,4 @@
-//! `yesquel export`: a database becomes a file, which is there whole or not at
-//! all.
+//! `yesquel export`: a database becomes a file, complete or absent.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -32,11 +31,11 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
         place.prints(&["shell", "out.db", "SELECT count(*) FROM t", "PRAGMA integrity_check"]),
         "30000\nok\n"
     );
-    // As any new file.
+    // Permissions of any new file.
     fs::write(place.path("new"), "").unwrap();
     let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode();
     assert_eq!(mode("out.db"), mode("new"));
-    // But for what somebody has closed to others; and what a link leads to is meant.
+    // An existing file keeps its restricted permissions, and a link is followed.
     fs::set_permissions(place.path("out.db"), fs::Permissions::from_mode(0o600)).unwrap();
     std::os::unix::fs::symlink("out.db", place.path("link.db")).unwrap();
     place.prints(&["export", "--force", "yesquel:data", "link.db"]);
@@ -44,7 +43,7 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
     assert!(fs::symlink_metadata(place.path("link.db")).unwrap().is_symlink());
     assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "30000\n");
     fs::remove_file(place.path("link.db")).unwrap();
-    // No device is replaced.
+    // A device is not replaced.
     rustix::fs::mknodat(
         rustix::fs::CWD,
         place.path("pipe"),
@@ -57,7 +56,7 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
     assert_eq!((status, said.contains("pipe is a pipe or a device")), (2, true), "{said}");
     assert!(fs::symlink_metadata(place.path("pipe")).unwrap().file_type().is_fifo());
     fs::remove_file(place.path("pipe")).unwrap();
-    // A journal of another database would be taken for its own.
+    // SQLite would apply the journal of another database.
     fs::write(place.path("out.db-journal"), "x").unwrap();
     let (status, said) = place.fails(&["export", "--force", "yesquel:data", "out.db"]);
     assert_eq!((status, said.contains("out.db-journal is there")), (2, true), "{said}");
@@ -85,8 +84,7 @@ fn what_cannot_be_exported_leaves_nothing() {
     assert_eq!(place.files(), ["data"]);
 }
 
-/// The limit of the size of files stands for a disk that is full; the server's is
-/// another one.
+/// A file size limit simulates a full disk; the server has another limit.
 #[test]
 fn a_disk_that_fills_leaves_what_was_there() {
     let place = Place::new();
@@ -109,7 +107,7 @@ fn a_disk_that_fills_leaves_what_was_there() {
         assert_eq!(fs::read(place.path("out.db")).unwrap(), b"precious");
         assert_eq!(place.files(), ["data", "out.db", "socket"]);
     }
-    // Nothing else is wrong with it.
+    // The database is otherwise intact.
     place.prints(&["export", "--force", &address, "out.db"]);
     assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "30000\n");
 }

@@ -1,4 +1,4 @@
-//! `yesquel import`: SQLite's files become databases, whole or not at all.
+//! `yesquel import`: SQLite's files become databases, complete or absent.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -9,7 +9,7 @@ use program::Place;
 use rusqlite::Connection;
 use std::{fs, os::unix::fs::FileExt};
 
-/// A file with a bit of all.
+/// A file with objects of every kind.
 const CONTENT: &str = "
     CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT COLLATE NOCASE UNIQUE, n REAL, b BLOB);
     WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000)
@@ -60,7 +60,7 @@ fn a_file_is_imported_and_exported_again() {
         assert_eq!(place.prints(&arguments), "ok\n77\n5\nhello world\n2000\n", "{address}");
     }
     assert_eq!(place.files(), ["app.db", "data", "out.db"]);
-    // What is there goes on: numbers of rows, triggers, words.
+    // Row ids, triggers and full-text search continue to work.
     let write = "INSERT INTO w VALUES('z', 1); SELECT max(id) FROM counted; INSERT INTO t(name) VALUES('new'); \
         SELECT max(id) FROM t";
     assert_eq!(place.prints(&["shell", "yesquel:data", write]), "43\n3001\n");
@@ -87,14 +87,14 @@ fn what_is_no_whole_database_is_not_imported() {
     fs::write(place.path("text.db"), "name,number\n").unwrap();
     fs::write(place.path("address.db"), "yesquel:other\n").unwrap();
     make(&place, "app.db");
-    // A page in the middle, and the second half.
+    // Damage a page in the middle, then the second half.
     make(&place, "damaged.db");
     let damaged = fs::File::options().write(true).open(place.path("damaged.db")).unwrap();
     damaged.write_all_at(&[0x55; 4096], 4096 * 5).unwrap();
     fs::copy(place.path("app.db"), place.path("short.db")).unwrap();
     let short = fs::File::options().write(true).open(place.path("short.db")).unwrap();
     short.set_len(short.metadata().unwrap().len() / 2).unwrap();
-    // An index that does not agree with its table.
+    // An index that disagrees with its table.
     make(&place, "index.db");
     let wrong = "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE name = 'cx';";
     let connection = Connection::open(place.path("index.db")).unwrap();

@@ -1,5 +1,4 @@
-//! Ctrl-C where the server does not answer: the command ends by it, and what was
-//! there is unharmed.
+//! Ctrl-C while the server does not answer: the command ends, and the data is intact.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -20,7 +19,7 @@ use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 struct Served {
     place: Place,
     relay: Relay,
-    /// By way of the relay, and not.
+    /// Through the relay, and directly.
     address: String,
     direct: String,
     _server: Server,
@@ -49,7 +48,7 @@ impl Served {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Presses Ctrl-C, once, while it waits for the server.
+    /// Sends SIGINT once, while the command waits for the server.
     fn interrupts(&self, child: Child) -> Output {
         self.relay.wait_for_request();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -69,7 +68,7 @@ fn a_script_ends() {
     for sql in ["SELECT 'no' FROM before;", "INSERT INTO before VALUES(2);", "CREATE TABLE other(a);"] {
         let mut child = served.starts(&["shell", &served.address]);
         let mut input = child.stdin.take().unwrap();
-        // It has opened the database.
+        // The command has opened the database.
         writeln!(input, "SELECT count(*) FROM before;").unwrap();
         let mut line = String::new();
         let mut printed = BufReader::new(child.stdout.take().unwrap());

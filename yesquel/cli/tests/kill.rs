@@ -1,12 +1,10 @@
-//! A server that is killed by SIGKILL again and again, under load, in the midst
-//! of a checkpoint and of its own recovery: what was acknowledged, or read by
-//! anybody, is there afterwards, and no transaction is there in part.
+//! A server that is killed repeatedly by SIGKILL, under load, during checkpoints and during
+//! recovery: everything acknowledged or read survives, and no transaction survives in part.
 //!
-//! Each writer numbers its transactions without a gap, and what stands in the
-//! maps after `n` of them is a function of `n`: so all that is there can be
-//! compared with what must be, to the last byte.
+//! Each writer numbers its transactions without gaps, and the content of the maps after `n` of them
+//! is a function of `n`: so the content is compared to the last byte.
 //!
-//! `KILLS=1000` kills so often, `SEED=7` draws the same moments again.
+//! `KILLS=1000` sets the number of kills, `SEED=7` repeats the same instants.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -35,27 +33,27 @@ use yesquel_seeds::Random;
 
 const KILLS: u64 = 100;
 const WRITERS: usize = 6;
-/// Log between checkpoints: some tens of transactions.
+/// Bytes of log between checkpoints: some tens of transactions.
 const CHECKPOINT_EVERY: u64 = 64 << 10;
-/// Keys in other leaves that each transaction writes.
+/// Number of keys in other leaves that each transaction writes.
 const SPREAD: u64 = 5;
-/// Keys that nobody writes, around those.
+/// Number of keys around those that are never written.
 const FILLERS: u64 = 3_000;
-/// Transactions of which a journal has all.
+/// Number of latest transactions that a journal keeps.
 const KEPT: u64 = 64;
-/// After so many transactions what is older is deleted.
+/// Interval, in transactions, of deleting older entries.
 const TRIM_EVERY: u64 = 32;
-/// Every so many transactions each writer adds to the one number of all.
+/// Interval, in transactions, of adding to the shared counter.
 const TOTAL_EVERY: u64 = 4;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where the transactions write.
+/// Maps that the transactions write.
 #[derive(Debug, Clone, Copy)]
 struct Maps {
-    /// How many transactions each writer has done, and some number of all.
+    /// Number of transactions of each writer, and the shared counter.
     counters: Map,
-    /// The last transaction of each writer, here and there.
+    /// The last transaction of each writer, in several leaves.
     spread: Map,
     /// A key for each transaction.
     journal: Map,
@@ -79,13 +77,13 @@ fn spread_key(writer: usize, number: u64) -> Vec<u8> {
     [&among.to_be_bytes()[..], b"written", &[writer as u8]].concat()
 }
 
-/// Some writers' keys grow, those of the others come anywhere.
+/// Keys of some writers ascend; those of the others are scattered.
 fn journal_key(writer: usize, n: u64) -> Vec<u8> {
     let scattered = if writer.is_multiple_of(2) { 0 } else { Random::new(n).next(1 << 31) };
     [&[writer as u8][..], &scattered.to_be_bytes(), &n.to_be_bytes()].concat()
 }
 
-/// The number of the transaction, and bytes that only it has.
+/// Value: the number of the transaction, and bytes unique to it.
 fn value(writer: usize, n: u64, length: u64) -> Vec<u8> {
     let mut random = Random::new(n << 8 | writer as u64);
     let more = random.next(length) as usize;
@@ -106,14 +104,14 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value[..8].try_into().unwrap())
 }
 
-/// The last transaction that a journal does not have any more.
+/// Returns the last transaction that the journal has deleted.
 fn trimmed(n: u64) -> u64 {
     (n / TRIM_EVERY * TRIM_EVERY).saturating_sub(KEPT)
 }
 
 const TOTAL: &[u8] = b"total";
 
-/// What must be there after so many transactions of each writer.
+/// Returns the expected content after these numbers of transactions.
 fn expected(done: &[u64]) -> [Content; 3] {
     let [mut counters, mut spread, mut journal] = <[Content; 3]>::default();
     let total: u64 = done.iter().map(|n| n / TOTAL_EVERY).sum();
@@ -131,7 +129,7 @@ fn expected(done: &[u64]) -> [Content; 3] {
     [counters, spread, journal]
 }
 
-/// What must be there before the first.
+/// Returns the expected content before the first transaction.
 fn prepare(database: &Database, maps: Maps) {
     let [counters, spread, _] = expected(&[0; WRITERS]);
     for (map, content) in [(maps.counters, counters), (maps.spread, spread)] {
@@ -145,14 +143,14 @@ fn prepare(database: &Database, maps: Maps) {
     }
 }
 
-/// How far a writer is, for those who look.
+/// Progress of a writer, for readers.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Nothing above it was ever sent.
+    /// No higher transaction was ever sent.
     tried: AtomicU64,
-    /// All up to it was acknowledged.
+    /// All up to this one were acknowledged.
     acknowledged: AtomicU64,
-    /// Somebody has read it.
+    /// A reader has seen it.
     seen: AtomicU64,
 }
 
@@ -161,7 +159,7 @@ struct Gate {
     is_shut: bool,
     is_over: bool,
     has_failed: bool,
-    /// Clients that wait for it to open.
+    /// Number of clients that wait for it to open.
     waiting: usize,
 }
 
@@ -180,16 +178,15 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, SeqCst);
 }
 
-/// What all threads know.
+/// State shared by all threads.
 #[derive(Debug, Default)]
 struct World {
     gate: Mutex<Gate>,
     changed: Condvar,
     progress: [Progress; WRITERS],
-    /// Odd from before the server is killed until it is there again, and then
-    /// one more.
+    /// Odd from before a kill until the server is up again, then incremented.
     kills: AtomicU64,
-    /// Maps that come and go: whether each is there, or nobody knows.
+    /// Maps that are created and dropped: whether each exists; `None` if unknown.
     passing: Mutex<BTreeMap<String, Option<bool>>>,
     counts: Counts,
 }
@@ -199,7 +196,7 @@ impl World {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the gate is shut; whether there is more to be done.
+    /// Waits while the gate is shut. Returns whether there is more to do.
     fn pass(&self) -> bool {
         let mut gate = self.gate();
         gate.waiting += 1;
@@ -220,7 +217,7 @@ impl World {
         self.gate().is_shut = true;
     }
 
-    /// Waits until so many clients stand at the gate, which is shut.
+    /// Waits until this number of clients wait at the shut gate.
     fn wait_for(&self, clients: usize) {
         let gate = self.gate();
         let is_waiting = |gate: &mut Gate| gate.waiting < clients && !gate.has_failed;
@@ -230,7 +227,7 @@ impl World {
         assert!(!late.timed_out(), "{} of {clients} clients have come to an end", gate.waiting);
     }
 
-    /// Runs a client; whoever waits for it is told if it fails.
+    /// Runs a client, and wakes all waiting threads if it fails.
     fn client(&self, run: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             let mut gate = self.gate();
@@ -241,8 +238,8 @@ impl World {
         }
     }
 
-    /// What clients may see of a writer: at least the one, and, when they have
-    /// looked, at most the other.
+    /// Lower bound of the writer's transactions that a read sees, taken before the read; the upper
+    /// bound is [`World::at_most`], taken after it.
     fn at_least(&self, writer: usize) -> u64 {
         let progress = &self.progress[writer];
         progress.acknowledged.load(SeqCst).max(progress.seen.load(SeqCst))
@@ -253,10 +250,10 @@ impl World {
     }
 }
 
-/// Looks whether an error is one that a kill brings.
+/// Checks that an error is the consequence of a kill.
 struct Watch<'a> {
     world: &'a World,
-    /// [`World::kills`] when the server answered last, or earlier.
+    /// [`World::kills`] at or before the server's last answer.
     kills: u64,
 }
 
@@ -269,7 +266,7 @@ impl Watch<'_> {
         self.kills = kills;
     }
 
-    /// The server has not answered, for which it must have been killed.
+    /// Records that the server did not answer; it must have been killed.
     #[track_caller]
     fn check(&self, error: &Error) {
         let kills = self.world.kills.load(SeqCst);
@@ -277,15 +274,15 @@ impl Watch<'_> {
     }
 }
 
-/// Writes transaction after transaction.
+/// Writes transactions in a loop.
 struct Writer<'a> {
     world: &'a World,
     number: usize,
     database: Database,
     maps: Maps,
-    /// The last one that it knows is there.
+    /// The last transaction known to be committed.
     done: u64,
-    /// Whether the next one may be there.
+    /// Whether the next one may be committed.
     is_in_doubt: bool,
     watch: Watch<'a>,
 }
@@ -307,7 +304,7 @@ impl Writer<'_> {
         self.world.progress[self.number].acknowledged.store(self.done, SeqCst);
     }
 
-    /// Finds out whether the last one was done.
+    /// Determines whether the last transaction committed.
     fn look(&mut self, kills: u64) {
         match self.database.get(self.maps.counters, &[self.number as u8]) {
             Ok(found) => {
@@ -334,13 +331,13 @@ impl Writer<'_> {
                 self.is_done();
                 count(&counts.commits);
             }
-            // Only where writers write the same key: splits are nobody's conflict.
+            // Only where writers write the same key: a split is not a conflict.
             Err(Error::Conflict(_)) if n % TOTAL_EVERY == 0 => {
                 self.watch.answered(kills);
                 count(&counts.conflicts);
             }
             Err(error @ Error::SnapshotTooOld(_)) => self.watch.check(&error),
-            // Sure to be not done: it is done anew, and would find its own key.
+            // Certainly not committed: it is repeated, and would otherwise find its own key.
             Err(error @ (Error::Unavailable(_) | Error::Disconnected(_))) => {
                 self.watch.check(&error);
                 self.world.progress[self.number].tried.store(self.done, SeqCst);
@@ -358,7 +355,7 @@ impl Writer<'_> {
     fn transact(&self, n: u64) -> Result<(), Error> {
         let (own, maps) = (self.number, self.maps);
         let mut transaction = self.database.begin();
-        // Some read first, others do not.
+        // Some transactions read first.
         if !n.is_multiple_of(3) {
             let before = transaction.get(maps.counters, &[own as u8])?;
             assert_eq!(number(&before.unwrap()), n - 1);
@@ -386,7 +383,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads what writers write, all of a moment.
+/// Reads all writers' data at one snapshot.
 fn read(world: &World, number: usize, database: &Database, maps: Maps) {
     let (mut watch, mut random) = (Watch::new(world), Random::new(number as u64));
     while world.pass() {
@@ -408,7 +405,7 @@ fn read(world: &World, number: usize, database: &Database, maps: Maps) {
     }
 }
 
-/// How many transactions of a writer there are. Each of them is there whole.
+/// Returns the number of a writer's transactions and checks that each is complete.
 fn look_at(database: &Database, maps: Maps, writer: usize) -> Result<u64, Error> {
     let mut transaction = database.begin();
     let n = number(&transaction.get(maps.counters, &[writer as u8])?.unwrap());
@@ -424,7 +421,7 @@ fn look_at(database: &Database, maps: Maps, writer: usize) -> Result<u64, Error>
     Ok(n)
 }
 
-/// Makes maps and drops them again.
+/// Creates and drops maps.
 fn pass_maps(world: &World, database: &Database) {
     let (mut watch, mut random) = (Watch::new(world), Random::new(9));
     let name_of = |number: u64| format!("passing-{number}");
@@ -464,7 +461,7 @@ fn make_map(database: &Database, name: &str) -> Result<(), Error> {
     database.put(map, b"name", name.as_bytes()).map(|_| ())
 }
 
-/// The server, and where it lives.
+/// The server and its folder.
 struct Server {
     place: PathBuf,
     process: Option<Process>,
@@ -487,7 +484,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_yesquel"));
         command.arg("serve").arg("--data").arg(self.folder()).arg("--listen").arg(self.socket());
         command.args(["--durability", "sync", "--checkpoint-every", &CHECKPOINT_EVERY.to_string()]);
-        // A node that a load of some hundred a second splits.
+        // A node is split by a load of some hundred operations per second.
         Process::spawn(command.args(["--node-load-max", "500"]))
     }
 
@@ -503,12 +500,12 @@ impl Server {
 
     fn connect(&self, patience: Duration) -> Store {
         let options = SocketOptions { connect_timeout: patience, ..SocketOptions::default() };
-        // A machine that has much to do may take longer to greet than a hasty one waits.
+        // On a busy machine the greeting may take longer than a short timeout.
         let connect = || Store::connect(&self.address(), options.clone()).ok();
         std::iter::repeat_with(connect).take(100).find_map(|store| store).unwrap()
     }
 
-    /// Whether a checkpoint is being written, or was when the server fell.
+    /// Returns whether a checkpoint is being written, or was at the crash.
     fn has_half_a_checkpoint(&self) -> bool {
         self.folder().join("checkpoint-unfinished").exists()
     }
@@ -523,7 +520,7 @@ impl Server {
     }
 }
 
-/// Everything that can be said of what is there while nobody writes.
+/// Checks everything, while there are no writers.
 fn check(world: &World, database: &Database, random: &mut Random) {
     let maps = Maps::of(database);
     let all = [maps.counters, maps.spread, maps.journal];
@@ -575,7 +572,7 @@ fn difference(found: &[(yesquel::Key, Box<[u8]>)], expected: &Content) -> String
     format!("{missing} keys are missing, {more} are too many, {others} have another value")
 }
 
-/// The leaves partition the keys, and inner nodes know how.
+/// Checks that the leaves partition the keys and that inner nodes agree.
 fn check_nodes(tree: &TreeNodes, keys: u64) {
     let by_id: BTreeMap<&str, &NodeStatus> = tree.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
     let root = tree.nodes.iter().find(|node| node.id.ends_with("0000000000000000")).unwrap();
@@ -585,7 +582,7 @@ fn check_nodes(tree: &TreeNodes, keys: u64) {
     while let Some(node) = open.pop() {
         reached += 1;
         if node.leaf {
-            // Where the one before has ended.
+            // Starts at the end of the previous one.
             assert_eq!(Some(&node.low), end.as_ref(), "{}", node.node);
             assert!(node.high.as_ref().is_none_or(|high| *high > node.low), "{}", node.node);
             end.clone_from(&node.high);
@@ -600,7 +597,7 @@ fn check_nodes(tree: &TreeNodes, keys: u64) {
     assert_eq!((reached, cells, end), (tree.nodes.len(), keys, None));
 }
 
-/// A drawing has a line for each node.
+/// The drawing has a line per node.
 fn check_drawing(server: &Server, store: &Store, name: &str) {
     let map = store.database("kill").unwrap().existing_map(name).unwrap().unwrap();
     let nodes = || store.nodes(map).unwrap().nodes.len();
@@ -609,11 +606,11 @@ fn check_drawing(server: &Server, store: &Store, name: &str) {
         assert!(before != after || drawn == before, "{drawn} lines for {before} nodes");
         before == after
     };
-    // The server may be splitting nodes, but not for ever.
+    // The server may be splitting nodes, but not forever.
     assert!((0..1_000).any(|_| is_same()), "{name}");
 }
 
-/// The maps that come and go are there if they were made and not dropped.
+/// Checks that maps exist if and only if they were created and not dropped.
 fn check_passing(world: &World, database: &Database) {
     let mut found: BTreeMap<String, Map> = database.maps().unwrap().into_iter().collect();
     NAMES.iter().for_each(|name| assert!(found.remove(*name).is_some(), "{name}"));
@@ -624,24 +621,24 @@ fn check_passing(world: &World, database: &Database) {
         if let Some(map) = map {
             let value = database.get(map, b"name").unwrap();
             let is_whole = value.as_deref() == Some(name.as_bytes());
-            // It was made before its key was put.
+            // The map was created before its key was put.
             assert!(is_whole || (is_there.is_none() && value.is_none()), "{name}");
             check_nodes(&database.store().nodes(map).unwrap(), value.is_some().into());
         }
     }
     assert!(found.is_empty(), "{:?} were never made", found.keys());
-    // What is gone for sure stays so.
+    // A dropped map stays dropped.
     passing.retain(|_, is_there| *is_there != Some(false));
 }
 
-/// How a server falls.
+/// Kinds of kills.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fall {
     /// At any time.
     Anywhere,
     /// While it writes a checkpoint.
     InCheckpoint,
-    /// And again while it reads its log.
+    /// While it writes a checkpoint, then again during recovery.
     InRecovery,
 }
 
@@ -655,7 +652,7 @@ impl Fall {
     }
 }
 
-/// What has happened, to be told at the end.
+/// Statistics, printed at the end.
 #[derive(Debug, Default)]
 struct Told {
     kills: u64,
@@ -689,7 +686,7 @@ fn what_was_acknowledged_survives_kills_and_nothing_is_there_in_part() {
     }
 }
 
-/// A folder without a log, without a checkpoint, without the tree of names.
+/// Kills during the first start: a folder without a log, a checkpoint or the tree of names.
 #[test]
 fn a_server_that_was_killed_while_it_made_its_folder_starts() {
     let seed = variable("SEED", chance);
@@ -726,8 +723,7 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
     let database = server.connect(patience).create_database("kill").unwrap();
     let maps = Maps::of(&database);
     prepare(&database, maps);
-    // Who waits for the server finds out how a transaction ended, who does not
-    // must look himself.
+    // Clients with a long timeout learn the outcome of a transaction; the others must read it.
     let hurry = Duration::from_millis(20);
     let database_of = |store: Store| store.database("kill").unwrap();
     let patient: [Database; 2] = std::array::from_fn(|_| database_of(server.connect(patience)));
@@ -759,7 +755,7 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
         world.client(|| {
             let told = run(server, world, clients, kills, &mut Random::new(seed));
             println!("{told:?}, {:?}", world.counts);
-            // Some of so many must have met what they were for.
+            // Of many kills some must have hit their target.
             let is_met = told.half_checkpoints > 0 && told.in_recovery > 0;
             assert!(is_met || kills < 50, "no kill has met a checkpoint, or none the reading of a log");
             let mut gate = world.gate();
@@ -770,12 +766,12 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
     end(server, &world, &mut Random::new(seed));
 }
 
-/// Kills the server so often, and looks each time what is left.
+/// Kills the server this number of times and checks the data after each kill.
 fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &mut Random) -> Told {
     let (mut told, mut start) = (Told::default(), Duration::from_millis(20));
     for kill in 0..kills {
         let fall = Fall::drawn(random);
-        // Long enough now and then for the server to split by load.
+        // Sometimes long enough for the server to split by load.
         let ms = if kill % 50 == 25 { 1_500 } else { 5 + random.next(80) };
         world.open();
         thread::sleep(Duration::from_millis(ms));
@@ -811,7 +807,7 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
     told
 }
 
-/// An end in order, and a look without a server.
+/// Shuts the server down cleanly and checks the folder without it.
 fn end(server: &mut Server, world: &World, random: &mut Random) {
     let mut process = server.process.take().unwrap();
     process.terminate();
@@ -819,7 +815,7 @@ fn end(server: &mut Server, world: &World, random: &mut Random) {
     let store = Store::open(server.folder()).unwrap();
     let database = store.database("kill").unwrap();
     check(world, &database, random);
-    // What nobody will ever ask for again goes, by and by.
+    // Garbage is collected eventually.
     let until = Instant::now() + Duration::from_secs(60);
     while let Some(left) = left_over(&store, &database) {
         assert!(Instant::now() < until, "{left}");
@@ -827,11 +823,10 @@ fn end(server: &mut Server, world: &World, random: &mut Random) {
     }
 }
 
-/// Trees without a name, and leaves in which nothing is left although they
-/// have neighbours.
+/// Describes garbage that is left: a tree without a name, or an empty leaf that has neighbours.
 fn left_over(store: &Store, database: &Database) -> Option<String> {
     let maps = database.maps().unwrap();
-    // That of the names is no map.
+    // The tree of names is not a map.
     let (trees, named) = (store.status().unwrap().trees.len(), maps.len() + 1);
     if trees != named {
         return Some(format!("{trees} trees, of which {named} have a name"));

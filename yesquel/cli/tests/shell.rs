@@ -1,5 +1,5 @@
-//! `yesquel shell` from scripts: what it prints beside what SQLite's own shell
-//! prints, and with what it ends.
+//! `yesquel shell` with scripts: its output compared with that of SQLite's own shell, and its exit
+//! status.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -19,7 +19,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What both know.
+/// Input that both shells accept.
 const COMMON: &str = r#"
 CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c REAL, d BLOB);
 INSERT INTO t VALUES(1,'one',0.5,X'0102'),(2,NULL,-3.0,NULL),(3,'it''s "q", x',1e22,X'4142'),(4,'two
@@ -187,7 +187,7 @@ fn rows_are_imported_as_sqlites_own_shell_does() {
         "{}",
         ended.said
     );
-    // What is odd is told of as there, and taken as there.
+    // Malformed input is reported and handled as in SQLite's shell.
     let odd: [&[u8]; 9] = [
         b"v\na\n\nb\n",
         b"\n\n1,2\n",
@@ -210,7 +210,7 @@ fn rows_are_imported_as_sqlites_own_shell_does() {
         ] {
             let Some(expected) = theirs.sqlite3(&[":memory:"], script) else { return };
             let ended = ours.runs_with(&["shell"], script);
-            // Text that is no UTF-8 is told otherwise there.
+            // SQLite's shell reports invalid UTF-8 differently.
             if number == 7 && script.contains("quote") {
                 continue;
             }
@@ -218,7 +218,7 @@ fn rows_are_imported_as_sqlites_own_shell_does() {
             assert_eq!(ended.said, expected.said, "{number}: {script}");
         }
     }
-    // All or nothing, with the line of what was wrong.
+    // All or nothing, with the line of the error.
     fs::write(ours.path("twice.csv"), "1\n2\n1\n").unwrap();
     let ended = ours.runs_with(
         &["shell"],
@@ -243,7 +243,7 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     let ended = place.runs(&["shell", "a.db", "SELECT 1", "SELEC", "SELECT 2"]);
     assert_eq!((ended.status, ended.printed.as_str()), (1, "1\n"));
     assert!(ended.said.starts_with("Parse error: near \"SELEC\": syntax error\n"), "{}", ended.said);
-    // As for SQLite's own shell.
+    // Same as SQLite's own shell.
     let query = "SELECT a, NULL n FROM t";
     assert_eq!(place.prints(&["shell", "-header", "-csv", "-nullvalue", "-", "a.db", query]), "a,n\n7,-\n");
     assert_eq!(
@@ -252,7 +252,7 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     );
     assert_eq!(place.prints(&["shell", "--json", "--readonly", "a.db", "SELECT a FROM t"]), "[{\"a\":7}]\n");
     assert!(place.prints(&["shell", "-version"]).contains(env!("CARGO_PKG_VERSION")));
-    // A script goes on, unless it is told not to.
+    // A script continues after an error, except with `--bail`.
     let script = "SELEC;\nSELECT 2;\n";
     assert_eq!(place.runs_with(&["shell"], script).printed, "2\n");
     assert_eq!(place.runs_with(&["shell", "--bail"], script).printed, "");
@@ -285,7 +285,7 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
         assert_eq!(place.fails(&["shell", &format!("yesquel:data?database=b&mode={mode}"), "SELECT 1"]).0, 3);
     }
     fs::remove_dir_all(place.path("data")).unwrap();
-    // Without an address it is on trees, and leaves nothing.
+    // Without an address the database is in memory, and no file remains.
     let trees = place.runs_with(&["shell"], "CREATE TABLE t(a);\n.databases\n.tree\n");
     assert_eq!(trees.printed.lines().next().unwrap(), "main: yesquel: r/w");
     assert_eq!(place.files(), ["a.db", "text.txt"]);
@@ -302,7 +302,7 @@ fn text_of_a_script_keeps_its_bytes() {
     assert_eq!(place.prints(&["shell", "yesquel:", ".read script.sql"]), "636166E9\n6974277320FF\n610AE8\n");
 }
 
-/// SQLite's own shell may have less of it: samples are an option.
+/// SQLite's own shell may lack parts: STAT4 samples are a compile-time option.
 #[test]
 fn what_the_planner_goes_by_is_shown() {
     let script = "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\nINSERT INTO t VALUES(1,'x'),(2,'y');\nANALYZE;\n\
@@ -327,7 +327,7 @@ fn a_file_may_hold_the_address() {
 fn trees_are_drawn_and_what_they_cost_is_told() {
     let place = Place::new();
     let rows = "CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT); CREATE INDEX names ON t(name)";
-    // Leaves are split between commits.
+    // The server splits leaves between commits.
     let more = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 4000)
         INSERT INTO t(name) SELECT printf('name%06d', x) FROM c";
     place.prints(&["shell", "yesquel:data", rows, more, more, more]);
@@ -365,7 +365,7 @@ fn databases_are_saved_and_restored() {
     assert!(ended.printed.starts_with("1\n1\nmain: yesquel:"), "{}", ended.printed);
     assert!(ended.printed.ends_with("copy.db r/w\n"), "{}", ended.printed);
     assert_eq!(place.prints(&["shell", "twice.db", "SELECT sum(a) FROM t"]), "3\n");
-    // A clone is as good, but takes nobody's place.
+    // `.clone` works too, but does not overwrite.
     assert_eq!(
         place.prints(&[
             "shell",
@@ -380,7 +380,7 @@ fn databases_are_saved_and_restored() {
     assert!(status == 1 && said.contains("yesquel:cloned has something in it already"), "{said}");
 }
 
-/// Long results are printed as they come, in whatever mode.
+/// Long results are streamed in every mode.
 #[test]
 fn tables_go_on_beyond_what_is_kept() {
     let place = Place::new();
@@ -388,7 +388,7 @@ fn tables_go_on_beyond_what_is_kept() {
         SELECT x, CASE x WHEN 20000 THEN 'wider than before' ELSE 'row' END AS t FROM c";
     let table = place.prints(&["shell", "--mode", "table", ":memory:", rows]);
     let lines: Vec<&str> = table.lines().collect();
-    // Three above, one below, and five more for what is wrapped.
+    // Three lines above, one below, and five for wrapped text.
     assert_eq!(lines.len(), 25_000 + 4 + 5);
     assert!(lines.iter().all(|line| line.len() == lines[0].len()));
     assert_eq!(lines[3], "| 1     | row |");
@@ -412,7 +412,7 @@ fn ctrl_c_ends_a_script_where_it_is() {
     let mut line = String::new();
     printed.read_line(&mut line).unwrap();
     assert_eq!(line, "begun\n");
-    // One that does not hear it is not waited for.
+    // The shell does not wait for a query that ignores the interrupt.
     let pid = Pid::from_child(&child);
     let (end, ended) = channel::<()>();
     let watch = thread::spawn(move || {

@@ -1,7 +1,6 @@
 //! `yesquel shell` on a terminal: editing, history, completion, Ctrl-C.
 //!
-//! What is waited for is what the shell shows; time is only what ends a test
-//! that shows nothing any more.
+//! Tests wait for output of the shell; a timeout only ends a test that hangs.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -28,12 +27,12 @@ use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shell that somebody sits before.
+/// A shell on a pseudo-terminal.
 struct Terminal {
     child: Child,
     keys: File,
     shown: Receiver<Vec<u8>>,
-    /// What was shown and not waited for yet.
+    /// Output that no test has waited for yet.
     screen: String,
 }
 
@@ -56,14 +55,14 @@ impl Terminal {
         command.env("TERM", "xterm").env("YESQUEL_HISTORY", place.path("history")).env_remove("NO_COLOR");
         command.env("HOME", place.path("")).env_remove("XDG_CONFIG_HOME").env_remove("YESQUEL_SHELLRC");
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        // Ours are closed with the command, else there is no end to be read.
+        // Close our copies with the command, or reading never ends.
         drop(command);
         let keys = File::from(master);
         let mut from = keys.try_clone().unwrap();
         let (tell, shown) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // When nobody has the other side it is an error.
+            // Reading fails when the other side is closed.
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 if tell.send(bytes[..count].to_vec()).is_err() {
                     return;
@@ -77,7 +76,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits for something to be shown; what was shown before it.
+    /// Waits for an output; returns the output before it.
     #[track_caller]
     fn sees(&mut self, text: &str) -> String {
         loop {
@@ -93,7 +92,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the shell to exit.
     fn ends(mut self) -> ExitStatus {
         while self.shown.recv_timeout(PATIENCE).is_ok() {}
         self.child.wait().unwrap()
@@ -113,7 +112,7 @@ fn what_somebody_likes_is_set_first() {
     terminal.sees("nothing");
     terminal.types(".exit\r");
     assert!(terminal.ends().success());
-    // It is for terminals, and what is named takes its place.
+    // The default file is for terminals; a named one replaces it.
     let script =
         place.program(&["shell", "--mode", "list", "", "SELECT NULL"]).env("HOME", place.path("")).output();
     assert_eq!(script.unwrap().stdout, b"\n");
@@ -132,19 +131,19 @@ fn statements_are_typed_edited_and_remembered() {
     let mut terminal = Terminal::open(&place, &["shell"]);
     terminal.sees("trees in memory");
     terminal.sees(PROMPT);
-    // Of several lines; and two signs taken back.
+    // A statement of several lines, with two characters deleted.
     terminal.types("CREATE TABLE fruits(name TEXT,\r");
     terminal.sees(MORE);
     terminal.types("number INT);\r");
     terminal.sees(PROMPT);
     terminal.types("INSERT INTO fruits VALUES('appleXY\x7f\x7fs', 7);\r");
     terminal.sees(PROMPT);
-    // Names are completed.
+    // Completion of names.
     terminal.types("SELECT * FROM fru\t;\r");
     terminal.sees("┌────────┬────────┐");
     terminal.sees("│ apples │ 7      │");
     terminal.sees(PROMPT);
-    // What was typed before comes back.
+    // History.
     terminal.types("\x1b[A\r");
     terminal.sees("│ apples │ 7      │");
     terminal.sees(PROMPT);
@@ -157,7 +156,7 @@ fn statements_are_typed_edited_and_remembered() {
     terminal.sees("no such column: no_such");
     terminal.sees(PROMPT);
     terminal.types("\x04");
-    // Whoever sat before it has seen what failed.
+    // Status 0: an interactive user has seen the errors.
     assert!(terminal.ends().success());
     let history = fs::read_to_string(place.path("history")).unwrap();
     assert!(history.contains("SELECT * FROM fruits;"), "{history}");
@@ -187,7 +186,7 @@ fn ctrl_c_clears_a_line_and_stops_a_statement() {
     terminal.types(
         "SELECT 'running'; WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c;\r",
     );
-    // The first of the two is done, and the second is on.
+    // The first statement is done, and the second runs.
     terminal.sees("│ running   │");
     kill_process(Pid::from_child(&terminal.child), Signal::INT).unwrap();
     terminal.sees("interrupted");

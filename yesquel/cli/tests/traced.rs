@@ -1,14 +1,11 @@
-//! No acknowledgement, and no read of what was acknowledged, leaves a server
-//! before it is on disk, seen from outside: the server's system calls are
-//! written down by strace, and in what was written each reply must come after
-//! an `fsync` of the log that holds what it depends on.
+//! No acknowledgement, and no read of acknowledged data, leaves the server before the data is on
+//! disk. The test records the server's system calls with strace: each reply must follow an `fsync`
+//! of the log records that it depends on.
 //!
-//! A killed process leaves its files as they were in memory, so that a kill
-//! does not show this. With `--durability interval` a reply does not wait, and
-//! the same look must find that.
+//! A kill cannot show this, because the page cache survives it. With `--durability interval`
+//! replies do not wait, and the same analysis must detect that.
 //!
-//! `cargo xtask test` says where strace is, in the environment; without it
-//! this test says that it is skipped.
+//! `cargo xtask test` sets the path of strace in the environment; without it the test is ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -25,38 +22,38 @@ use std::{
 };
 use support::Process;
 use yesquel::{Address, SocketOptions, Store};
-use yesquel_engine::Record;
+use yesquel_engine::LogRecord;
 use yesquel_wire::{
-    Answer, CellValue, Cells, Decision, Outcome, Reply, WriteOperation,
+    Answer, CellValue, Cells, Decision, Reply, TransactionOutcome, WriteOperation,
     frame::Inbox,
     greeting::{Hello, Welcome},
 };
 
 const COMMITS: u64 = 300;
-/// Some of the log's files, and checkpoints meanwhile.
+/// Enough for several log files and checkpoints.
 const CHECKPOINT_EVERY: &str = "64K";
 const CALLS: &str = "openat,read,recvfrom,write,writev,pwrite64,sendto,sendmsg,fsync,fdatasync";
 
-/// A moment of the trace. What has a smaller one was seen first.
+/// An instant of the trace, in order.
 type Moment = usize;
 
-/// A system call that has ended.
+/// A completed system call.
 #[derive(Debug, PartialEq)]
 struct Call {
     name: String,
     /// The file, or `socket:[…]`.
     of: String,
-    /// What was read or written.
+    /// Bytes read or written.
     bytes: Vec<u8>,
-    /// Where in the file.
+    /// Offset in the file.
     place: usize,
-    /// Whether it made its file.
+    /// Whether it created its file.
     creates: bool,
     began: Moment,
     ended: Moment,
 }
 
-/// Reads `text` up to a byte that ends it; what is behind.
+/// Reads `text` up to a terminator; returns the rest too.
 fn unescape(text: &str, end: char) -> (Vec<u8>, &str) {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -74,14 +71,14 @@ fn unescape(text: &str, end: char) -> (Vec<u8>, &str) {
     }
 }
 
-/// What a descriptor such as `7</data/log-1>` stands for.
+/// Returns the file of a descriptor such as `7</data/log-1>`.
 fn file(text: &str) -> String {
     let Some((_, path)) = text.split_once('<') else { return String::new() };
     String::from_utf8(unescape(path, '>').0).unwrap()
 }
 
 impl Call {
-    /// `text` is the call as strace writes one that nothing came between.
+    /// Parses a call; `text` is its form in strace without interruptions.
     fn parse(text: &str, began: Moment, ended: Moment) -> Option<Call> {
         let (name, arguments) = text.split_once('(')?;
         let (arguments, result) = arguments.rsplit_once(" = ")?;
@@ -94,7 +91,7 @@ impl Call {
             bytes.extend(some);
             rest = behind;
         }
-        // Less than was given may have been taken.
+        // The call may have transferred less than requested.
         bytes.truncate(count);
         let creates = opens && arguments.contains("O_CREAT");
         let place = arguments.rsplit_once(", ").filter(|_| name == "pwrite64");
@@ -119,9 +116,8 @@ impl Call {
     }
 }
 
-/// The calls that have succeeded, in the order in which they ended. A line is
-/// a call, or its beginning, or its end: what another thread did stands
-/// between.
+/// Returns the successful calls in the order of their ends. A line is a call, its beginning or its
+/// end, with calls of other threads in between.
 fn calls(trace: &str) -> Vec<Call> {
     let mut begun: HashMap<&str, (String, Moment)> = HashMap::new();
     let mut calls = Vec::new();
@@ -142,12 +138,12 @@ fn calls(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// When what the log holds came to be on disk.
+/// Instants at which log records became durable.
 #[derive(Debug, Default)]
 struct Log {
-    /// By the time of the commit, which is one of its own.
+    /// By commit timestamp, which is unique.
     commits: HashMap<u64, Option<Moment>>,
-    /// By value; no two transactions write the same.
+    /// By value, unique per transaction.
     values: HashMap<Vec<u8>, Option<Moment>>,
     files: usize,
 }
@@ -165,7 +161,7 @@ impl Log {
         log
     }
 
-    /// Reads a file of the log from what was written to it.
+    /// Parses a log file from the bytes written to it.
     fn read(&mut self, calls: &[Call], file: &str) {
         self.files += 1;
         let (folder, _) = file.rsplit_once('/').unwrap();
@@ -173,12 +169,12 @@ impl Log {
             let syncs = calls.iter().filter(|call| call.syncs() && call.of == of && call.began > after);
             syncs.map(|call| call.ended).min()
         };
-        // A file that nobody finds is not on disk.
+        // A file is durable only once its directory entry is.
         let made = calls.iter().find(|call| call.creates && call.of == file).unwrap();
         let named = synced(folder, made.ended);
         let (mut bytes, mut at) = (Vec::new(), 24);
         for call in calls.iter().filter(|call| call.writes() && call.of == file) {
-            // Zeros that were written ahead are written over.
+            // Preallocated zeros are overwritten.
             bytes.truncate(call.place);
             assert_eq!(bytes.len(), call.place);
             bytes.extend(&call.bytes);
@@ -190,7 +186,7 @@ impl Log {
                 let Some(mut records) = batch.get(32..32 + length) else { break };
                 while let Some((length, rest)) = records.split_first_chunk() {
                     let (record, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-                    self.note(&Record::decode(record).unwrap(), durable);
+                    self.note(&LogRecord::decode(record).unwrap(), durable);
                     records = rest;
                 }
                 at += 32 + length;
@@ -199,8 +195,8 @@ impl Log {
         assert!(bytes[at..].iter().all(|byte| *byte == 0), "{file} ends in the midst of a batch");
     }
 
-    fn note(&mut self, record: &Record<'_>, durable: Option<Moment>) {
-        let Record::Commit { at, operations, .. } = record else { return };
+    fn note(&mut self, record: &LogRecord<'_>, durable: Option<Moment>) {
+        let LogRecord::Commit { at, operations, .. } = record else { return };
         assert_eq!(self.commits.insert(at.0, durable), None);
         for operation in operations.iter() {
             if let WriteOperation::Put { value, .. } = operation.write {
@@ -215,13 +211,12 @@ impl Log {
 struct Stream {
     inbox: Inbox,
     is_greeted: bool,
-    /// When the first byte came that no message was made of yet.
+    /// Instant of the first byte of the incomplete message.
     since: Option<Moment>,
 }
 
 impl Stream {
-    /// The messages that these bytes end, and when their first byte was about
-    /// to go.
+    /// Returns the messages that these bytes complete, with the instants of their first bytes.
     fn take(
         &mut self,
         call: &Call,
@@ -246,17 +241,16 @@ impl Stream {
     }
 }
 
-/// What a look through a trace has found.
+/// Findings of a trace.
 #[derive(Debug, Default)]
 struct Found {
-    /// Replies that acknowledge a commit, and those of them that left too early.
+    /// Replies that acknowledge a commit, and how many left too early.
     acknowledged: usize,
     acknowledged_early: usize,
-    /// Values in replies, and those of them that left too early.
+    /// Values in replies, and how many left too early.
     read: usize,
     read_early: usize,
-    /// Values that had been asked for before they were on disk: their replies
-    /// had to wait.
+    /// Values requested before they were durable: their replies had to wait.
     waited: usize,
     files: usize,
 }
@@ -274,7 +268,7 @@ fn look(trace: &str) -> Found {
                 stream.take(call, |bytes| Hello::decode(bytes).unwrap().map(|(_, length)| length));
             asked.extend(requests.into_iter().map(|(number, _)| ((&*call.of, number), call.ended)));
         }
-        // Signals come by a socket, too.
+        // Signals arrive on a socket too.
         if !call.writes() || !received.contains_key(&*call.of) {
             continue;
         }
@@ -284,7 +278,7 @@ fn look(trace: &str) -> Found {
         for (number, reply) in replies {
             let is_early = |durable: Option<Moment>| durable.is_none_or(|durable| durable > began);
             match Reply::decode(&reply).unwrap() {
-                Reply::Committed(at) | Reply::Outcome(Outcome::Decided(Decision::Commit(at))) => {
+                Reply::Committed(at) | Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at))) => {
                     found.acknowledged += 1;
                     found.acknowledged_early +=
                         usize::from(is_early(log.commits.get(&at.0).copied().flatten()));
@@ -332,7 +326,7 @@ fn values(answer: Answer<'_>) -> Vec<Vec<u8>> {
 
 const VALUE: &[u8] = b"value ";
 
-/// One client commits, another one reads what it writes, as fast as they can.
+/// One client commits and another reads its writes, as fast as possible.
 fn work(socket: &Path) {
     let connect = || Store::connect(&Address::Unix(socket.to_owned()), SocketOptions::default()).unwrap();
     let database = connect().create_database("traced").unwrap();
@@ -353,12 +347,12 @@ fn work(socket: &Path) {
     });
 }
 
-/// What is found in the trace of a server of this durability.
+/// Analyses the trace of a server with this durability.
 fn traced(strace: &OsString, durability: &[&str]) -> Found {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     let mut command = Command::new(strace);
-    // -D: the server is our child, and not strace, which ends with it.
+    // -D: the server is our child; strace is detached and ends with it.
     command
         .args(["-D", "-f", "-y", "-xx", "-s", "1000000", "-e", "signal=none", "-e"])
         .arg(format!("trace={CALLS}"));
@@ -383,9 +377,9 @@ fn nothing_is_said_before_it_is_on_disk() {
     };
     let found = traced(&strace, &["--durability", "sync"]);
     assert_eq!((found.acknowledged_early, found.read_early), (0, 0));
-    // What is written at intervals may all be written at once, into one file.
+    // With intervals everything may be written at once, into one file.
     assert!(found.files > 1);
-    // There was something to wait for.
+    // Some replies had to wait.
     assert!(found.waited > 0);
     let found = traced(&strace, &["--durability", "interval", "--sync-interval", "50"]);
     assert!(found.acknowledged_early > 0 && found.read_early > 0);
@@ -415,7 +409,7 @@ fn a_trace_is_read_as_it_is_written() {
         call("openat", "/d", b"", (0, 1)),
         call("write", "/d", b"a\"", (2, 7)),
         call("writev", "e", b"ab", (8, 9)),
-        // It began before the write had ended, and says nothing of it.
+        // It started before the write ended, so it may not cover it.
         call("fdatasync", "/d", b"", (4, 11)),
     ];
     assert_eq!(calls(trace), expected);

@@ -3,7 +3,7 @@
 use crate::{Client, CommitError, RequestError, StagedWrites, Writes};
 use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{LossCause, Transport};
-use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Staged, Vote};
+use yesquel_wire::{Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote};
 
 /// A participant's reply to Prepare.
 enum Ballot {
@@ -148,8 +148,10 @@ impl<T: Transport> Client<T> {
         for _ in 0..outcome_attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
             return match Reply::decode(&bytes) {
-                Ok(Reply::Outcome(Outcome::Decided(Decision::Commit(at)))) => Ok(at),
-                Ok(Reply::Outcome(Outcome::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
+                Ok(Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at)))) => Ok(at),
+                Ok(Reply::Outcome(TransactionOutcome::Decided(Decision::Abort))) => {
+                    Err(CommitError::Failed(error))
+                }
                 _ => Err(CommitError::Unknown(error)),
             };
         }

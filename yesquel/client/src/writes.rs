@@ -2,7 +2,7 @@
 
 use crate::LeaseHolder;
 use yesquel_model::{NodeId, ServerId, SmallMap};
-use yesquel_wire::{Operation, Operations};
+use yesquel_wire::{NodeOperation, Operations};
 
 /// Size in bytes of operations at which a part ends.
 pub const PART_BYTES: usize = 8 << 20;
@@ -46,7 +46,7 @@ impl Writes {
     }
 
     /// Appends an operation. Operations on one server are applied in their order.
-    pub fn push(&mut self, operation: &Operation<'_>) {
+    pub fn push(&mut self, operation: &NodeOperation<'_>) {
         let ServerWrites { full, last, last_count, last_node } =
             self.servers.or_default(operation.node.server);
         if last.len() > PART_BYTES {

@@ -19,7 +19,7 @@ use yesquel_simulation::{
     Application, Cluster, EventCounts, InjectedFault, Network, SERVERS, SharedCluster, TASKS,
     TASKS_PER_PROCESS, TaskFuture, draw_faults, outcomes, pause, run,
 };
-use yesquel_wire::{Answer, Expect, NewNode, NodeKind, Operation, Question, WriteOperation};
+use yesquel_wire::{Answer, Expect, NewNode, NodeKind, NodeOperation, Question, WriteOperation};
 
 /// Accounts of a server.
 const ACCOUNTS: u64 = 3;
@@ -93,7 +93,7 @@ async fn audit(client: &Client<Network>, first: usize) -> Result<(), RequestErro
 fn put(writes: &mut Writes, (server, number): Account, balance: i64) {
     let (key, value) = (number.to_be_bytes(), balance.to_le_bytes());
     let write = WriteOperation::Put { key: &key, value: &value, expect: Expect::Any, is_large: false };
-    writes.push(&Operation { node: node(server), write });
+    writes.push(&NodeOperation { node: node(server), write });
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ impl Application for Bank {
             for server in 0..SERVERS {
                 let mut writes = Writes::new();
                 let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-                writes.push(&Operation { node: node(server), write: WriteOperation::Create(new) });
+                writes.push(&NodeOperation { node: node(server), write: WriteOperation::Create(new) });
                 (0..ACCOUNTS).for_each(|number| put(&mut writes, (server, number), START_BALANCE));
                 client.commit(None, &writes).await.unwrap();
             }

@@ -31,7 +31,7 @@ macro_rules! functions {
     };
 }
 
-type Progress = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;
+type ProgressHandler = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;
 
 functions! {
     open "sqlite3_open_v2" "stock_sqlite3_open_v2"
@@ -65,7 +65,7 @@ functions! {
         (db: *mut sqlite3, schema: *const c_char) -> *const c_char;
     sourceid "sqlite3_sourceid" "stock_sqlite3_sourceid" () -> *const c_char;
     progress "sqlite3_progress_handler" "stock_sqlite3_progress_handler"
-        (db: *mut sqlite3, every: c_int, handler: Progress, argument: *mut c_void);
+        (db: *mut sqlite3, every: c_int, handler: ProgressHandler, argument: *mut c_void);
     blob_open "sqlite3_blob_open" "stock_sqlite3_blob_open"
         (db: *mut sqlite3, schema: *const c_char, table: *const c_char, column: *const c_char, row: i64, flags: c_int,
          blob: *mut *mut sqlite3_blob) -> c_int;

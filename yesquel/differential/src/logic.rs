@@ -2,7 +2,7 @@
 
 use crate::{
     engine::{EngineConnection, ResultRow, SqlEngine, SqlFailure},
-    place::{Places, TreeLocation},
+    place::{Places, ScriptTrees},
     random,
     script::ScriptStep,
     value::SqlValue,
@@ -174,7 +174,7 @@ fn record_one(stock: &mut Logic, sql: &str, out: &mut String) {
 /// Returns the script of some statements, each ending with a semicolon at the end of a line, with
 /// the results of stock SQLite. Lines that begin with `#` are kept.
 pub fn record(text: &str) -> Result<String, LogicError> {
-    let places = Places::new(TreeLocation::Memory);
+    let places = Places::new(ScriptTrees::Memory);
     let mut stock = Logic::open(SqlEngine::Stock, &places)?;
     let (mut out, mut sql) = (String::new(), String::new());
     let mut ends_trigger = true;
@@ -202,7 +202,7 @@ pub fn record(text: &str) -> Result<String, LogicError> {
 
 /// Returns a random script of a seed, with at least `count` statements.
 pub fn drawn(seed: u64, count: u64) -> Result<String, LogicError> {
-    let places = Places::new(TreeLocation::Memory);
+    let places = Places::new(ScriptTrees::Memory);
     let mut stock = Logic::open(SqlEngine::Stock, &places)?;
     let mut out = String::new();
     for step in random::steps_of(seed, count) {

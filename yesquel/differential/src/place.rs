@@ -12,7 +12,7 @@ use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, Socket
 
 /// Location of a script's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TreeLocation {
+pub enum ScriptTrees {
     /// In memory.
     Memory,
     /// In a folder.
@@ -58,7 +58,7 @@ static SERVED: LazyLock<SharedServer> = LazyLock::new(|| {
 
 /// Database names of a script.
 pub struct Places {
-    place: TreeLocation,
+    place: ScriptTrees,
     folder: TempDir,
     /// Number of the script in the process.
     number: u64,
@@ -66,19 +66,19 @@ pub struct Places {
 
 impl Places {
     /// Returns names for a script.
-    pub fn new(place: TreeLocation) -> Places {
+    pub fn new(place: ScriptTrees) -> Places {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         Places { place, folder: folder(), number: NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Returns whether there are trees.
     pub(crate) fn has_trees(&self) -> bool {
-        self.place != TreeLocation::Plain
+        self.place != ScriptTrees::Plain
     }
 
     /// Returns whether committed data survives reopening.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self.place, TreeLocation::Folder | TreeLocation::Served)
+        matches!(self.place, ScriptTrees::Folder | ScriptTrees::Served)
     }
 
     fn database(&self, name: &str) -> String {
@@ -90,11 +90,11 @@ impl Places {
     pub(crate) fn ours(&self) -> BTreeMap<&'static str, String> {
         let at = |file: &str| self.folder.path().join(file).display().to_string();
         let trees = |name: &str| match self.place {
-            TreeLocation::Memory => "file:yesquel:".to_owned(),
-            TreeLocation::Plain => ":memory:".to_owned(),
-            TreeLocation::Folder => format!("file:yesquel:{}?durability=none&database={name}", at("store")),
+            ScriptTrees::Memory => "file:yesquel:".to_owned(),
+            ScriptTrees::Plain => ":memory:".to_owned(),
+            ScriptTrees::Folder => format!("file:yesquel:{}?durability=none&database={name}", at("store")),
             // Bulk load everything here, as if it were large.
-            TreeLocation::Served => {
+            ScriptTrees::Served => {
                 format!("file:yesquel://{}/{}?ahead=300", SERVED.socket, self.database(name))
             }
         };
@@ -110,7 +110,7 @@ impl Places {
 
     /// Returns the number of the main database's trees at the server.
     pub(crate) fn trees(&self) -> Option<usize> {
-        if self.place != TreeLocation::Served {
+        if self.place != ScriptTrees::Served {
             return None;
         }
         match SERVED.store.database(&self.database("main")).and_then(|database| database.maps()) {
@@ -122,7 +122,7 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        if self.place == TreeLocation::Served {
+        if self.place == ScriptTrees::Served {
             for name in ["main", "tree"] {
                 // It may not exist.
                 let _ = SERVED.store.drop_database(&self.database(name));

@@ -2,7 +2,7 @@
 
 use crate::{
     engine::{EngineConnection, ResultRow, SqlEngine, SqlFailure},
-    place::{Places, TreeLocation},
+    place::{Places, ScriptTrees},
 };
 use std::{collections::BTreeMap, env, fmt};
 
@@ -21,7 +21,7 @@ pub enum Order {
 #[derive(Clone, PartialEq, Eq)]
 pub enum ScriptStep {
     /// Sets the location of the trees. Must be first; the default is memory.
-    At(TreeLocation),
+    At(ScriptTrees),
     /// Compares row numbers: all of them are explicit or visible.
     CompareRows,
     /// Runs statements.
@@ -382,12 +382,12 @@ impl fmt::Debug for ShownRows<'_> {
 }
 
 /// Returns the location that `PLACE` sets for all scripts, to locate a failure.
-fn chosen() -> Option<TreeLocation> {
+fn chosen() -> Option<ScriptTrees> {
     Some(match env::var("PLACE").ok()?.as_str() {
-        "memory" => TreeLocation::Memory,
-        "folder" => TreeLocation::Folder,
-        "served" => TreeLocation::Served,
-        "plain" => TreeLocation::Plain,
+        "memory" => ScriptTrees::Memory,
+        "folder" => ScriptTrees::Folder,
+        "served" => ScriptTrees::Served,
+        "plain" => ScriptTrees::Plain,
         other => panic!("PLACE={other} is none of memory, folder, served and plain"),
     })
 }
@@ -401,7 +401,7 @@ pub fn run(steps: &[ScriptStep]) {
     let is_traced = env::var_os("TRACE").is_some();
     let place =
         steps.iter().find_map(|step| if let ScriptStep::At(place) = step { Some(*place) } else { None });
-    let places = Places::new(chosen().or(place).unwrap_or(TreeLocation::Memory));
+    let places = Places::new(chosen().or(place).unwrap_or(ScriptTrees::Memory));
     let mut pair = EnginePair::open(places, steps.contains(&ScriptStep::CompareRows));
     for step in steps {
         if is_traced {

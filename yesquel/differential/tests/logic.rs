@@ -7,19 +7,19 @@ use std::{fs, path::PathBuf};
 use yesquel_differential::{
     engine::SqlEngine,
     logic::{Logic, drawn},
-    place::{Places, TreeLocation},
+    place::{Places, ScriptTrees},
 };
 
 /// Engines and locations.
-const ALL: [(SqlEngine, TreeLocation); 5] = [
-    (SqlEngine::Stock, TreeLocation::Memory),
-    (SqlEngine::Ours, TreeLocation::Plain),
-    (SqlEngine::Ours, TreeLocation::Memory),
-    (SqlEngine::Ours, TreeLocation::Folder),
-    (SqlEngine::Ours, TreeLocation::Served),
+const ALL: [(SqlEngine, ScriptTrees); 5] = [
+    (SqlEngine::Stock, ScriptTrees::Memory),
+    (SqlEngine::Ours, ScriptTrees::Plain),
+    (SqlEngine::Ours, ScriptTrees::Memory),
+    (SqlEngine::Ours, ScriptTrees::Folder),
+    (SqlEngine::Ours, ScriptTrees::Served),
 ];
 
-fn run(name: &str, script: &str, (engine, place): (SqlEngine, TreeLocation)) {
+fn run(name: &str, script: &str, (engine, place): (SqlEngine, ScriptTrees)) {
     let places = Places::new(place);
     let mut runner = Runner::new(|| async { Logic::open(engine, &places) });
     if let Err(error) = runner.run_script_with_name(script, name) {

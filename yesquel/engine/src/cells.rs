@@ -15,7 +15,7 @@ const LENGTH: usize = 4;
 
 /// Number of cells that are not deleted, and the bytes of their keys and newest values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveCells {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
 }
@@ -52,7 +52,7 @@ pub(crate) struct NodeCells {
     older: Vec<ThinVec<VersionRef>>,
     /// Number of older versions.
     versions: usize,
-    live: Live,
+    live: LiveCells,
 }
 
 impl Clone for NodeCells {
@@ -92,7 +92,7 @@ impl NodeCells {
     }
 
     /// Counts the cells that are not deleted.
-    pub(crate) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> LiveCells {
         self.live
     }
 
@@ -550,7 +550,7 @@ impl NodeCells {
         {
             return Err("its heads are not those of its keys");
         }
-        let (mut ends, mut live) = (self.clone(), Live::default());
+        let (mut ends, mut live) = (self.clone(), LiveCells::default());
         ends.note_ends();
         for Cell { key, newest, .. } in self.iter() {
             live.cells += usize::from(newest.is_some());

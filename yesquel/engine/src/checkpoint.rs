@@ -7,11 +7,11 @@
 use crate::{
     checkpoint_copies::CheckpointCopies,
     node::Node,
-    record::{NOBODY, Record},
+    record::{LogRecord, NOBODY},
 };
 use std::sync::Arc;
 use yesquel_model::{NodeId, Timestamp};
-use yesquel_wire::{Attribute, NewNode, NodeKind, Operation, Operations, WriteOperation};
+use yesquel_wire::{Attribute, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 
 /// Bytes of operations after which a node continues in another record.
 const RECORD_BYTES: usize = 64 << 10;
@@ -75,7 +75,7 @@ struct RecordBatch<'a, E> {
 
 impl<E> RecordBatch<'_, E> {
     fn push(&mut self, node: NodeId, write: WriteOperation<'_>) -> Result<(), E> {
-        Operations::push(&mut self.operations, &mut self.last, &Operation { node, write });
+        Operations::push(&mut self.operations, &mut self.last, &NodeOperation { node, write });
         if self.operations.len() > RECORD_BYTES { self.send() } else { Ok(()) }
     }
 
@@ -83,7 +83,7 @@ impl<E> RecordBatch<'_, E> {
         // They were encoded just now.
         let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
         self.record.clear();
-        Record::Commit { txn: NOBODY, at: self.at, staged: None, operations }.write(self.record);
+        LogRecord::Commit { txn: NOBODY, at: self.at, staged: None, operations }.write(self.record);
         (self.each)(self.record)?;
         self.operations.clear();
         self.last = None;

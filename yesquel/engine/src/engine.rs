@@ -15,7 +15,7 @@ use crate::{
     leases::Leases,
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
-    record::Record,
+    record::LogRecord,
     settings::EngineSettings,
     snapshots::Snapshots,
     staging::{CommitPayload, Staging},
@@ -23,7 +23,7 @@ use crate::{
     transaction::{KnownVote, OutcomeTable, PreparedTxn},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
+use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
@@ -55,7 +55,7 @@ pub(crate) struct Frozen {
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) settings: EngineSettings,
-    pub(crate) clock: Clock,
+    pub(crate) clock: HybridClock,
     /// Upper bound of the timestamps given out; the previous one, and the record that must be
     /// durable before a timestamp above that is given.
     pub(crate) ceiling: Timestamp,
@@ -117,7 +117,7 @@ impl Engine {
         Engine {
             snapshots: Snapshots::new(settings.grace_ms, settings.snapshot_age_ms_max, Timestamp::ZERO),
             settings,
-            clock: Clock::default(),
+            clock: HybridClock::default(),
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
@@ -251,7 +251,7 @@ impl Engine {
             }
             Request::Unstage { name } => {
                 if self.staging.remove(name).is_some() {
-                    self.log(&Record::Unstage { name }, effects);
+                    self.log(&LogRecord::Unstage { name }, effects);
                 }
                 Reply::Done
             }
@@ -274,7 +274,7 @@ impl Engine {
             }
             Request::Forget { txn } => {
                 if self.outcomes.forget(txn) {
-                    self.log(&Record::Forget { txn }, effects);
+                    self.log(&LogRecord::Forget { txn }, effects);
                 }
                 Reply::Done
             }
@@ -297,7 +297,7 @@ impl Engine {
         Ok(self.lsn)
     }
 
-    pub(crate) fn log(&mut self, record: &Record<'_>, effects: &mut Effects) {
+    pub(crate) fn log(&mut self, record: &LogRecord<'_>, effects: &mut Effects) {
         record.write(&mut effects.log);
         effects.record_ends.push(effects.log.len());
         self.lsn += 1;
@@ -403,7 +403,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         if self.staging.expects(name, part)? {
             self.fits_part(operations.bytes().len())?;
-            self.log(&Record::Stage { name, part, operations: *operations }, effects);
+            self.log(&LogRecord::Stage { name, part, operations: *operations }, effects);
             self.staging.push(name, operations, now.uptime_ms);
         }
         Ok(())
@@ -423,7 +423,7 @@ impl Engine {
         let first = above.checked_add(1).ok_or(Refusal::Unfit(node))?.max(next);
         let next = first.checked_add(count).ok_or(Refusal::Unfit(node))?;
         self.counters.insert(node, next);
-        self.log(&Record::Counter { node, next }, effects);
+        self.log(&LogRecord::Counter { node, next }, effects);
         Ok(first)
     }
 
@@ -472,7 +472,7 @@ impl Engine {
         self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
-            self.log(&Record::Unstage { name }, effects);
+            self.log(&LogRecord::Unstage { name }, effects);
         }
         let after = self.settings.recover_after_ms;
         let late = self.waiting.iter().filter(|(txn, waiting)| {

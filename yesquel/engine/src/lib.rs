@@ -29,6 +29,6 @@ mod write_target;
 pub use checkpoint::Checkpoint;
 pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
 pub use engine::{Engine, SplitPlan};
-pub use record::Record;
+pub use record::LogRecord;
 pub use settings::EngineSettings;
 pub use techniques::Techniques;

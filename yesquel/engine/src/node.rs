@@ -2,7 +2,7 @@
 //! it.
 
 use crate::cell::{Cell, Value};
-use crate::cells::{Live, NodeCells};
+use crate::cells::{LiveCells, NodeCells};
 use crate::load::NodeLoad;
 use crate::snapshots::Readable;
 use crate::write_target::{MarkKind, PreparedOperation, RangeMark, WriteTarget};
@@ -178,7 +178,7 @@ impl Node {
 
     /// Number of cells that are not deleted, and the bytes of their keys and values.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let Live { cells, bytes } = self.cells.live();
+        let LiveCells { cells, bytes } = self.cells.live();
         (cells, bytes)
     }
 
@@ -186,7 +186,7 @@ impl Node {
     /// Both halves of an inner node need two children: a node with one child only adds a level, and
     /// fills its parent until that is split too, without end.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
-        let Live { cells, bytes } = self.cells.live();
+        let LiveCells { cells, bytes } = self.cells.live();
         // Pieces of a value stay together.
         let cells_min = match self.shape().map(|shape| shape.kind) {
             Some(NodeKind::Value) => return false,
@@ -199,7 +199,7 @@ impl Node {
     /// Number of parts for a split, each at least half of the limit. Parts of an inner node have
     /// two children each, whatever their size, as in [`is_full`](Self::is_full).
     pub(crate) fn parts(&self, limits: NodeLimits) -> usize {
-        let Live { cells, bytes } = self.cells.live();
+        let LiveCells { cells, bytes } = self.cells.live();
         let of = |size: usize, max: usize| size / (max / 2).max(1);
         let is_inner = self.shape().is_some_and(|shape| shape.kind == NodeKind::Inner);
         let parts_max = if is_inner { cells / 2 } else { cells };

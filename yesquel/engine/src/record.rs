@@ -8,7 +8,7 @@ pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
 
 /// A log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum LogRecord<'a> {
     /// A committed transaction of this server alone.
     Commit {
         /// The transaction.
@@ -80,19 +80,21 @@ const COUNTER: u8 = 7;
 const STAGE: u8 = 8;
 const UNSTAGE: u8 = 9;
 
-impl<'a> Record<'a> {
+impl<'a> LogRecord<'a> {
     /// First timestamp at which a read may see an effect of some records; `ends` has the end of
     /// each.
     pub fn first_seen(log: &[u8], ends: &[usize]) -> Option<Timestamp> {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let records = starts.zip(ends).filter_map(|(start, end)| log.get(start..*end));
-        records.filter_map(|record| Record::decode(record).ok()?.seen_from()).min()
+        records.filter_map(|record| LogRecord::decode(record).ok()?.seen_from()).min()
     }
 
     /// First timestamp at which a read may see its effect, if it has one.
     pub fn seen_from(&self) -> Option<Timestamp> {
         match self {
-            Record::Commit { at, .. } | Record::Decide { decision: Decision::Commit(at), .. } => Some(*at),
+            LogRecord::Commit { at, .. } | LogRecord::Decide { decision: Decision::Commit(at), .. } => {
+                Some(*at)
+            }
             _ => None,
         }
     }
@@ -101,71 +103,71 @@ impl<'a> Record<'a> {
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = ByteWriter(buffer);
         match self {
-            Record::Commit { txn, at, staged, operations } => {
+            LogRecord::Commit { txn, at, staged, operations } => {
                 writer.byte(COMMIT).txn(*txn).timestamp(*at);
                 Staged::write(*staged, &mut writer);
                 writer.bytes(operations.bytes());
             }
-            Record::Prepare { txn, at, participants, staged, operations } => {
+            LogRecord::Prepare { txn, at, participants, staged, operations } => {
                 writer.byte(PREPARE).txn(*txn).timestamp(*at).bytes(participants.bytes());
                 Staged::write(*staged, &mut writer);
                 writer.bytes(operations.bytes());
             }
-            Record::Stage { name, part, operations } => {
+            LogRecord::Stage { name, part, operations } => {
                 writer.byte(STAGE).txn(*name).number(*part).bytes(operations.bytes());
             }
-            Record::Unstage { name } => {
+            LogRecord::Unstage { name } => {
                 writer.byte(UNSTAGE).txn(*name);
             }
-            Record::Decide { txn, decision: Decision::Commit(at) } => {
+            LogRecord::Decide { txn, decision: Decision::Commit(at) } => {
                 writer.byte(COMMITTED).txn(*txn).timestamp(*at);
             }
-            Record::Decide { txn, decision: Decision::Abort } => {
+            LogRecord::Decide { txn, decision: Decision::Abort } => {
                 writer.byte(ABORTED).txn(*txn);
             }
-            Record::Forget { txn } => {
+            LogRecord::Forget { txn } => {
                 writer.byte(FORGET).txn(*txn);
             }
-            Record::Ceiling(at) => {
+            LogRecord::Ceiling(at) => {
                 writer.byte(CEILING).timestamp(*at);
             }
-            Record::Counter { node, next } => {
+            LogRecord::Counter { node, next } => {
                 writer.byte(COUNTER).node(*node).number(*next);
             }
         }
     }
 
     /// Decodes a record.
-    pub fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+    pub fn decode(bytes: &'a [u8]) -> Result<LogRecord<'a>, Malformed> {
         let mut reader = ByteReader::new(bytes);
         let before = reader;
         let record = match reader.byte()? {
-            COMMIT => Record::Commit {
+            COMMIT => LogRecord::Commit {
                 txn: reader.txn()?,
                 at: reader.timestamp()?,
                 staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
-            PREPARE => Record::Prepare {
+            PREPARE => LogRecord::Prepare {
                 txn: reader.txn()?,
                 at: reader.timestamp()?,
                 participants: Participants::decode(reader.bytes()?)?,
                 staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
-            STAGE => Record::Stage {
+            STAGE => LogRecord::Stage {
                 name: reader.txn()?,
                 part: reader.number()?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
-            UNSTAGE => Record::Unstage { name: reader.txn()? },
+            UNSTAGE => LogRecord::Unstage { name: reader.txn()? },
             COMMITTED => {
-                Record::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
+                LogRecord::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
             }
-            ABORTED => Record::Decide { txn: reader.txn()?, decision: Decision::Abort },
-            FORGET => Record::Forget { txn: reader.txn()? },
-            CEILING => Record::Ceiling(reader.timestamp()?),
-            COUNTER => Record::Counter { node: reader.node()?, next: reader.number()? },
+            ABORTED => LogRecord::Decide { txn: reader.txn()?, decision: Decision::Abort },
+            FORGET => LogRecord::Forget { txn: reader.txn()? },
+            CEILING => LogRecord::Ceiling(reader.timestamp()?),
+            COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
             _ => return Err(before.malformed("a record that is not known")),
         };
         reader.finish()?;
@@ -184,27 +186,27 @@ mod tests {
         let participants = Participants::encode(&[ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
         for record in [
-            Record::Commit { txn, at, staged: None, operations: Operations::NONE },
-            Record::Prepare {
+            LogRecord::Commit { txn, at, staged: None, operations: Operations::NONE },
+            LogRecord::Prepare {
                 txn,
                 at,
                 participants,
                 staged: Some(Staged { number: 9, parts: 2 }),
                 operations: Operations::NONE,
             },
-            Record::Stage { name: txn, part: 1, operations: Operations::NONE },
-            Record::Unstage { name: txn },
-            Record::Decide { txn, decision: Decision::Commit(at) },
-            Record::Decide { txn, decision: Decision::Abort },
-            Record::Forget { txn },
-            Record::Ceiling(at),
-            Record::Counter { node: NodeId::default(), next: 700 },
+            LogRecord::Stage { name: txn, part: 1, operations: Operations::NONE },
+            LogRecord::Unstage { name: txn },
+            LogRecord::Decide { txn, decision: Decision::Commit(at) },
+            LogRecord::Decide { txn, decision: Decision::Abort },
+            LogRecord::Forget { txn },
+            LogRecord::Ceiling(at),
+            LogRecord::Counter { node: NodeId::default(), next: 700 },
         ] {
             let mut bytes = Vec::new();
             record.write(&mut bytes);
-            assert_eq!(Record::decode(&bytes), Ok(record));
+            assert_eq!(LogRecord::decode(&bytes), Ok(record));
             for length in 0..bytes.len() {
-                assert!(Record::decode(&bytes[..length]).is_err());
+                assert!(LogRecord::decode(&bytes[..length]).is_err());
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 use yesquel_model::{Refusal, TxnId};
-use yesquel_wire::{Operation, Operations, Staged};
+use yesquel_wire::{NodeOperation, Operations, Staged};
 
 /// How long parts are kept after the last one.
 const KEPT_MS: u64 = 60_000;
@@ -39,7 +39,7 @@ impl<'a> OperationScript<'a> {
     }
 
     /// Iterates over the operations in order.
-    pub(crate) fn iter(self) -> impl Iterator<Item = Operation<'a>> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = NodeOperation<'a>> {
         // They were checked on arrival.
         let staged = self.parts.iter().filter_map(|part| Operations::decode(part).ok());
         staged.chain(std::iter::once(self.last)).flat_map(|operations| operations.iter())

@@ -1,10 +1,10 @@
 //! Cases that no correct client produces, and cases found by fuzzing.
 
-use crate::{Caller, Effects, Engine, EngineSettings, Now, Record};
+use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, WriteOperation,
+    Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations,
+    Participants, Question, Questions, Reply, Request, WriteOperation,
 };
 
 /// An engine, and everything that it has logged.
@@ -32,27 +32,27 @@ fn new(fence: KeyRange) -> NewNode {
     NewNode { kind: NodeKind::Leaf, fence }
 }
 
-fn create(local: u64) -> Operation<'static> {
-    Operation { node: node(local), write: WriteOperation::Create(new(KeyRange::all())) }
+fn create(local: u64) -> NodeOperation<'static> {
+    NodeOperation { node: node(local), write: WriteOperation::Create(new(KeyRange::all())) }
 }
 
-fn put(local: u64, key: &'static [u8]) -> Operation<'static> {
+fn put(local: u64, key: &'static [u8]) -> NodeOperation<'static> {
     let write = WriteOperation::Put { key, value: b"value", expect: Expect::Any, is_large: false };
-    Operation { node: node(local), write }
+    NodeOperation { node: node(local), write }
 }
 
 /// Moves everything of a node to a new one; the old one keeps keys from `z` on.
-fn move_all(from: u64, to: u64) -> [Operation<'static>; 3] {
+fn move_all(from: u64, to: u64) -> [NodeOperation<'static>; 3] {
     let (low, high) = (KeyRange { low: [].into(), high: Some((*b"z").into()) }, KeyRange::from(*b"z"));
     [
-        Operation { node: node(to), write: WriteOperation::Create(new(low.clone())) },
-        Operation { node: node(from), write: WriteOperation::Move { range: low, to: node(to) } },
-        Operation { node: node(from), write: WriteOperation::Reshape(new(high)) },
+        NodeOperation { node: node(to), write: WriteOperation::Create(new(low.clone())) },
+        NodeOperation { node: node(from), write: WriteOperation::Move { range: low, to: node(to) } },
+        NodeOperation { node: node(from), write: WriteOperation::Reshape(new(high)) },
     ]
 }
 
-fn of(local: u64, write: WriteOperation<'static>) -> Operation<'static> {
-    Operation { node: node(local), write }
+fn of(local: u64, write: WriteOperation<'static>) -> NodeOperation<'static> {
+    NodeOperation { node: node(local), write }
 }
 
 impl Server {
@@ -87,7 +87,7 @@ impl Server {
         effects.replies.iter().map(|reply| (reply.caller.request, bytes(reply))).collect()
     }
 
-    fn commit(&mut self, number: u64, operations: &[Operation<'_>]) -> u64 {
+    fn commit(&mut self, number: u64, operations: &[NodeOperation<'_>]) -> u64 {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         let seen = Timestamp::ZERO;
@@ -101,7 +101,7 @@ impl Server {
         })
     }
 
-    fn refused(&mut self, number: u64, operations: &[Operation<'_>]) -> Refusal {
+    fn refused(&mut self, number: u64, operations: &[NodeOperation<'_>]) -> Refusal {
         let request = self.commit(number, operations);
         let answers = self.answers();
         assert_eq!(answers.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [request]);
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    fn committed(&mut self, number: u64, operations: &[Operation<'_>]) {
+    fn committed(&mut self, number: u64, operations: &[NodeOperation<'_>]) {
         let request = self.commit(number, operations);
         let answers = self.answers();
         let [(to, bytes)] = &answers[..] else { panic!("{answers:?}") };
@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Prepares and returns the vote.
-    fn prepared(&mut self, number: u64, operations: &[Operation<'_>]) -> Timestamp {
+    fn prepared(&mut self, number: u64, operations: &[NodeOperation<'_>]) -> Timestamp {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         let (seen, participants) = (Timestamp::ZERO, Participants::NONE);
@@ -174,13 +174,13 @@ impl Server {
     /// Checks that an engine that replays the log has the same nodes.
     fn comes_back(&self) {
         let mut engine = Engine::new(SETTINGS());
-        self.log.iter().for_each(|record| engine.replay(&Record::decode(record).unwrap()));
+        self.log.iter().for_each(|record| engine.replay(&LogRecord::decode(record).unwrap()));
         engine.replayed();
         engine.audit().unwrap();
         let nodes = |engine: &Engine| {
             let mut all = Vec::new();
             let written: Result<(), ()> = engine.checkpoint().write(|record| {
-                if let Record::Commit { operations, .. } = Record::decode(record).unwrap() {
+                if let LogRecord::Commit { operations, .. } = LogRecord::decode(record).unwrap() {
                     all.push(operations.bytes().to_vec());
                 }
                 Ok(())
@@ -226,8 +226,8 @@ fn a_node_with_lost_changes_is_read_as_before_them() {
     server.committed(2, &[put(0, b"a")]);
     let synced = server.engine.lsn();
     server.committed(3, &[of(0, WriteOperation::Delete { key: b"a", expect: Expect::Any }), put(0, b"b")]);
-    let lost = match Record::decode(&server.log[synced as usize]) {
-        Ok(Record::Commit { at, .. }) => at,
+    let lost = match LogRecord::decode(&server.log[synced as usize]) {
+        Ok(LogRecord::Commit { at, .. }) => at,
         record => panic!("{record:?}"),
     };
     server.engine.freeze(synced, Some(lost), &mut server.effects);
@@ -313,7 +313,7 @@ fn checkpointed_state_is_durable() {
     let mut checkpoint = server.engine.checkpoint();
     server.engine = Engine::new(SETTINGS());
     let written: Result<(), ()> = checkpoint.write(|record| {
-        server.engine.replay(&Record::decode(record).unwrap());
+        server.engine.replay(&LogRecord::decode(record).unwrap());
         Ok(())
     });
     written.unwrap();
@@ -404,7 +404,7 @@ fn a_frozen_server_gives_no_snapshot_behind_its_client() {
 }
 
 /// A long value of one piece, and the cell that refers to it.
-fn long_value(local: u64, piece: u64, key: &'static [u8], cell: &[u8]) -> [Operation<'static>; 3] {
+fn long_value(local: u64, piece: u64, key: &'static [u8], cell: &[u8]) -> [NodeOperation<'static>; 3] {
     let value: &'static [u8] = cell.to_vec().leak();
     let expect = Expect::Any;
     let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
@@ -453,7 +453,7 @@ fn orphan_pieces_are_collected_after_a_checkpoint() {
     let mut checkpoint = server.engine.checkpoint();
     server.engine = Engine::new(SETTINGS());
     let written: Result<(), ()> = checkpoint.write(|record| {
-        server.engine.replay(&Record::decode(record).unwrap());
+        server.engine.replay(&LogRecord::decode(record).unwrap());
         Ok(())
     });
     written.unwrap();
@@ -473,7 +473,7 @@ fn nothing_commits_before_its_vote() {
     server.committed(3, &[of(0, WriteOperation::Delete { key: b"a", expect: Expect::Any })]);
     let vote = server.prepared(4, &[put(0, b"a")]);
     server.decide(4, Decision::Commit(early));
-    let Ok(Record::Decide { decision, .. }) = Record::decode(&server.log[server.log.len() - 1]) else {
+    let Ok(LogRecord::Decide { decision, .. }) = LogRecord::decode(&server.log[server.log.len() - 1]) else {
         panic!()
     };
     assert_eq!(decision, Decision::Commit(vote));

@@ -5,14 +5,14 @@ use crate::write_target::WriteTarget;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, Outcome, WriteOperation};
+use yesquel_wire::{Attribute, Decision, Expect, NewNode, NodeOperation, TransactionOutcome, WriteOperation};
 
 /// Outcomes kept for a client: more than it can have without having reported that it knows them.
 const OUTCOMES_MAX: usize = 4096;
 
 /// An owned [`WriteOperation`].
 #[derive(Debug, Clone)]
-enum Change {
+enum OwnedWrite {
     Put(Key, Box<[u8]>, bool),
     Delete(Key),
     DeleteRange(KeyRange),
@@ -31,29 +31,29 @@ enum Change {
 #[derive(Debug, Clone)]
 pub(crate) struct PendingWrite {
     pub(crate) node: NodeId,
-    change: Change,
+    change: OwnedWrite,
     /// Also apply here if the commit precedes this time, when the cell moved to another node. There
     /// it is applied in any case.
     until: Timestamp,
 }
 
 impl PendingWrite {
-    pub(crate) fn new(operation: &Operation<'_>) -> PendingWrite {
+    pub(crate) fn new(operation: &NodeOperation<'_>) -> PendingWrite {
         let change = match &operation.write {
             WriteOperation::Put { key, value, is_large, .. } => {
-                Change::Put((*key).into(), (*value).into(), *is_large)
+                OwnedWrite::Put((*key).into(), (*value).into(), *is_large)
             }
-            WriteOperation::Delete { key, .. } => Change::Delete((*key).into()),
-            WriteOperation::DeleteRange(range) => Change::DeleteRange(range.clone()),
-            WriteOperation::Guard(range) => Change::Guard(range.clone()),
-            WriteOperation::Link { key, child } => Change::Link((*key).into(), *child),
-            WriteOperation::Unlink { key } => Change::Unlink((*key).into()),
-            WriteOperation::Set(attribute) => Change::Set(attribute.id, attribute.value.map(Into::into)),
-            WriteOperation::Create(new) => Change::Create(new.clone()),
-            WriteOperation::Drop => Change::Drop,
-            WriteOperation::DropTree => Change::DropTree,
-            WriteOperation::Move { range, to } => Change::Move(range.clone(), *to),
-            WriteOperation::Reshape(new) => Change::Reshape(new.clone()),
+            WriteOperation::Delete { key, .. } => OwnedWrite::Delete((*key).into()),
+            WriteOperation::DeleteRange(range) => OwnedWrite::DeleteRange(range.clone()),
+            WriteOperation::Guard(range) => OwnedWrite::Guard(range.clone()),
+            WriteOperation::Link { key, child } => OwnedWrite::Link((*key).into(), *child),
+            WriteOperation::Unlink { key } => OwnedWrite::Unlink((*key).into()),
+            WriteOperation::Set(attribute) => OwnedWrite::Set(attribute.id, attribute.value.map(Into::into)),
+            WriteOperation::Create(new) => OwnedWrite::Create(new.clone()),
+            WriteOperation::Drop => OwnedWrite::Drop,
+            WriteOperation::DropTree => OwnedWrite::DropTree,
+            WriteOperation::Move { range, to } => OwnedWrite::Move(range.clone(), *to),
+            WriteOperation::Reshape(new) => OwnedWrite::Reshape(new.clone()),
         };
         PendingWrite { node: operation.node, change, until: Timestamp::MAX }
     }
@@ -66,32 +66,34 @@ impl PendingWrite {
     fn write(&self) -> WriteOperation<'_> {
         let expect = Expect::Any;
         match &self.change {
-            Change::Put(key, value, is_large) => {
+            OwnedWrite::Put(key, value, is_large) => {
                 WriteOperation::Put { key, value, expect, is_large: *is_large }
             }
-            Change::Delete(key) => WriteOperation::Delete { key, expect },
-            Change::DeleteRange(range) => WriteOperation::DeleteRange(range.clone()),
-            Change::Guard(range) => WriteOperation::Guard(range.clone()),
-            Change::Link(key, child) => WriteOperation::Link { key, child: *child },
-            Change::Unlink(key) => WriteOperation::Unlink { key },
-            Change::Set(id, value) => WriteOperation::Set(Attribute { id: *id, value: value.as_deref() }),
-            Change::Create(new) => WriteOperation::Create(new.clone()),
-            Change::Drop => WriteOperation::Drop,
-            Change::DropTree => WriteOperation::DropTree,
-            Change::Move(range, to) => WriteOperation::Move { range: range.clone(), to: *to },
-            Change::Reshape(new) => WriteOperation::Reshape(new.clone()),
+            OwnedWrite::Delete(key) => WriteOperation::Delete { key, expect },
+            OwnedWrite::DeleteRange(range) => WriteOperation::DeleteRange(range.clone()),
+            OwnedWrite::Guard(range) => WriteOperation::Guard(range.clone()),
+            OwnedWrite::Link(key, child) => WriteOperation::Link { key, child: *child },
+            OwnedWrite::Unlink(key) => WriteOperation::Unlink { key },
+            OwnedWrite::Set(id, value) => WriteOperation::Set(Attribute { id: *id, value: value.as_deref() }),
+            OwnedWrite::Create(new) => WriteOperation::Create(new.clone()),
+            OwnedWrite::Drop => WriteOperation::Drop,
+            OwnedWrite::DropTree => WriteOperation::DropTree,
+            OwnedWrite::Move(range, to) => WriteOperation::Move { range: range.clone(), to: *to },
+            OwnedWrite::Reshape(new) => WriteOperation::Reshape(new.clone()),
         }
     }
 
     /// The operation, unless its cell has moved and it is applied elsewhere.
-    pub(crate) fn pending(&self) -> Option<Operation<'_>> {
-        (self.until == Timestamp::MAX).then(|| Operation { node: self.node, write: self.write() })
+    pub(crate) fn pending(&self) -> Option<NodeOperation<'_>> {
+        (self.until == Timestamp::MAX).then(|| NodeOperation { node: self.node, write: self.write() })
     }
 
     /// The key and the time its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
-        let (Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
-            &self.change
+        let (OwnedWrite::Put(key, ..)
+        | OwnedWrite::Delete(key)
+        | OwnedWrite::Link(key, _)
+        | OwnedWrite::Unlink(key)) = &self.change
         else {
             return None;
         };
@@ -100,16 +102,16 @@ impl PendingWrite {
 
     /// Whether it drops a tree.
     pub(crate) fn drops_tree(&self) -> bool {
-        matches!(self.change, Change::DropTree)
+        matches!(self.change, OwnedWrite::DropTree)
     }
 
     /// Whether it writes or guards keys of a range of a tree, which it protects until the
     /// transaction ends.
     pub(crate) fn overlaps(&self, tree: TreeId, range: &KeyRange) -> bool {
         let is_met = match &self.change {
-            Change::Put(key, ..) | Change::Delete(key) => range.contains(key),
-            Change::DeleteRange(own) | Change::Guard(own) => own.overlaps(range),
-            Change::DropTree => true,
+            OwnedWrite::Put(key, ..) | OwnedWrite::Delete(key) => range.contains(key),
+            OwnedWrite::DeleteRange(own) | OwnedWrite::Guard(own) => own.overlaps(range),
+            OwnedWrite::DropTree => true,
             _ => false,
         };
         is_met && self.node.tree == tree
@@ -117,7 +119,7 @@ impl PendingWrite {
 
     /// Whether it creates its node.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self.change, Change::Create(_))
+        matches!(self.change, OwnedWrite::Create(_))
     }
 
     /// What it will change.
@@ -128,15 +130,20 @@ impl PendingWrite {
     /// Its counterpart in a node to which a range moves.
     fn moved(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) -> Option<PendingWrite> {
         let change = match &self.change {
-            Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)
+            OwnedWrite::Put(key, ..)
+            | OwnedWrite::Delete(key)
+            | OwnedWrite::Link(key, _)
+            | OwnedWrite::Unlink(key)
                 if range.contains(key) && self.until == Timestamp::MAX =>
             {
                 let change = self.change.clone();
                 self.until = at;
                 change
             }
-            Change::DeleteRange(own) if own.overlaps(range) => Change::DeleteRange(own.intersection(range)),
-            Change::Guard(own) if own.overlaps(range) => Change::Guard(own.intersection(range)),
+            OwnedWrite::DeleteRange(own) if own.overlaps(range) => {
+                OwnedWrite::DeleteRange(own.intersection(range))
+            }
+            OwnedWrite::Guard(own) if own.overlaps(range) => OwnedWrite::Guard(own.intersection(range)),
             _ => return None,
         };
         Some(PendingWrite { node: to, change, until: Timestamp::MAX })
@@ -202,13 +209,15 @@ impl OutcomeTable {
     }
 
     /// Outcome of a transaction of this server alone, if it has ended.
-    pub(crate) fn single_server_outcome(&self, txn: TxnId) -> Option<Outcome> {
+    pub(crate) fn single_server_outcome(&self, txn: TxnId) -> Option<TransactionOutcome> {
         let client = self.clients.get(&txn.client)?;
         let commit = client.commits.binary_search_by_key(&txn.number, |(number, _)| *number);
         match commit.ok().and_then(|place| client.commits.get(place)) {
-            Some((_, at)) => Some(Outcome::Decided(Decision::Commit(*at))),
-            None if client.aborted.contains(&txn.number) => Some(Outcome::Decided(Decision::Abort)),
-            None if txn.number <= client.known => Some(Outcome::Forgotten),
+            Some((_, at)) => Some(TransactionOutcome::Decided(Decision::Commit(*at))),
+            None if client.aborted.contains(&txn.number) => {
+                Some(TransactionOutcome::Decided(Decision::Abort))
+            }
+            None if txn.number <= client.known => Some(TransactionOutcome::Forgotten),
             None => None,
         }
     }

@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, Now, Record};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    Answer, Attribute, ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, Staged, WriteOperation,
+    Answer, Attribute, ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations,
+    Participants, Question, Questions, Reply, Request, Staged, WriteOperation,
 };
 
 const BUDGET: usize = 256 << 10;
@@ -27,29 +27,29 @@ fn node(local: u64) -> NodeId {
     NodeId { tree: TreeId::new(1).unwrap(), server: ServerId(0), local: LocalId(local) }
 }
 
-fn of(local: u64, write: WriteOperation<'_>) -> Operation<'_> {
-    Operation { node: node(local), write }
+fn of(local: u64, write: WriteOperation<'_>) -> NodeOperation<'_> {
+    NodeOperation { node: node(local), write }
 }
 
-fn create(local: u64, fence: KeyRange) -> Operation<'static> {
+fn create(local: u64, fence: KeyRange) -> NodeOperation<'static> {
     of(local, WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence }))
 }
 
-fn put<'a>(local: u64, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+fn put<'a>(local: u64, key: &'a [u8], value: &'a [u8]) -> NodeOperation<'a> {
     of(local, WriteOperation::Put { key, value, expect: Expect::Any, is_large: false })
 }
 
-fn delete(local: u64, key: &[u8]) -> Operation<'_> {
+fn delete(local: u64, key: &[u8]) -> NodeOperation<'_> {
     of(local, WriteOperation::Delete { key, expect: Expect::Any })
 }
 
-fn guard(local: u64, key: &[u8]) -> Operation<'static> {
+fn guard(local: u64, key: &[u8]) -> NodeOperation<'static> {
     let end = [key, &[0]].concat();
     of(local, WriteOperation::Guard(KeyRange::new(key, end)))
 }
 
 /// Splits a node's keys from `key` on into the new node `to`.
-fn split(local: u64, fence: &KeyRange, key: &[u8], to: u64) -> Vec<Operation<'static>> {
+fn split(local: u64, fence: &KeyRange, key: &[u8], to: u64) -> Vec<NodeOperation<'static>> {
     let high = KeyRange { low: key.into(), high: fence.high.clone() };
     let low = KeyRange { low: fence.low.clone(), high: Some(key.into()) };
     vec![
@@ -99,7 +99,7 @@ impl World {
 
     fn commit_staged(
         &mut self,
-        operations: &[Operation<'_>],
+        operations: &[NodeOperation<'_>],
         staged: Option<Staged>,
     ) -> Result<Timestamp, Refusal> {
         let (txn, bytes) = (self.txn(), Operations::encode(operations));
@@ -113,11 +113,11 @@ impl World {
         }
     }
 
-    fn commit(&mut self, operations: &[Operation<'_>]) -> Result<Timestamp, Refusal> {
+    fn commit(&mut self, operations: &[NodeOperation<'_>]) -> Result<Timestamp, Refusal> {
         self.commit_staged(operations, None)
     }
 
-    fn prepare(&mut self, operations: &[Operation<'_>]) -> Result<TxnId, Refusal> {
+    fn prepare(&mut self, operations: &[NodeOperation<'_>]) -> Result<TxnId, Refusal> {
         let (txn, bytes) = (self.txn(), Operations::encode(operations));
         let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
         let request = Request::Prepare {
@@ -143,7 +143,7 @@ impl World {
         assert_eq!(Reply::decode(&reply), Ok(Reply::Done));
     }
 
-    fn stage(&mut self, name: TxnId, part: u64, operations: &[Operation<'_>]) -> Result<(), Refusal> {
+    fn stage(&mut self, name: TxnId, part: u64, operations: &[NodeOperation<'_>]) -> Result<(), Refusal> {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         match Reply::decode(&self.ask(&Request::Stage { name, part, operations })).unwrap() {
@@ -422,7 +422,7 @@ fn replayed(mut checkpoint: Checkpoint) -> Engine {
     let mut engine = Engine::new(EngineSettings::default());
     let lsn = checkpoint.lsn();
     let written: Result<(), ()> = checkpoint.write(|record| {
-        engine.replay(&Record::decode(record).unwrap());
+        engine.replay(&LogRecord::decode(record).unwrap());
         Ok(())
     });
     written.unwrap();

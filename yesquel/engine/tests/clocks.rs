@@ -9,7 +9,7 @@ use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request,
+    ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions, Reply, Request,
     WriteOperation,
 };
 
@@ -74,7 +74,7 @@ impl Server {
 
     /// A commit is above every earlier snapshot.
     fn commit(&mut self, write: WriteOperation<'_>) {
-        let bytes = Operations::encode(&[Operation { node: root(), write }]);
+        let bytes = Operations::encode(&[NodeOperation { node: root(), write }]);
         let (txn, operations) =
             (TxnId { client: 1, number: self.asked + 1 }, Operations::decode(&bytes).unwrap());
         let seen = Timestamp::ZERO;

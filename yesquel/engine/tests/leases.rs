@@ -11,7 +11,7 @@ use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
-    ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
     Questions, Reply, Request, WriteOperation,
 };
 
@@ -285,7 +285,7 @@ trait IntoBytes {
 
 impl IntoBytes for WriteOperation<'_> {
     fn into_owned_bytes(self) -> Vec<u8> {
-        Operations::encode([&Operation { node: leaf(), write: self }])
+        Operations::encode([&NodeOperation { node: leaf(), write: self }])
     }
 }
 

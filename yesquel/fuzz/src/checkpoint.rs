@@ -7,7 +7,7 @@ use crate::{
     input::Input,
     log::told,
 };
-use yesquel_engine::{Engine, EngineSettings, Record};
+use yesquel_engine::{Engine, EngineSettings, LogRecord};
 use yesquel_log::{LogError, checkpoint};
 
 /// Writes a checkpoint and changes it, as the input says. It must read back unchanged, or be
@@ -59,7 +59,7 @@ pub fn check(bytes: &[u8]) {
 fn replay(records: &[Vec<u8>]) {
     let mut engine = Engine::new(EngineSettings::default());
     for record in records {
-        if let Ok(decoded) = Record::decode(record) {
+        if let Ok(decoded) = LogRecord::decode(record) {
             let mut again = Vec::new();
             decoded.write(&mut again);
             assert_eq!(&again, record, "{decoded:?}");
@@ -67,7 +67,10 @@ fn replay(records: &[Vec<u8>]) {
         }
     }
     engine.replayed();
-    assert_eq!(engine.lsn(), records.iter().filter(|record| Record::decode(record).is_ok()).count() as u64);
+    assert_eq!(
+        engine.lsn(),
+        records.iter().filter(|record| LogRecord::decode(record).is_ok()).count() as u64
+    );
 }
 
 /// Returns the records of an engine after some steps.

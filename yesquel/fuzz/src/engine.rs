@@ -2,11 +2,11 @@
 
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now, Record, VoteQuery};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, VoteQuery};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
-    Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
+    Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, NodeOperation,
+    Operations, Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
 };
 
 /// Each request must have one answer, the nodes must be intact, and the log and the checkpoints
@@ -127,7 +127,7 @@ impl EngineRun {
                 if input.byte() == 0xff {
                     let synced = self.log.len() as u64 - input.below(self.log.len().min(200) + 1) as u64;
                     let lost = self.log[synced as usize..].iter();
-                    let lost = lost.filter_map(|record| Record::decode(record).ok()?.seen_from()).min();
+                    let lost = lost.filter_map(|record| LogRecord::decode(record).ok()?.seen_from()).min();
                     self.engine.freeze(synced, lost, &mut self.effects);
                     self.frozen = true;
                 }
@@ -240,9 +240,9 @@ impl EngineRun {
         let (low, high) = (KeyRange { low: [].into(), high: Some(key.into()) }, KeyRange::from(key));
         let (moves, stays) = if input.flag() { (low, high) } else { (high, low) };
         let bytes = Operations::encode(&[
-            Operation { node: to, write: WriteOperation::Create(new(&moves)) },
-            Operation { node: from, write: WriteOperation::Move { range: moves, to } },
-            Operation { node: from, write: WriteOperation::Reshape(new(&stays)) },
+            NodeOperation { node: to, write: WriteOperation::Create(new(&moves)) },
+            NodeOperation { node: from, write: WriteOperation::Move { range: moves, to } },
+            NodeOperation { node: from, write: WriteOperation::Reshape(new(&stays)) },
         ]);
         let (txn, seen) = (txn(input), Timestamp::ZERO);
         let (lease, staged, operations) = (0, None, decoded(&bytes));
@@ -270,7 +270,7 @@ impl EngineRun {
     fn settle(&mut self) {
         let effects = &mut self.effects;
         for record in effects.records() {
-            let decoded = Record::decode(record).expect("a record that was written");
+            let decoded = LogRecord::decode(record).expect("a record that was written");
             let mut again = Vec::new();
             decoded.write(&mut again);
             assert_eq!(again, record, "{decoded:?}");
@@ -412,7 +412,7 @@ impl EngineRun {
                 14 => WriteOperation::Move { range: range(input), to: self::node(input) },
                 _ => WriteOperation::Reshape(new_node(input)),
             };
-            Operations::push(&mut bytes, &mut last, &Operation { node, write });
+            Operations::push(&mut bytes, &mut last, &NodeOperation { node, write });
         }
         bytes
     }
@@ -491,7 +491,7 @@ fn line(what: impl std::fmt::Debug) -> String {
 }
 
 pub(crate) fn replay(engine: &mut Engine, record: &[u8]) {
-    engine.replay(&Record::decode(record).expect("a record that was written"));
+    engine.replay(&LogRecord::decode(record).expect("a record that was written"));
 }
 
 /// Returns the records of a checkpoint.
@@ -509,9 +509,9 @@ fn written(engine: &Engine) -> Vec<Vec<u8>> {
 /// Outcomes expire by the clock.
 fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
     let all = written(engine).into_iter().filter_map(|record| {
-        let decoded = Record::decode(&record).expect("a record of a checkpoint");
+        let decoded = LogRecord::decode(&record).expect("a record of a checkpoint");
         match decoded {
-            Record::Commit { txn, operations, .. } => {
+            LogRecord::Commit { txn, operations, .. } => {
                 let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
                 // Pieces of a value disappear by the clock when no snapshot sees it.
                 let of_value = operations.iter().any(|operation| {
@@ -520,10 +520,10 @@ fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
                 let of_node = of_node && !of_value;
                 of_node.then(|| operations.bytes().to_vec())
             }
-            Record::Prepare { .. } | Record::Counter { .. } => Some(record),
+            LogRecord::Prepare { .. } | LogRecord::Counter { .. } => Some(record),
             // Staged parts expire by the clock, too.
-            Record::Stage { .. } | Record::Unstage { .. } => None,
-            Record::Decide { .. } | Record::Forget { .. } | Record::Ceiling(_) => None,
+            LogRecord::Stage { .. } | LogRecord::Unstage { .. } => None,
+            LogRecord::Decide { .. } | LogRecord::Forget { .. } | LogRecord::Ceiling(_) => None,
         }
     });
     all.collect()
@@ -536,7 +536,7 @@ fn same(new: &Engine, old: &Engine) {
             a.difference(b)
                 .map(|bytes| match Operations::decode(bytes) {
                     Ok(operations) => format!("{:?}", operations.iter().collect::<Vec<_>>()),
-                    Err(_) => format!("{:?}", Record::decode(bytes)),
+                    Err(_) => format!("{:?}", LogRecord::decode(bytes)),
                 })
                 .collect()
         };

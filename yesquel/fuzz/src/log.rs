@@ -1,7 +1,7 @@
 //! Fuzz target for the log's files.
 
 use crate::{damage::damage, disk::MemoryDisk, input::Input};
-use yesquel_log::{LogError, Opened, disk::Disk, open};
+use yesquel_log::{LogError, OpenedLog, disk::Disk, open};
 
 /// Writes a folder and changes it, as the input says. It must open with the written records in
 /// order, and continue after them, or be refused with the position.
@@ -20,7 +20,7 @@ pub fn check(bytes: &[u8]) {
         }
     }
     let (found, torn) = match read(&disk, after) {
-        Ok((found, Opened { mut writer, torn })) => {
+        Ok((found, OpenedLog { mut writer, torn })) => {
             // Continue the log.
             let next = writer.next_lsn();
             assert_eq!(next, after + 1 + found.len() as u64);
@@ -52,7 +52,7 @@ pub fn check(bytes: &[u8]) {
 }
 
 /// Opens a log. Returns its records, which must be in order.
-fn read(disk: &MemoryDisk, after: u64) -> Result<(Vec<Vec<u8>>, Opened<MemoryDisk>), LogError> {
+fn read(disk: &MemoryDisk, after: u64) -> Result<(Vec<Vec<u8>>, OpenedLog<MemoryDisk>), LogError> {
     let mut found = Vec::new();
     let opened = open(disk.clone(), after, |lsn, record| {
         assert_eq!(lsn, after + 1 + found.len() as u64);

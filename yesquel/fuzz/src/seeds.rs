@@ -1,14 +1,14 @@
 //! Initial inputs: one of each kind, and random steps.
 
 use crate::disk::MemoryDisk;
-use yesquel_engine::Record;
+use yesquel_engine::LogRecord;
 use yesquel_log::{disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
     AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
-    NodeKind, Operation, Operations, Outcome, Participants, Question, Questions, Reply, Request, Scan, Vote,
-    WriteOperation,
+    NodeKind, NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan,
+    TransactionOutcome, Vote, WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Welcome},
 };
@@ -104,7 +104,7 @@ fn operations() -> Vec<u8> {
         (2, WriteOperation::Unlink { key: b"" }),
         (2, WriteOperation::Drop),
     ];
-    let writes = writes.map(|(local, write)| Operation { node: node(local), write });
+    let writes = writes.map(|(local, write)| NodeOperation { node: node(local), write });
     Operations::encode(&writes)
 }
 
@@ -130,12 +130,12 @@ fn requests() -> Vec<Vec<u8>> {
     let questions = Questions::decode(&questions).expect("they were written just now");
     let done = operations();
     let operations = |bytes| Operations::decode(bytes).expect("they were written just now");
-    let put = Operation {
+    let put = NodeOperation {
         node: node(0),
         write: WriteOperation::Put { key: b"z", value: b"new", expect: Expect::Any, is_large: false },
     };
     let put = Operations::encode([&put]);
-    let drop_tree = Operations::encode([&Operation { node: node(0), write: WriteOperation::DropTree }]);
+    let drop_tree = Operations::encode([&NodeOperation { node: node(0), write: WriteOperation::DropTree }]);
     let servers = Participants::encode(&[ServerId(0), ServerId(1)]);
     let participants = Participants::decode(&servers).expect("they are in order");
     let (seen, other) = (AT, TxnId { client: 1, number: 3 });
@@ -195,7 +195,7 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Committed(AT),
         Reply::Vote(Vote::Yes { at: AT, participants }),
         Reply::Vote(Vote::Decided(Decision::Abort)),
-        Reply::Outcome(Outcome::Forgotten),
+        Reply::Outcome(TransactionOutcome::Forgotten),
         Reply::Taken(300),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
@@ -244,14 +244,14 @@ fn records() -> Vec<Vec<u8>> {
     let participants = Participants::decode(&participants).expect("they are in order");
     let other = TxnId { client: 1, number: 3 };
     let records = [
-        Record::Ceiling(AT),
-        Record::Commit { txn: TXN, at: AT, staged: None, operations },
-        Record::Prepare { txn: other, at: AT, participants, staged: None, operations: Operations::NONE },
-        Record::Decide { txn: other, decision: Decision::Commit(AT) },
-        Record::Forget { txn: other },
-        Record::Counter { node: node(0), next: 700 },
+        LogRecord::Ceiling(AT),
+        LogRecord::Commit { txn: TXN, at: AT, staged: None, operations },
+        LogRecord::Prepare { txn: other, at: AT, participants, staged: None, operations: Operations::NONE },
+        LogRecord::Decide { txn: other, decision: Decision::Commit(AT) },
+        LogRecord::Forget { txn: other },
+        LogRecord::Counter { node: node(0), next: 700 },
     ];
-    let written = |record: &Record<'_>| {
+    let written = |record: &LogRecord<'_>| {
         let mut bytes = Vec::new();
         record.write(&mut bytes);
         bytes

@@ -242,7 +242,7 @@ pub struct CheckCounts {
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckReport {
+pub struct HistoryReport {
     /// The model checked.
     pub model: ConsistencyModel,
     /// Anomalies that the model forbids, the plainest first.
@@ -251,7 +251,7 @@ pub struct CheckReport {
     pub counts: CheckCounts,
 }
 
-impl CheckReport {
+impl HistoryReport {
     /// Returns whether there is no anomaly that the model forbids.
     pub fn is_clean(&self) -> bool {
         self.anomalies.is_empty()
@@ -278,7 +278,7 @@ impl CheckReport {
 /// Maximum number of anomalies that are printed in full.
 const TOLD_MAX: usize = 10;
 
-impl fmt::Display for CheckReport {
+impl fmt::Display for HistoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let model = self.model.name();
         if self.is_clean() {

@@ -57,7 +57,7 @@ mod reads;
 mod versions;
 mod words;
 
-pub use anomaly::{Anomaly, AnomalyKind, CheckCounts, CheckReport, Dependency, Edge};
+pub use anomaly::{Anomaly, AnomalyKind, CheckCounts, Dependency, Edge, HistoryReport};
 pub use history::{Element, HistoryError, ListKey, ListOperation, RecordedOutcome, RecordedTransaction};
 pub use model::{AnomalyOrder, ConsistencyModel};
 
@@ -70,7 +70,7 @@ use index::HistoryIndex;
 pub fn check(
     transactions: &[RecordedTransaction],
     model: ConsistencyModel,
-) -> Result<CheckReport, HistoryError> {
+) -> Result<HistoryReport, HistoryError> {
     let sessions = history::sessions(transactions)?;
     let mut index = HistoryIndex::new(transactions)?;
     let mut anomalies = Vec::new();
@@ -91,5 +91,5 @@ pub fn check(
         edges: dependencies.count() as u64,
         steps,
     };
-    Ok(CheckReport { model, anomalies, counts })
+    Ok(HistoryReport { model, anomalies, counts })
 }

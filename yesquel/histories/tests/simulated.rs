@@ -8,7 +8,7 @@ mod store;
 use std::collections::BTreeMap;
 use store::{Fault, Size, history};
 use yesquel_histories::{
-    Anomaly, AnomalyKind, CheckReport, ConsistencyModel, Dependency, Edge, Element, ListKey, ListOperation,
+    Anomaly, AnomalyKind, ConsistencyModel, Dependency, Edge, Element, HistoryReport, ListKey, ListOperation,
     RecordedTransaction, check,
 };
 
@@ -22,7 +22,7 @@ fn seeds() -> std::ops::Range<u64> {
     seeds.unwrap_or(0..40)
 }
 
-fn report(fault: Fault, seed: u64, model: ConsistencyModel) -> CheckReport {
+fn report(fault: Fault, seed: u64, model: ConsistencyModel) -> HistoryReport {
     let history = history(fault, SIZE, seed);
     let report = check(&history, model).unwrap();
     for anomaly in &report.anomalies {

@@ -6,7 +6,7 @@ mod store;
 
 use store::{Fault, Size, history};
 use yesquel_histories::{
-    AnomalyKind, CheckCounts, CheckReport, ConsistencyModel, ListOperation, RecordedTransaction, check,
+    AnomalyKind, CheckCounts, ConsistencyModel, HistoryReport, ListOperation, RecordedTransaction, check,
 };
 
 fn long(fault: Fault, transactions: usize) -> Vec<RecordedTransaction> {
@@ -22,7 +22,7 @@ fn elements(history: &[RecordedTransaction]) -> u64 {
     lists.sum()
 }
 
-fn counts(history: &[RecordedTransaction], model: ConsistencyModel) -> (CheckReport, CheckCounts) {
+fn counts(history: &[RecordedTransaction], model: ConsistencyModel) -> (HistoryReport, CheckCounts) {
     let report = check(history, model).unwrap();
     let counts = report.counts;
     (report, counts)

@@ -1,8 +1,8 @@
-//! The shared library as it is installed: what it shows, what it is made with,
-//! and that a program in C is compiled and runs with it.
+//! The installed shared library: its exported symbols, its compile options, and a C program
+//! compiled and run with it.
 //!
-//! `cargo xtask test` builds it and says where; without that these tests say
-//! that they are skipped.
+//! `cargo xtask test` builds it and sets its path in the environment; without it these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -65,7 +65,7 @@ fn printed(command: &mut Command) -> String {
 /// The names that a library shows.
 fn shown(library: &Path) -> BTreeSet<String> {
     let printed = printed(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(library));
-    // The version of a symbol stands behind it.
+    // A symbol is followed by its version.
     let name =
         |line: &str| line.split(' ').next_back().unwrap_or_default().split('@').next().map(str::to_owned);
     printed.lines().filter_map(name).collect()

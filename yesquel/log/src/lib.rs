@@ -8,7 +8,7 @@ mod reader;
 mod shutdown_marker;
 mod writer;
 
-pub use reader::{Opened, TornTail, check, open};
+pub use reader::{OpenedLog, TornTail, check, open};
 pub use writer::SegmentWriter;
 
 use std::{io, path::PathBuf};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A log that was read.
 #[derive(Debug)]
-pub struct Opened<D: Disk> {
+pub struct OpenedLog<D: Disk> {
     /// Appends further records.
     pub writer: SegmentWriter<D>,
     /// The torn tail, if there was one.
@@ -46,10 +46,10 @@ pub fn open<D: Disk>(
     disk: D,
     after: u64,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
-) -> Result<Opened<D>, LogError> {
+) -> Result<OpenedLog<D>, LogError> {
     let LogEnd { next, last, segments, torn } = read(&disk, after, &mut each)?;
     let writer = SegmentWriter::resume(disk, next, last, segments)?;
-    Ok(Opened { writer, torn })
+    Ok(OpenedLog { writer, torn })
 }
 
 /// Checks that all records after `after` are readable, without changing anything. Returns the last

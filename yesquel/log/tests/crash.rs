@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use yesquel_log::{
-    LogError, Opened, SegmentWriter, TornTail, checkpoint,
+    LogError, OpenedLog, SegmentWriter, TornTail, checkpoint,
     disk::{Disk, Folder},
     open,
 };
@@ -29,7 +29,7 @@ fn reopened(
     synced: u64,
 ) -> Result<SegmentWriter<SimulatedDisk>, LogError> {
     let mut expected = after + 1;
-    let Opened { writer, .. } = open(disk.clone(), after, |lsn, record| {
+    let OpenedLog { writer, .. } = open(disk.clone(), after, |lsn, record| {
         assert_eq!(lsn, expected);
         assert_eq!(record, written[lsn as usize - 1], "record {lsn}");
         expected += 1;
@@ -134,7 +134,7 @@ fn a_hole_is_told_with_its_place() {
             });
             let is_last_batch = Some(name) == names.last() && at >= length - 60;
             match outcome {
-                Ok(Opened { torn, .. }) => {
+                Ok(OpenedLog { torn, .. }) => {
                     let torn = torn.unwrap();
                     assert!(
                         torn.path.ends_with(name) && torn.offset == length as u64 - 60 && torn.bytes > 30

@@ -64,14 +64,14 @@ pub struct TooFarAhead {
 /// assert!(clock.tick(4_000) > snapshot);
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Clock {
+pub struct HybridClock {
     last: Timestamp,
 }
 
-impl Clock {
+impl HybridClock {
     /// Creates a clock that starts above a timestamp, as after a restart.
-    pub fn above(last: Timestamp) -> Clock {
-        Clock { last }
+    pub fn above(last: Timestamp) -> HybridClock {
+        HybridClock { last }
     }
 
     /// Highest timestamp that the clock has given or seen.
@@ -130,7 +130,7 @@ mod tests {
         /// Checks the clock against the list of all timestamps given and seen.
         #[test]
         fn commits_are_above_and_snapshots_not_below_all_before(steps in steps()) {
-            let (mut clock, mut highest, mut physical_max) = (Clock::default(), Timestamp::ZERO, 0);
+            let (mut clock, mut highest, mut physical_max) = (HybridClock::default(), Timestamp::ZERO, 0);
             for step in steps {
                 match step {
                     Step::Now(physical) => {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_counter_carries_into_milliseconds() {
-        let mut clock = Clock::above(Timestamp(0x1_ffff));
+        let mut clock = HybridClock::above(Timestamp(0x1_ffff));
         assert_eq!(clock.tick(0), Timestamp(0x2_0000));
         assert_eq!(clock.tick(1), Timestamp(0x2_0001));
         assert_eq!(Timestamp(0x2_0001).to_string(), "2.1");
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_timestamp_far_ahead_is_refused_with_both_times() {
-        let mut clock = Clock::default();
+        let mut clock = HybridClock::default();
         let error = clock.witness(Timestamp::from_ms(1_501), 1_000).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -11,7 +11,7 @@ pub mod limits;
 mod sharded_counter;
 mod small_map;
 
-pub use clock::{Clock, Timestamp, TooFarAhead};
+pub use clock::{HybridClock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
 pub use key::{Key, KeyRange, Prefix, PrefixBounds, prefix_of, separator, short_bound};

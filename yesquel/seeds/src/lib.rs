@@ -74,7 +74,7 @@ pub fn check_steps<S: Clone + Debug + RefUnwindSafe>(
 
 fn each(seeds: Range<u64>, mut run: impl FnMut(u64)) {
     for seed in seeds {
-        // What a panic leaves half done nobody sees: the panic goes on.
+        // The panic resumes, so its partial effects are never observed.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
             println!("seed {seed} ({})", replay(seed));
             resume_unwind(panic);

@@ -5,8 +5,7 @@ use std::{
     ops::Range,
 };
 
-/// The seeds that `SEEDS` chooses, or so many from zero; or what is wrong with
-/// it.
+/// The seeds that `SEEDS` chooses, otherwise this number from zero; or the error in it.
 pub(crate) fn chosen(count: u64) -> Result<Range<u64>, String> {
     match var("SEEDS") {
         Ok(text) => parse(&text),

@@ -1,7 +1,7 @@
 //! Engine, log and clock of a server, for callers on any thread.
 
 use crate::{
-    DataFolder, FolderError, ReplySink, Time,
+    DataFolder, DataFolderError, ReplySink, Time,
     log_writer::LogWriter,
     options::{CoreError, LogOptions},
     recovery::{Recovered, recover},
@@ -17,7 +17,7 @@ use std::{
 use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Timestamp};
-use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::Status};
+use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
 
 /// Work that [`Core::wait_for_work`] returns.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Core {
             drop(folder);
         });
         let thread =
-            thread.map_err(|error| FolderError::Io { path: "a thread for the log".into(), error })?;
+            thread.map_err(|error| DataFolderError::Io { path: "a thread for the log".into(), error })?;
         Ok(Core { shared, thread: Some(thread), generation: fork::generation() })
     }
 
@@ -208,7 +208,7 @@ impl Core {
     }
 
     /// Returns the status of the server.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ServerStatus {
         let mut session = self.session();
         let now = session.now;
         self.shared.status(&mut session.state, now)

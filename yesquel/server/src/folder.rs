@@ -13,7 +13,7 @@ use yesquel_model::ServerId;
 
 /// Reason for which a data folder cannot be used.
 #[derive(Debug, Error)]
-pub enum FolderError {
+pub enum DataFolderError {
     /// The system reported an error.
     #[error("{}: {error}", path.display())]
     Io {
@@ -90,9 +90,9 @@ const OWNER_UNFINISHED: &str = "server-unfinished";
 /// Format of the folder as a whole: its files and their meaning.
 const FORMAT: u32 = 1;
 
-fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
+fn failed(of: &Path) -> impl FnOnce(io::Error) -> DataFolderError {
     let path = of.to_owned();
-    move |error| FolderError::Io { path, error }
+    move |error| DataFolderError::Io { path, error }
 }
 
 /// Content of the owner file.
@@ -113,7 +113,7 @@ impl Owner {
 
 impl DataFolder {
     /// Locks a folder; creates it if it does not exist.
-    pub fn take(path: impl Into<PathBuf>) -> Result<DataFolder, FolderError> {
+    pub fn take(path: impl Into<PathBuf>) -> Result<DataFolder, DataFolderError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(failed(&path))?;
         let ours = |name: &str| {
@@ -123,7 +123,7 @@ impl DataFolder {
         for entry in fs::read_dir(&path).map_err(failed(&path))? {
             let name = entry.map_err(failed(&path))?.file_name().to_string_lossy().into_owned();
             if !ours(&name) {
-                return Err(FolderError::Foreign { path, file: name });
+                return Err(DataFolderError::Foreign { path, file: name });
             }
         }
         let file = path.join(LOCK);
@@ -134,7 +134,7 @@ impl DataFolder {
             // The text only makes the error message better.
             let _ = lock.read_to_string(&mut holder);
             let holder = holder.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process");
-            return Err(FolderError::InUse { path, holder: holder.to_owned() });
+            return Err(DataFolderError::InUse { path, holder: holder.to_owned() });
         }
         let written = lock
             .set_len(0)
@@ -151,7 +151,7 @@ impl DataFolder {
 
     /// Returns the server of the folder: `None` for a new folder, and for one of a version without
     /// owner files.
-    pub(crate) fn owner(&self) -> Result<Option<ServerId>, FolderError> {
+    pub(crate) fn owner(&self) -> Result<Option<ServerId>, DataFolderError> {
         let path = self.path.join(OWNER);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -159,21 +159,23 @@ impl DataFolder {
         };
         match std::str::from_utf8(&bytes).ok().and_then(Owner::parse) {
             Some(Owner { format: FORMAT, server: Some(server) }) => Ok(Some(server)),
-            Some(Owner { format, .. }) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
-            _ => Err(FolderError::NoOwner { path }),
+            Some(Owner { format, .. }) if format > FORMAT => {
+                Err(DataFolderError::OtherFormat { path, format })
+            }
+            _ => Err(DataFolderError::NoOwner { path }),
         }
     }
 
     /// Checks that the folder belongs to this server.
-    pub(crate) fn check(&self, owner: ServerId, asked: ServerId) -> Result<(), FolderError> {
+    pub(crate) fn check(&self, owner: ServerId, asked: ServerId) -> Result<(), DataFolderError> {
         if owner == asked {
             return Ok(());
         }
-        Err(FolderError::OtherServer { path: self.path.clone(), owner, asked })
+        Err(DataFolderError::OtherServer { path: self.path.clone(), owner, asked })
     }
 
     /// Writes the owner file atomically.
-    pub(crate) fn write_owner(&self, server: ServerId) -> Result<(), FolderError> {
+    pub(crate) fn write_owner(&self, server: ServerId) -> Result<(), DataFolderError> {
         let path = self.path.join(OWNER_UNFINISHED);
         let written = File::create(&path).and_then(|mut file| {
             write!(file, "format {FORMAT}\nserver {}\n", server.0)?;

@@ -18,7 +18,7 @@ mod time;
 mod wake_flag;
 
 pub use crate::core::{Core, CoreSession, CoreWork};
-pub use folder::{DataFolder, FolderError};
+pub use folder::{DataFolder, DataFolderError};
 pub use options::{CoreError, Durability, LogOptions};
 pub use reply_sink::ReplySink;
 pub use socket_counters::SocketCounters;

@@ -1,6 +1,6 @@
 //! Durability options of a server, and reasons for which it cannot start.
 
-use crate::FolderError;
+use crate::DataFolderError;
 use std::{fmt, path::PathBuf};
 use thiserror::Error;
 use yesquel_log::LogError;
@@ -49,7 +49,7 @@ impl Default for LogOptions {
 pub enum CoreError {
     /// The data folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Folder(#[from] DataFolderError),
     /// The log or a checkpoint failed.
     #[error(transparent)]
     Log(#[from] LogError),

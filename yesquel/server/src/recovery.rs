@@ -6,7 +6,7 @@ use crate::{
     state::{DiskUsage, LastCheckpoint},
 };
 use std::{fs, ops::RangeInclusive, time::SystemTime};
-use yesquel_engine::{Engine, EngineSettings, Record};
+use yesquel_engine::{Engine, EngineSettings, LogRecord};
 use yesquel_log::{
     LogError, SegmentWriter, TornTail, check, checkpoint,
     disk::{Disk as _, Folder},
@@ -44,7 +44,7 @@ pub(crate) fn recover(
     let disk = Folder::new(folder.path());
     let mut engine = Engine::new(settings);
     let mut faulty = None;
-    let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match Record::decode(bytes) {
+    let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match LogRecord::decode(bytes) {
         Ok(record) => engine.replay(&record),
         Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
     };

@@ -10,11 +10,11 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use yesquel_engine::{Caller, Effects, Engine, Now, Record, VoteQuery};
+use yesquel_engine::{Caller, Effects, Engine, LogRecord, Now, VoteQuery};
 use yesquel_model::{Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, Reply, Request,
-    status::{CheckpointStatus, ConnectionStatus, LogStatus, Status},
+    status::{CheckpointStatus, ConnectionStatus, LogStatus, ServerStatus},
 };
 
 /// Reply that waits for the disk.
@@ -39,7 +39,7 @@ pub(crate) struct PendingRecords {
 impl PendingRecords {
     /// Timestamp of the first record, from which on readers may see its writes.
     fn first(&self) -> Option<Timestamp> {
-        Record::first_seen(&self.log, &self.ends)
+        LogRecord::first_seen(&self.log, &self.ends)
     }
 }
 
@@ -241,11 +241,11 @@ impl SharedState {
         Ok(reply)
     }
 
-    pub(crate) fn status(&self, state: &mut CoreState, now: Now) -> Status {
+    pub(crate) fn status(&self, state: &mut CoreState, now: Now) -> ServerStatus {
         let count = |of: fn(&SocketCounters) -> &AtomicU64| {
             self.sockets.get().map_or(0, |counters| of(counters).load(Relaxed))
         };
-        Status {
+        ServerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: self
                 .durability

@@ -63,7 +63,7 @@ mod tests {
     use yesquel_engine::{Caller, EngineSettings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
-        Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request,
+        Answer, ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Reply, Request,
         WriteOperation,
     };
 
@@ -87,7 +87,7 @@ mod tests {
         let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };
-        let writes = [WriteOperation::Create(new), put].map(|write| Operation { node, write });
+        let writes = [WriteOperation::Create(new), put].map(|write| NodeOperation { node, write });
         let operations = Operations::encode(&writes);
         let committed = call(
             &core,

@@ -14,10 +14,12 @@ use std::{
 };
 use yesquel_engine::{Caller, EngineSettings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, LogOptions, ReplySink, WallTime};
+use yesquel_server::{
+    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ReplySink, WallTime,
+};
 use yesquel_wire::{
-    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Outcome, Question,
-    Questions, Reply, Request, WriteOperation,
+    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions,
+    Reply, Request, TransactionOutcome, WriteOperation,
 };
 
 struct Replies(Sender<Vec<u8>>);
@@ -68,8 +70,8 @@ impl Server {
     }
 
     fn commit_at(&mut self, node: NodeId, writes: &[WriteOperation<'_>]) -> Timestamp {
-        let operations: Vec<Operation<'_>> =
-            writes.iter().map(|write| Operation { node, write: write.clone() }).collect();
+        let operations: Vec<NodeOperation<'_>> =
+            writes.iter().map(|write| NodeOperation { node, write: write.clone() }).collect();
         let bytes = Operations::encode(&operations);
         let operations = Operations::decode(&bytes).unwrap();
         let txn = TxnId { client: 7, number: NEXT_TXN.fetch_add(1, Relaxed) };
@@ -179,7 +181,10 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
             // Outcomes of transactions are recovered, too.
             let reply = server.ask(&Request::Outcome { txn: server_txn });
             let ended = Reply::decode(&reply).unwrap();
-            assert!(matches!(ended, Reply::Outcome(Outcome::Decided(Decision::Commit(_)))), "{ended:?}");
+            assert!(
+                matches!(ended, Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(_)))),
+                "{ended:?}"
+            );
         }
         drop(server);
         let names: Vec<String> = fs::read_dir(place.path())
@@ -240,7 +245,7 @@ fn a_folder_has_one_server_at_a_time() {
     drop(Server::open(place.path(), LogOptions::default()).unwrap());
     fs::write(place.path().join("letters.txt"), "dear").unwrap();
     let error = DataFolder::take(place.path()).unwrap_err();
-    assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
+    assert!(matches!(error, DataFolderError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains("letters.txt"), "{error}");
 }
 

@@ -33,7 +33,7 @@ const FEATURES: &[&str] = &[
     "SQLITE_USE_URI",
 ];
 
-/// What it is made with besides.
+/// Additional compile options.
 const SETTINGS: &[&str] = &[
     // As libsqlite3-sys has them, so that rusqlite finds what it declares.
     "SQLITE_CORE",
@@ -67,10 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&source, sliced)?;
 
     let mut build = cc::Build::new();
-    // At least this level in every profile: nothing here is debugged by steps, and all tests run on
-    // it.
-    let level = env::var("OPT_LEVEL").ok().and_then(|level| level.parse().ok()).unwrap_or(2).max(2);
-    build.file(&source).include(&include).include("c").opt_level(level).warnings(false);
+    // This level in every profile, as distributions build SQLite: nothing here is debugged by steps,
+    // all tests run on it, and level 3 takes a third more of the first build.
+    build.file(&source).include(&include).include("c").opt_level(2).warnings(false);
     // For SQLite's own tests, which compile it with additional settings.
     fs::write(out.join("yesquel-sqlite3.defines"), [FEATURES, SETTINGS].concat().join("\n"))?;
     for define in FEATURES.iter().chain(SETTINGS) {

@@ -1,27 +1,27 @@
 /*
 ** The border between SQLite and Yesquel's trees.
 **
-** This stands behind btree.c, in the same compilation unit.  For each function
-** yqBtreeX() here the build script puts a dispatcher in place of
-** sqlite3BtreeX(): a b-tree or cursor whose pYq is set comes here, all others
-** go to what btree.c has, as nativeBtreeX().
+** Compiled after btree.c in the same compilation unit.  For each function
+** yqBtreeX() here, the build script puts a dispatcher in place of
+** sqlite3BtreeX(): a b-tree or cursor whose pYq is set calls the function here,
+** all others call btree.c's, renamed to nativeBtreeX().
 **
-** What is here knows SQLite's structures and keeps the states of cursors, as
-** btree.c does; what a tree is, is known to Rust alone (src/border.rs), which
-** is called by the functions yq_...().
+** This file knows SQLite's structures and keeps the states of cursors, as
+** btree.c does.  Only Rust knows trees (src/border.rs); the functions yq_...()
+** call it.
 */
 
-typedef struct YqDatabase YqDatabase;       /* A database, as one connection has it */
+typedef struct YqDatabase YqDatabase;       /* A connection's database */
 typedef struct YqScan YqScan;       /* A cursor over a tree */
 
-/* What a cursor stands on. It stays until the cursor is moved. */
+/* Row at a cursor; valid until the cursor moves. */
 typedef struct YqPlace {
   const u8 *aRecord;
   u32 nRecord;
   i64 iRowid;
 } YqPlace;
 
-/* A field of a key that is looked for. */
+/* A field of a search key. */
 typedef struct YqField {
   u8 eType;                         /* SQLITE_INTEGER, ... SQLITE_NULL */
   i64 i;
@@ -31,7 +31,7 @@ typedef struct YqField {
   u32 nZero;                        /* Zero bytes after them */
 } YqField;
 
-/* How the keys of an index are made of its records. */
+/* Layout of the keys of an index. */
 typedef struct YqForm {
   u16 nKey;                         /* Fields of the key.  0: rows by number */
   u16 nAll;                         /* Fields of the record */
@@ -39,7 +39,7 @@ typedef struct YqForm {
   const u8 *aSort;                  /* KEYINFO_ORDER_... */
   const u8 *aColl;                  /* YQ_COLL_... */
   u8 nPk;                           /* Fields of the row's key, without a number */
-  const u8 *aPk;                    /* Where they stand, and YQ_PK_DESC */
+  const u8 *aPk;                    /* Their positions, and YQ_PK_DESC */
 } YqForm;
 #define YQ_PK_DESC 0x80
 #define YQ_COLL_BINARY 0
@@ -47,8 +47,8 @@ typedef struct YqForm {
 #define YQ_COLL_RTRIM  2
 #define YQ_COLL_OTHER  3
 
-/* Where a seek is to arrive. */
-#define YQ_SEEK_EXACT   0           /* There, or at a neighbour */
+/* Target of a seek. */
+#define YQ_SEEK_EXACT   0           /* The key, or a neighbour */
 #define YQ_SEEK_LT      1
 #define YQ_SEEK_LE      2
 #define YQ_SEEK_GE      3
@@ -57,13 +57,13 @@ typedef struct YqForm {
 /* P3 of the OP_Transaction of a BEGIN IMMEDIATE or EXCLUSIVE, whose P5 is 0. */
 #define YQ_IMMEDIATE 1
 
-/* P5 of OP_OpenRead, and a hint of a cursor: what is looked for with it must
-** still be so at the commit. */
+/* P5 of OP_OpenRead, and a cursor hint: the results of its searches must
+** still hold at the commit. */
 #define OPFLAG_YQGUARD 0x80
 
 struct YqBtree {
   YqDatabase *pDatabase;
-  BtCursor *pCursor;                /* Those that are open, by pNext */
+  BtCursor *pCursor;                /* Open cursors, linked by pNext */
   char *zName;                      /* The address, as a sqlite3_filename */
 };
 
@@ -72,8 +72,8 @@ struct YqCursor {
   YqPlace place;
 };
 
-/* P5 of OP_OpenRead, OP_OpenWrite and OP_Insert: it is AUTOINCREMENT that reads
-** or writes in sqlite_sequence. */
+/* P5 of OP_OpenRead, OP_OpenWrite and OP_Insert: AUTOINCREMENT's access to
+** sqlite_sequence. */
 #define OPFLAG_YQSEQ 0x100
 
 /* A row between TransferRow and the Insert that follows it. */
@@ -82,8 +82,9 @@ struct YqRow {
   u32 n;
 };
 
-/* Rust's.  Hidden, for a shared library shows SQLite's interface only: a symbol
-** is as hidden as the strictest of those who name it wants it. */
+/* Functions in Rust. Hidden, so that a shared library exports SQLite's
+** interface only: the strictest visibility of a symbol's declarations
+** applies. */
 #pragma GCC visibility push(hidden)
 #ifdef YESQUEL_TEST
 extern void yqTestAddress(sqlite3_vfs*, int flags, const char **pzName, const char **pzShown);
@@ -143,13 +144,13 @@ extern const char *yq_message(int rc);
 static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
 static int rtrimCollFunc(void*,int,const void*,int,const void*);
 
-/* What was told last with a code, by this thread; or SQLite's own words. */
+/* This thread's message for its last error code, or SQLite's own text. */
 static const char *yqErrStr(int rc){
   const char *z = yq_message(rc);
   return z ? z : sqlite3ErrStr(rc);
 }
 
-/* Bytes of an address that may be shown: not its credential. */
+/* Number of bytes of an address without its credential. */
 static int yqShown(const char *z){
   const char *zSecret = strstr(z, "credential=");
   return (int)(zSecret ? zSecret-z : (i64)strlen(z));
@@ -157,15 +158,14 @@ static int yqShown(const char *z){
 
 static YqDatabase *yqDatabase(Btree *p){ return p->pYq->pDatabase; }
 
-/* Whether whoever waits for a server, or for others, is to give up: another
-** thread has interrupted the connection. The progress handler is not asked, for
-** it counts instructions, of which none are run while one waits. */
+/* Whether a wait for a server or a lock must end because another thread has
+** interrupted the connection. The progress handler is not called: it counts
+** instructions, and none run during a wait. */
 int yq_is_cancelled(sqlite3 *db){
   return AtomicLoad(&db->u1.isInterrupted)!=0;
 }
 
-/* Whether to try again what others keep from being done, and what it has come to
-** if not. */
+/* Whether to retry after SQLITE_BUSY; if not, the result code. */
 static int yqWaits(sqlite3 *db, int *pRc){
   if( *pRc!=SQLITE_BUSY || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
   if( yq_is_cancelled(db)==0 ) return 1;
@@ -173,8 +173,8 @@ static int yqWaits(sqlite3 *db, int *pRc){
   return 0;
 }
 
-/* The trees of a database of a connection, whose mutex is held; null if it is on
-** none. */
+/* The trees of a connection's database, null if it has none. The caller
+** holds the mutex. */
 YqDatabase *yq_database_of(sqlite3 *db, const char *zName){
   int i = sqlite3FindDbName(db, zName);
   Btree *p = i>=0 ? db->aDb[i].pBt : 0;
@@ -185,7 +185,7 @@ YqDatabase *yq_database_of(sqlite3 *db, const char *zName){
 ** ---- For trees that the application's own collations order
 */
 
-/* How a record compares to what is looked for, by so many of its fields. */
+/* Compares a record with a search key, by this number of fields. */
 int yq_compare_sought(const u8 *a, u32 n, void *p, int nField){
   UnpackedRecord *pIdxKey = p;
   i8 default_rc = pIdxKey->default_rc;
@@ -199,7 +199,7 @@ int yq_compare_sought(const u8 *a, u32 n, void *p, int nField){
   return c;
 }
 
-/* How two records compare, by so many of their fields. */
+/* Compares two records by this number of fields. */
 int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes){
   UnpackedRecord *pOther = sqlite3VdbeAllocUnpackedRecord(pKeyInfo);
   if( pOther==0 ) return SQLITE_NOMEM_BKPT;
@@ -228,7 +228,7 @@ static int yqBtreeOpen(
   struct YqBtree *pYq;
   char *zAddress = 0;
   Btree *p;
-  const char *zShown = 0;           /* What sqlite3_db_filename() says instead */
+  const char *zShown = 0;           /* Result of sqlite3_db_filename() */
 
 #ifdef YESQUEL_TEST
   /* A plain name of SQLite's own tests (tests/tcl/hook.c). */
@@ -251,7 +251,7 @@ static int yqBtreeOpen(
     sqlite3_free(zAddress);
     return rc;
   }
-  /* Options of a server are not shown: a credential may be among them. */
+  /* The options of an address are not shown: they may contain a credential. */
   if( sqlite3_strnicmp(zAddress, "yesquel://", 10)==0 ){
     char *zQuery = strchr(zAddress, '?');
     if( zQuery ) *zQuery = 0;
@@ -262,7 +262,7 @@ static int yqBtreeOpen(
   if( pYq==0 || pYq->zName==0 ){
     rc = SQLITE_NOMEM_BKPT;
   }else{
-    /* Its own small one, for what is asked of pages and files. */
+    /* A small native b-tree, for questions about pages and files. */
     rc = nativeBtreeOpen(pVfs, 0, db, &p, flags|BTREE_MEMORY, vfsFlags);
   }
   if( rc ){
@@ -296,7 +296,7 @@ static int yqBtreeClose(Btree *p){
 static const char *yqBtreeGetFilename(Btree *p){ return p->pYq->zName; }
 static int yqBtreeIsReadonly(Btree *p){ return yq_is_readonly(yqDatabase(p)); }
 
-/* Root pages are numbers of trees, and any number may be one. */
+/* Root pages are numbers of trees, and any number is possible. */
 static Pgno yqMaxRoot(Btree *p){ return p->pYq ? 0x7fffffff : sqlite3BtreeLastPage(p); }
 
 static int yqBtreeNewDb(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_OK; }
@@ -310,7 +310,7 @@ static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
   UNUSED_PARAMETER2(pBtree, iVersion);
   return SQLITE_OK;
 }
-/* A page is what SQLite has told that it is; there are none. */
+/* There are no pages: the size is whatever SQLite has set. */
 static int yqBtreeSetCacheSize(Btree *p, int mxPage){
   yq_keep(yqDatabase(p), mxPage<0 ? -(i64)mxPage*1024 : (i64)mxPage*p->pBt->pageSize);
   return nativeBtreeSetCacheSize(p, mxPage);  /* PRAGMA cache_spill tells it */
@@ -326,8 +326,8 @@ static int yqBtreeCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
 ** ---- Cursors and what moves under them
 */
 
-/* As saveCursorPosition() does: it finds its place again when it is used. The
-** key stays with the scan. */
+/* As saveCursorPosition(): the cursor restores its position on its next use.
+** The scan keeps the key. */
 static int yqSave(BtCursor *pCur){
   if( pCur->curFlags & BTCF_Pinned ) return SQLITE_CONSTRAINT_PINNED;
   if( pCur->eState==CURSOR_SKIPNEXT ){
@@ -339,7 +339,7 @@ static int yqSave(BtCursor *pCur){
   return SQLITE_OK;
 }
 
-/* All cursors over a tree, or over all (0), but one. */
+/* Saves all cursors over a tree, or over all trees (0), except one. */
 static int yqSaveAll(Btree *p, Pgno iRoot, BtCursor *pExcept){
   BtCursor *pX;
   for(pX=p->pYq->pCursor; pX; pX=pX->pNext){
@@ -348,14 +348,15 @@ static int yqSaveAll(Btree *p, Pgno iRoot, BtCursor *pExcept){
       int rc = yqSave(pX);
       if( rc ) return rc;
     }else if( pX->eState==CURSOR_REQUIRESEEK && (pX->curFlags & BTCF_Pinned) ){
-      /* After a write of its own the native would be valid, somewhere. */
+      /* A native cursor would stay valid after its own write, at some
+      ** position. */
       return SQLITE_CONSTRAINT_PINNED;
     }
   }
   return SQLITE_OK;
 }
 
-/* Cursors of incremental blobs end when their row is written otherwise. */
+/* Invalidates incremental blob cursors whose row is written by other means. */
 static void yqEndBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClear){
   BtCursor *pX;
   if( p->hasIncrblobCur==0 ) return;
@@ -438,8 +439,7 @@ static int yqBtreeCloseCursor(BtCursor *pCur){
 
 static void yqBtreeClearCursor(BtCursor *pCur){ pCur->eState = CURSOR_INVALID; }
 
-/* What a move has come to: SQLITE_OK, SQLITE_DONE if there is nothing, or an
-** error. */
+/* Result of a move: SQLITE_OK, SQLITE_DONE if there is no row, or an error. */
 static int yqArrived(BtCursor *pCur, int rc){
   pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
   return rc;
@@ -516,9 +516,10 @@ static int yqBtreeLast(BtCursor *pCur, int *pRes){
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* As btreeNext() and btreePrevious() begin: whether to go a step from where the
-** cursor stands. If not, *pRc is what the step has come to. A cursor that stood
-** on what is gone may be where the step leads already, above (1) or below (-1). */
+/* As the start of btreeNext() and btreePrevious(): whether to step from the
+** cursor's position. If not, *pRc is the result of the step. If the cursor's
+** row is gone, the restored cursor may already be at the step's target,
+** above (1) or below (-1). */
 static int yqStep(BtCursor *pCur, int direction, int *pRc){
   *pRc = SQLITE_OK;
   if( pCur->eState>=CURSOR_REQUIRESEEK ) *pRc = yqRestore(pCur);
@@ -560,7 +561,7 @@ static int yqMoveToRow(BtCursor *pCur, i64 iRow, int eSeek, int *pRes){
   *pRes = -1;
   rc = yqArrived(pCur, yq_seek_row(pCur->pYq->pScan, iRow, eSeek, &pCur->pYq->place, pRes));
   if( rc==SQLITE_DONE ) return SQLITE_OK;
-  /* OP_NotExists looks at this first. */
+  /* OP_NotExists reads this first. */
   if( rc ) *pRes = 0;
   return rc;
 }
@@ -588,7 +589,7 @@ static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int
     if( pMem->flags & MEM_Null ){
       pField->eType = SQLITE_NULL;
     }else if( pMem->flags & (MEM_Int|MEM_IntReal) ){
-      /* As MEM_IntReal it is a real that happens to be a whole number. */
+      /* MEM_IntReal is a real with an integral value. */
       pField->eType = SQLITE_INTEGER;
       pField->i = pMem->u.i;
     }else if( pMem->flags & MEM_Real ){
@@ -632,7 +633,7 @@ static int yqDirection(int oc){
   }
 }
 
-/* For OP_SeekGE and its kin, which know where they want to arrive. */
+/* For OP_SeekGE and its kin, which give the target of the seek. */
 SQLITE_PRIVATE int yqSeekRow(BtCursor *pCur, i64 iRow, int oc, int *pRes){
   if( pCur->pYq ) return yqMoveToRow(pCur, iRow, yqDirection(oc), pRes);
   return nativeBtreeTableMoveto(pCur, iRow, 0, pRes);
@@ -643,9 +644,8 @@ SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, 
   return nativeBtreeIndexMoveto(pCur, pIdxKey, pRes);
 }
 
-/* Notes where in the entries of an index of a table without row ids the key of
-** the row stands, that is in which places of its record; not where there are
-** too many of them. */
+/* Records which fields of the entries of an index of a WITHOUT ROWID table
+** form the row's key; omitted if there are too many. */
 SQLITE_PRIVATE void yqRefers(KeyInfo *pKey, Index *pIdx){
   const Index *pPk;
   int i, j;
@@ -662,8 +662,8 @@ SQLITE_PRIVATE void yqRefers(KeyInfo *pKey, Index *pIdx){
   pKey->nYqPk = (u8)pPk->nKeyCol;
 }
 
-/* Whether an instruction looks in a table without row ids for the row that an
-** entry of an index refers to, whose fields were taken just before. */
+/* Whether an instruction seeks, in a WITHOUT ROWID table, the row of an
+** index entry whose fields were read just before. */
 static int yqLooksForRow(const Op *aOp, int i, int iIndex, int nPk){
   int j;
   if( aOp[i].opcode!=OP_NotFound || aOp[i].p4type!=P4_INT32 || aOp[i].p4.i!=nPk || i<nPk ) return 0;
@@ -674,9 +674,9 @@ static int yqLooksForRow(const Op *aOp, int i, int iIndex, int nPk){
   return 1;
 }
 
-/* OP_OpenRead or OP_OpenWrite has opened a cursor. If it is over an index from
-** which the program goes to the rows of the table, these are read with the
-** entries. */
+/* Called after OP_OpenRead or OP_OpenWrite has opened a cursor. If it is
+** over an index and the program seeks the rows of its entries, entries and
+** rows are read together. */
 SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
   const Op *aOp = v->aOp;
   int i, j, iTable;
@@ -706,15 +706,14 @@ SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
   }
 }
 
-/* OP_NoConflict has found nothing: it must be so when it is committed. Of a
-** table without row ids the key itself is what two would meet at. */
+/* OP_NoConflict has found no entry, which must still hold at the commit. In
+** a WITHOUT ROWID table the key itself causes the conflict. */
 SQLITE_PRIVATE int yqGuardSought(BtCursor *pCur){
   if( pCur->pYq==0 || pCur->pKeyInfo->nYqKey<pCur->pKeyInfo->nAllField ) return SQLITE_OK;
   return yq_guard_sought(pCur->pYq->pScan);
 }
 
-/* The cursors that these instructions open guard what is looked for with
-** them. */
+/* The cursors that these instructions open guard their searches. */
 SQLITE_PRIVATE void yqGuardCursors(Vdbe *v, int iFirst){
   int i;
   if( v->db->mallocFailed ) return;
@@ -725,9 +724,8 @@ SQLITE_PRIVATE void yqGuardCursors(Vdbe *v, int iFirst){
   }
 }
 
-/* The number of a new row, above iAbove: in *pv, and *pRes is -1, if it is one
-** of ours and there is one left; else, as for the native, the cursor stands on
-** the last row. */
+/* Allocates the id of a new row: *pv is the id and *pRes is -1. For a native
+** cursor, or if no id is left, the cursor moves to the last row as in SQLite. */
 SQLITE_PRIVATE int yqNewRowid(BtCursor *pCur, i64 *pv, int *pRes){
   int rc;
   if( pCur->pYq==0 ) return nativeBtreeLast(pCur, pRes);
@@ -749,15 +747,15 @@ static Schema *yqSchemaOf(sqlite3 *db, BtCursor *pCur){
   return 0;
 }
 
-/* OP_Rewind of sqlite_sequence, for inserts into a table with AUTOINCREMENT: the
-** next number is likely to be wanted. */
+/* OP_Rewind of sqlite_sequence, for inserts into a table with AUTOINCREMENT:
+** prefetches the next number. */
 SQLITE_PRIVATE void yqExpectSequence(BtCursor *pCur, u32 iRoot){
   if( yqIsOurs(pCur) ) yq_expect_sequence(pCur->pYq->pScan, iRoot);
 }
 
-/* OP_NewRowid of a table with AUTOINCREMENT. aMem[0] is the greatest number so
-** far, aMem[1] that of the table's row in sqlite_sequence, or NULL. The name
-** under which that row will stand is looked for only where there is none yet. */
+/* OP_NewRowid of a table with AUTOINCREMENT. aMem[0] is the greatest number
+** so far, aMem[1] that of the table's row in sqlite_sequence, or NULL. The
+** row is searched by its name only if there is none yet. */
 SQLITE_PRIVATE int yqNewSequence(sqlite3 *db, BtCursor *pCur, const Mem *aMem, i64 *pv){
   Schema *pSchema = yqSchemaOf(db, pCur);
   int hasRow = (aMem[1].flags & MEM_Int)!=0;
@@ -780,7 +778,7 @@ SQLITE_PRIVATE int yqNewSequence(sqlite3 *db, BtCursor *pCur, const Mem *aMem, i
   return SQLITE_CORRUPT_BKPT;
 }
 
-/* AUTOINCREMENT writes how far it has come. */
+/* AUTOINCREMENT writes the greatest number. */
 SQLITE_PRIVATE int yqPutSequence(BtCursor *pCur, const BtreePayload *pX){
   int rc = yqSaveAll(pCur->pBtree, pCur->pgnoRoot, pCur);
   if( rc ) return rc;
@@ -815,7 +813,7 @@ static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int 
   if( pCur->pYq==0 ){
     BtreePayload x;
     if( pRow==0 ) return nativeBtreeInsert(pCur, pX, flags, seekResult);
-    /* The row comes from one of ours, as a record. */
+    /* The row is a record from a Yesquel cursor. */
     memset(&x, 0, sizeof(x));
     if( pCur->pKeyInfo ){
       x.pKey = pRow->a;
@@ -842,7 +840,7 @@ static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int 
     rc = yq_put_entry(pCur->pYq->pScan, pX->pKey, (u32)pX->nKey);
   }
   if( pRow ) yqDropRow(pCur->pBtree);
-  /* The scan stands on what was written, once it is asked. */
+  /* The scan moves to the written row on its next use. */
   pCur->skipNext = 0;
   pCur->eState = CURSOR_REQUIRESEEK;
   return rc;
@@ -866,7 +864,7 @@ static int yqBtreeTransferRow(BtCursor *pDest, BtCursor *pSrc, i64 iKey){
     return SQLITE_NOMEM_BKPT;
   }
   pRow->n = n;
-  /* As accessPayload() leaves it: records may be read a little beyond. */
+  /* As after accessPayload(): SQLite may read slightly past a record. */
   memset(&pRow->a[n], 0, 9);
   rc = pSrc->pYq ? yqBtreePayload(pSrc, 0, n, pRow->a) : nativeBtreePayload(pSrc, 0, n, pRow->a);
   if( rc ) yqDropRow(pDest->pBtree);
@@ -885,7 +883,7 @@ static int yqBtreeDelete(BtCursor *pCur, u8 flags){
   if( rc ) return rc;
   if( pCur->pKeyInfo==0 ) yqEndBlobs(pCur->pBtree, pCur->pgnoRoot, pCur->pYq->place.iRowid, 0);
   rc = yq_delete(pCur->pYq->pScan);
-  /* The next step goes on from where it was. */
+  /* The next step continues from the old position. */
   pCur->skipNext = 0;
   pCur->eState = CURSOR_REQUIRESEEK;
   return rc;
@@ -944,13 +942,13 @@ static int yqBtreeDropTable(Btree *p, int iTable, int *piMoved){
   return yq_drop(yqDatabase(p), (u32)iTable);
 }
 
-/* Who cannot be told that it is not known gets 0. */
+/* Callers without error reporting get 0 if it is unknown. */
 static void yqBtreeGetMeta(Btree *p, int idx, u32 *pMeta){
   *pMeta = 0;
   (void)yq_meta(yqDatabase(p), idx, pMeta);
 }
 
-/* As OP_ReadCookie gets one. */
+/* As OP_ReadCookie reads one. */
 SQLITE_PRIVATE int yqReadMeta(Btree *p, int idx, u32 *pMeta){
   if( p->pYq ) return yq_meta(yqDatabase(p), idx, pMeta);
   nativeBtreeGetMeta(p, idx, pMeta);
@@ -968,8 +966,8 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   int rc;
   if( wrflag && yq_is_readonly(yqDatabase(p)) ) return SQLITE_READONLY;
   rc = yq_begin(yqDatabase(p), &iCookie);
-  /* Who does not look at the cookie is not prepared for another one, and neither
-  ** is who copies a database over this one. */
+  /* A caller that does not check the cookie cannot handle a change of it,
+  ** nor can one that copies a database over this one. */
   if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ){
     rc = yq_prove(yqDatabase(p));
     if( rc==SQLITE_OK ) rc = yq_begin(yqDatabase(p), &iCookie);
@@ -980,7 +978,7 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   }
   if( wrflag ){
     p->inTrans = TRANS_WRITE;
-    /* Savepoints that were opened before anything was written. */
+    /* Savepoints opened before the first write. */
     rc = yq_open_savepoints(yqDatabase(p), p->db->nSavepoint);
   }else if( p->inTrans==TRANS_NONE ){
     p->inTrans = TRANS_READ;
@@ -989,8 +987,8 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   return rc;
 }
 
-/* Whether a program opens no tree of a database: PRAGMA table_info and the like
-** tell of the schema alone. */
+/* Whether a program opens no tree of a database, like PRAGMA table_info,
+** which needs the schema only. */
 static int yqReadsNothing(const Vdbe *v, int iDb){
   int i;
   for(i=0; i<v->nOp; i++){
@@ -1004,8 +1002,18 @@ static int yqReadsNothing(const Vdbe *v, int iDb){
   return 1;
 }
 
-/* As OP_Transaction begins one. A BEGIN IMMEDIATE waits for others who write,
-** keeps them from it, and only then has its snapshot. */
+/* Whether a program changes the schema of a database. */
+static int yqChangesSchema(const Vdbe *v, int iDb){
+  int i;
+  for(i=0; i<v->nOp; i++){
+    const Op *pOp = &v->aOp[i];
+    if( pOp->opcode==OP_SetCookie && pOp->p1==iDb && pOp->p2==BTREE_SCHEMA_VERSION ) return 1;
+  }
+  return 0;
+}
+
+/* Begins a transaction for OP_Transaction. BEGIN IMMEDIATE waits for other
+** writers, locks them out, and takes its snapshot after that. */
 SQLITE_PRIVATE int yqBeginTrans(
   const Vdbe *v,
   const Op *pOp,
@@ -1026,8 +1034,11 @@ SQLITE_PRIVATE int yqBeginTrans(
     if( rc ) return rc;
   }
   rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
-  if( rc==SQLITE_OK && pOp->p5 && yqReadsNothing(v, pOp->p1) ){
-    /* No request would say that the cookie is another one by now. */
+  if( rc==SQLITE_OK && pOp->p5
+   && (yqReadsNothing(v, pOp->p1) || (p->db->autoCommit==0 && yqChangesSchema(v, pOp->p1)))
+  ){
+    /* No later request would detect a changed cookie, or only one that follows
+    ** the first write: a transaction of the application cannot run it again. */
     rc = yq_prove(yqDatabase(p));
     if( rc==SQLITE_OK ) rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
   }
@@ -1035,7 +1046,7 @@ SQLITE_PRIVATE int yqBeginTrans(
 }
 
 /* A program that fails before its first request, as for a NOT NULL, has not
-** learnt whether its schema is outdated. The error counts only if it is not. */
+** verified its schema. The error counts only if the schema is current. */
 static void yqVerifySchemaOfError(Vdbe *v){
   sqlite3 *db = v->db;
   int i;
@@ -1064,7 +1075,7 @@ static void yqVerifySchemaOfError(Vdbe *v){
   }
 }
 
-/* Others may hold a lease: then it waits as long as the application wants. */
+/* Another connection may hold a lease: wait up to the busy timeout. */
 static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   int rc;
   UNUSED_PARAMETER(zSuperJrnl);
@@ -1080,7 +1091,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
 ** ---- A statement that has lost a race
 */
 
-/* What is as it was before a statement that is run again. */
+/* State to restore before a statement runs again. */
 typedef struct YqAgain {
   u8 mayRun;
   int nRun;
@@ -1091,7 +1102,7 @@ typedef struct YqAgain {
   i64 lastRowid;
 } YqAgain;
 
-/* Times that it is run again at once, whatever the busy timeout. */
+/* Number of immediate retries, whatever the busy timeout. */
 #define YQ_RUNS 10
 
 static void yqRemember(Vdbe *v, YqAgain *p){
@@ -1104,9 +1115,8 @@ static void yqRemember(Vdbe *v, YqAgain *p){
   p->lastRowid = db->lastRowid;
 }
 
-/* Whether to run it again: it was a transaction of its own, and nobody has
-** seen that it ran. If the application wants to wait no longer it was
-** interrupted. */
+/* Whether to run the statement again: it was a transaction of its own
+** without visible effects. It was interrupted if the busy handler gives up. */
 static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   sqlite3 *db = v->db;
   if( v->rc!=SQLITE_BUSY_SNAPSHOT || !p->mayRun || db->mallocFailed ) return 0;
@@ -1134,8 +1144,8 @@ static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   return 1;
 }
 
-/* The schema is another one: those that are known by another cookie than the
-** present one are read anew. OP_Transaction does so where it finds out. */
+/* The schema has changed: schemas with an outdated cookie are read again, as
+** OP_Transaction does on a mismatch. */
 static void yqForgetSchemas(sqlite3 *db){
   int i;
   for(i=0; i<db->nDb; i++){
@@ -1149,8 +1159,8 @@ static void yqForgetSchemas(sqlite3 *db){
   }
 }
 
-/* A statement was prepared again, in the transaction that found the schema to
-** be another one. It is over now, or goes on by itself. */
+/* A statement was prepared again, in the transaction that found the schema
+** changed. This transaction is over now, or continues by itself. */
 static void yqLetGo(sqlite3 *db){
   int i;
   for(i=0; i<db->nDb; i++){
@@ -1163,7 +1173,7 @@ static int yqBtreeCommitPhaseTwo(Btree *p, int bCleanup){
   UNUSED_PARAMETER(bCleanup);
   if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
   if( p->db->nVdbeRead>1 ){
-    /* Others of this connection read on. */
+    /* Other statements of this connection still read. */
     p->inTrans = TRANS_READ;
     yq_end(yqDatabase(p), 1);
     return yqSaveAll(p, 0, 0);
@@ -1251,7 +1261,7 @@ static int yqBtreeIntegrityCheck(
     rc = yq_check(yqDatabase(p), aRoot[i], &n);
     sqlite3MemSetArrayInt64(aCnt, i, n);
     if( rc && (rc & 0xff)!=SQLITE_CORRUPT ){
-      /* Nothing is known of it: that is no fault of the database's. */
+      /* Unknown: not an error of the database. */
       sqlite3_str_reset(&out);
       *pnErr = 1;
       *pzOut = 0;

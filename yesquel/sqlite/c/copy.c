@@ -1,10 +1,11 @@
 /*
-** A whole database copied from one b-tree to another of any kind, for the
-** backup interface.  What is native to both sides is not here: there pages are
-** copied.  It goes tree by tree, in steps of so many bytes as pages have; the
-** transactions at both sides stay open from the first to the last.
+** Copies a whole database from one b-tree to another of any kind, for the
+** backup interface.  Copies between two native b-trees are not here: SQLite
+** copies their pages.  A copy goes tree by tree, in steps of as many bytes as
+** the pages have; the transactions of both sides last from the first step to
+** the last.
 **
-** This stands behind the dispatchers: sqlite3BtreeX() is for both kinds.
+** Compiled after the dispatchers: sqlite3BtreeX() is for both kinds.
 */
 
 /* A cursor of its own. */
@@ -26,7 +27,7 @@ static void yqShut(BtCursor *pCur){
   sqlite3_free(pCur);
 }
 
-/* The record that a cursor stands on, in memory that is reused. */
+/* Reads the record at a cursor into a reused buffer. */
 static int yqRecord(BtCursor *pCur, u8 **pa, u32 *pnAlloc, u32 *pn){
   u32 n = sqlite3BtreePayloadSize(pCur);
   if( n+9>*pnAlloc ){
@@ -40,7 +41,7 @@ static int yqRecord(BtCursor *pCur, u8 **pa, u32 *pnAlloc, u32 *pn){
   return sqlite3BtreePayload(pCur, 0, n, *pa);
 }
 
-/* The index whose entries are below a root; null for a table of rows. */
+/* The index with this root; null for a table. */
 static Index *yqIndexAt(Schema *pSchema, Pgno iRoot){
   HashElem *k;
   for(k=sqliteHashFirst(&pSchema->idxHash); k; k=sqliteHashNext(k)){
@@ -50,7 +51,8 @@ static Index *yqIndexAt(Schema *pSchema, Pgno iRoot){
   return 0;
 }
 
-/* A row of the schema table: its root, and the same row with another one. */
+/* A row of the schema table: reads its root, and writes the row with another
+** one. */
 static int yqRootOf(const u8 *a, u32 n, i64 *piRoot, u32 *piType, u32 *piValue, u32 *pnValue){
   u32 nHeader, iType, i, serial = 0;
   u32 iValue;
@@ -75,7 +77,7 @@ static int yqRootOf(const u8 *a, u32 n, i64 *piRoot, u32 *piType, u32 *piValue, 
   return SQLITE_OK;
 }
 
-/* Makes the destination empty. */
+/* Empties the destination. */
 static int yqEmpty(Btree *p){
   BtCursor *pCur = 0;
   u8 *a = 0;
@@ -132,24 +134,24 @@ static int yqIsTable(Schema *pSchema, Pgno iRoot){
   return 0;
 }
 
-/* What a copy has come to, between two steps. */
+/* State of a copy between two steps. */
 typedef struct YqCopy YqCopy;
 struct YqCopy {
   sqlite3 *pFromDb;
   Btree *pFrom;
   Btree *pTo;
   int iDb;                          /* The source among those of its connection */
-  u8 isReading;                     /* It counts as a statement that reads the source */
-  u8 endsFrom;                      /* The source's transaction began for it */
-  u8 isCopied;                      /* What is left is the commit */
-  int iCookie;                      /* That of the destination, before */
-  u32 iVersion;                     /* By which a change of the source is seen */
+  u8 isReading;                     /* Counts as a reading statement of the source */
+  u8 endsFrom;                      /* The copy began the source's transaction */
+  u8 isCopied;                      /* Only the commit is left */
+  int iCookie;                      /* The destination's former cookie */
+  u32 iVersion;                     /* Detects a change of the source */
   i64 nChange;
   BtCursor *pIn;                    /* The schema tables */
   BtCursor *pOut;
-  u8 *aRow;                         /* The row of the schema table at hand */
+  u8 *aRow;                         /* The current row of the schema table */
   u32 nRow, nRowAlloc;
-  BtCursor *pTreeIn;                /* The tree at hand, if there is one */
+  BtCursor *pTreeIn;                /* The current tree, if any */
   BtCursor *pTreeOut;
   KeyInfo *pKeyInfo;
   Pgno iNew;
@@ -157,10 +159,10 @@ struct YqCopy {
   u32 nAlloc;
   i64 nByte;                        /* Copied so far */
   i64 szPage;                       /* Bytes that count as a page */
-  i64 nPage;                        /* Pages of the source, as far as is known */
+  i64 nPage;                        /* Pages of the source, estimated */
 };
 
-/* The cursors of the tree at hand. */
+/* Closes the cursors of the current tree. */
 static void yqShutTree(YqCopy *p){
   yqShut(p->pTreeIn);
   yqShut(p->pTreeOut);
@@ -176,7 +178,7 @@ static void yqShutAll(YqCopy *p){
   p->pIn = p->pOut = 0;
 }
 
-/* The source is read no more. */
+/* Ends reading the source. */
 static void yqLeave(YqCopy *p){
   yqShutAll(p);
   if( p->isReading ){
@@ -190,7 +192,7 @@ static void yqLeave(YqCopy *p){
   }
 }
 
-/* Ends a copy. If it is not committed, the destination is as it was. */
+/* Ends a copy. Without a commit, the destination is unchanged. */
 static void yqEndCopy(YqCopy *p){
   yqLeave(p);
   sqlite3_free(p->aRow);
@@ -198,9 +200,8 @@ static void yqEndCopy(YqCopy *p){
   sqlite3_free(p);
 }
 
-/* How many pages there are to be copied; of trees, whose nodes are asked how
-** much they hold, what would fill so many. Nobody asks for them who has all copied
-** at once. */
+/* Number of pages to copy; for trees, the number that the nodes' bytes would
+** fill. Not needed when everything is copied at once. */
 static void yqMeasure(YqCopy *p, int nPage){
   p->szPage = 4096;
   p->nPage = 1;
@@ -216,8 +217,8 @@ static void yqMeasure(YqCopy *p, int nPage){
   }
 }
 
-/* Begins: the source's transaction, which stays until all is copied, the
-** destination's, and the walk through the schema table. */
+/* Begins the source's transaction, which lasts until the end of the copy,
+** the destination's transaction, and the scan of the schema table. */
 static int yqBeginCopy(YqCopy *p, int nPage, int bCloseTrans){
   char *zErr = 0;
   int isEmpty = 0;
@@ -232,7 +233,8 @@ static int yqBeginCopy(YqCopy *p, int nPage, int bCloseTrans){
     rc = sqlite3BtreeBeginTrans(p->pFrom, 0, 0);
   }
   if( rc==SQLITE_OK ){
-    /* Statements of its connection that end leave the transaction to it. */
+    /* Keeps the transaction open when other statements of its connection
+    ** end. */
     p->isReading = 1;
     p->pFromDb->nVdbeRead++;
     p->pFromDb->nVdbeActive++;
@@ -249,8 +251,8 @@ static int yqBeginCopy(YqCopy *p, int nPage, int bCloseTrans){
   return rc;
 }
 
-/* The source is not as it was when the copy began: its own connection has
-** written meanwhile. */
+/* Whether the source has changed since the copy began: its own connection
+** has written. */
 static int yqHasChanged(YqCopy *p){
   u32 iVersion = 0;
   if( p->isCopied ) return 0;
@@ -259,7 +261,8 @@ static int yqHasChanged(YqCopy *p){
   return iVersion!=p->iVersion || p->nChange!=p->pFromDb->nTotalChange;
 }
 
-/* Writes the row of the schema table at hand, with another root if it has one. */
+/* Writes the current row of the schema table, with its new root if it has
+** one. */
 static int yqCopySchemaRow(YqCopy *p, int hasRoot){
   i64 iRoot;
   u32 iType, iValue, nValue;
@@ -289,8 +292,7 @@ static int yqCopySchemaRow(YqCopy *p, int hasRoot){
   return rc;
 }
 
-/* Takes up the row of the schema table that the walk has come to, and opens the
-** tree that it names. */
+/* Reads the schema table's row at the cursor, and opens its tree. */
 static int yqTakeRow(YqCopy *p){
   Schema *pSchema = p->pFromDb->aDb[p->iDb].pSchema;
   i64 iRoot;
@@ -327,7 +329,7 @@ static int yqTakeRow(YqCopy *p){
   return rc;
 }
 
-/* Copies one entry of the tree at hand. */
+/* Copies one entry of the current tree. */
 static int yqCopyEntry(YqCopy *p){
   BtreePayload x;
   u32 n;
@@ -352,7 +354,7 @@ static int yqCopyEntry(YqCopy *p){
   return rc;
 }
 
-/* What belongs to the database and is in no tree. */
+/* Copies the database's meta values, which are in no tree. */
 static int yqCopyMeta(YqCopy *p){
   static const u8 aMeta[] = {
     BTREE_FILE_FORMAT, BTREE_DEFAULT_CACHE_SIZE, BTREE_TEXT_ENCODING, BTREE_USER_VERSION, BTREE_APPLICATION_ID,
@@ -367,24 +369,24 @@ static int yqCopyMeta(YqCopy *p){
   return rc;
 }
 
-/* Memory failed for this connection, and whoever steps a copy is told. Its next
-** statement is another call and begins without that. */
+/* This connection is out of memory, and the step returns it. Clears the
+** state, so that the connection's next statement starts clean. */
 static int yqForgetOom(sqlite3 *db, int rc){
   if( db==0 || db->mallocFailed==0 ) return rc;
   sqlite3OomClear(db);
   return rc==SQLITE_OK ? SQLITE_NOMEM_BKPT : rc;
 }
 
-/* Goes on with a copy by so many pages, or to its end: the source is seen as of
-** one moment, and the destination changes in one transaction, at the end.
-** Returns SQLITE_DONE, then, and SQLITE_OK before. */
+/* Copies this number of pages, or the rest. The copy reads one snapshot of
+** the source, and changes the destination in one transaction at the end.
+** Returns SQLITE_DONE after the commit and SQLITE_OK before. */
 static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb, Btree *pTo, int nPage,
                     int *pbCloseTrans, Pgno *pnRemaining, Pgno *pnPage){
   YqCopy *p = *pp;
   i64 nEnd;
   int rc = SQLITE_OK;
   if( p && yqHasChanged(p) ){
-    /* As with pages: it begins anew. */
+    /* Restart, as with pages. */
     yqEndCopy(p);
     *pp = p = 0;
     sqlite3BtreeRollback(pTo, SQLITE_OK, 0);
@@ -397,14 +399,14 @@ static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb,
     p->pTo = pTo;
     rc = yqBeginCopy(p, nPage, *pbCloseTrans);
   }else if( !p->isCopied ){
-    /* It may have been forgotten since. */
+    /* The schema may have been discarded since. */
     char *zErr = 0;
     rc = sqlite3Init(pFromDb, &zErr);
     sqlite3DbFree(pFromDb, zErr);
   }
-  /* It is ended with the copy. */
+  /* The copy ends this transaction. */
   *pbCloseTrans = 0;
-  /* What was interrupted before is over. */
+  /* An earlier interrupt no longer applies. */
   if( pFromDb->nVdbeActive==0 ) AtomicStore(&pFromDb->u1.isInterrupted, 0);
   if( pToDb && pToDb->nVdbeActive==0 ) AtomicStore(&pToDb->u1.isInterrupted, 0);
   nEnd = nPage<0 ? LARGEST_INT64 : p->nByte + nPage*p->szPage;
@@ -435,7 +437,7 @@ static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb,
     *pnRemaining = nDone<p->nPage ? (Pgno)MIN(p->nPage-nDone, 0x7fffffff) : 1;
     return rc;
   }
-  /* Others hold the destination: what was copied is committed by a later step. */
+  /* Another connection holds the destination: a later step commits. */
   if( rc==SQLITE_BUSY && p->isCopied ) return rc;
   if( pToDb && yq_message(rc) ) sqlite3ErrorWithMsg(pToDb, rc, "%s", yqErrStr(rc));
   yqEndCopy(p);

@@ -26,7 +26,7 @@ fn map_name(number: u64) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum AttachState {
     Out,
     In,
 }
@@ -38,7 +38,7 @@ pub(crate) struct AttachedDatabase {
     schema: Map,
     cookies: Map,
     pub(crate) is_readonly: bool,
-    state: State,
+    state: AttachState,
     known: SchemaIndex,
     /// Dropped last, for it may hold the store.
     pub(crate) session: Rc<RefCell<SqlSession>>,
@@ -73,7 +73,15 @@ impl AttachedDatabase {
             Rc::new(RefCell::new(SqlSession::new(shared.clone(), database.clone(), cancel_check)))
         });
         let known = session.borrow_mut().schema(schema, cookies);
-        Ok(AttachedDatabase { database, schema, cookies, is_readonly, state: State::Out, known, session })
+        Ok(AttachedDatabase {
+            database,
+            schema,
+            cookies,
+            is_readonly,
+            state: AttachState::Out,
+            known,
+            session,
+        })
     }
 
     /// Returns its trees, for tools.
@@ -101,9 +109,9 @@ impl AttachedDatabase {
     pub(crate) fn begin(&mut self) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         session.shared.check_process()?;
-        if self.state == State::Out {
+        if self.state == AttachState::Out {
             session.enter(self.known);
-            self.state = State::In;
+            self.state = AttachState::In;
         }
         session.renew();
         Ok(session.assumed_values(self.known, self.cookies)?[COOKIE])
@@ -165,8 +173,8 @@ impl AttachedDatabase {
     pub(crate) fn end(&mut self, keeps_transaction: bool) {
         if keeps_transaction {
             self.session.borrow_mut().settle();
-        } else if self.state == State::In {
-            self.state = State::Out;
+        } else if self.state == AttachState::In {
+            self.state = AttachState::Out;
             self.session.borrow_mut().leave(self.known);
         }
     }

@@ -31,17 +31,17 @@ fn integer(bytes: &[u8]) -> i64 {
 pub(crate) struct DamagedField;
 
 /// Iterator over the fields of a record.
-pub(crate) struct Fields<'a> {
+pub(crate) struct RecordFields<'a> {
     types: &'a [u8],
     values: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
-    pub(crate) fn of(record: &'a [u8]) -> Option<Fields<'a>> {
+impl<'a> RecordFields<'a> {
+    pub(crate) fn of(record: &'a [u8]) -> Option<RecordFields<'a>> {
         let (header, rest) = varint(record)?;
         let header = usize::try_from(header).ok()?;
         let begin = record.len() - rest.len();
-        Some(Fields { types: record.get(begin..header)?, values: record.get(header..)? })
+        Some(RecordFields { types: record.get(begin..header)?, values: record.get(header..)? })
     }
 
     fn take(&mut self, length: u64) -> Option<&'a [u8]> {
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for RecordFields<'a> {
     type Item = Result<Field<'a>, DamagedField>;
 
     fn next(&mut self) -> Option<Result<Field<'a>, DamagedField>> {
@@ -89,7 +89,7 @@ pub(crate) fn key_of(
     encoding: Encoding,
     out: &mut Vec<u8>,
 ) -> Option<()> {
-    let mut fields = Fields::of(record)?;
+    let mut fields = RecordFields::of(record)?;
     for column in columns {
         // Missing fields are NULL.
         let field = fields.next().unwrap_or(Ok(Field::Null)).ok()?;
@@ -102,7 +102,7 @@ pub(crate) fn key_of(
 fn referred(record: &[u8], form: &KeyForm) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     for (place, column) in &form.refers {
-        let field = Fields::of(record)?.nth(*place).unwrap_or(Ok(Field::Null)).ok()?;
+        let field = RecordFields::of(record)?.nth(*place).unwrap_or(Ok(Field::Null)).ok()?;
         push(&mut key, field, *column, form.encoding);
     }
     Some(key)
@@ -125,7 +125,7 @@ pub(crate) fn entry_of(record: &[u8], form: &KeyForm) -> Option<Vec<u8>> {
     } else if !form.refers.is_empty() {
         refer(&referred(record, form)?);
     } else {
-        match Fields::of(record)?.last().and_then(Result::ok) {
+        match RecordFields::of(record)?.last().and_then(Result::ok) {
             Some(Field::Integer(row)) => refer(&of_row(row)),
             _ => refer(&[]),
         }
@@ -148,13 +148,13 @@ mod tests {
     fn records_are_taken_apart() {
         // (NULL, 1, -2, 'ab', x'00')
         let record = [6, 0, 9, 1, 17, 14, 0xfe, b'a', b'b', 0];
-        let fields: Vec<_> = Fields::of(&record).unwrap().collect();
+        let fields: Vec<_> = RecordFields::of(&record).unwrap().collect();
         let expected =
             [Field::Null, Field::Integer(1), Field::Integer(-2), Field::Text(b"ab"), Field::Blob(&[0], 0)];
         assert_eq!(fields, expected.map(Ok));
         for cut in 0..record.len() {
             // A truncated record gives an error and no panic.
-            let fields = Fields::of(&record[..cut]);
+            let fields = RecordFields::of(&record[..cut]);
             assert!(fields.is_none_or(|mut fields| fields.any(|field| field.is_err())), "{cut}");
         }
     }

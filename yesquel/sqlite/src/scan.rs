@@ -7,7 +7,7 @@ use crate::{
     form::KeyForm,
     key::{Collation, Field, above, of_row, push, row_of},
     record::{entry_of, key_of, record_of},
-    seek::{Arrival, Seek},
+    seek::{Seek, SeekPosition},
     sequence::SequenceRow,
     session::{MoveResult, SqlSession},
     sorted::Sorted,
@@ -280,7 +280,7 @@ impl TreeScan {
         fields: &[Field<'_>],
         sought: Sought,
         seek: Seek,
-    ) -> Result<Option<Arrival>, ResultCode> {
+    ) -> Result<Option<SeekPosition>, ResultCode> {
         if let Some(sorted) = &mut self.sorted {
             sorted.load(&self.session, self.map)?;
             let arrival = sorted.seek(sought, seek)?;
@@ -297,7 +297,7 @@ impl TreeScan {
         let is_row = form.is_table && fields.len() == form.columns.len() && seek == Seek::Exact;
         let is_more = fields.len() > form.columns.len();
         let outcome = match is_row.then(|| self.seek_cached(&key)) {
-            Some(Ok(true)) => Ok(Some(Arrival { place: 0, is_equal: true })),
+            Some(Ok(true)) => Ok(Some(SeekPosition { place: 0, is_equal: true })),
             Some(Err(code)) => Err(code),
             _ if is_more => self.seek_within(&key, (sought, fields.len()), seek),
             _ => self.seek_bytes(&key, || above(&key), seek),
@@ -323,7 +323,7 @@ impl TreeScan {
         key: &[u8],
         (sought, fields): (Sought, usize),
         seek: Seek,
-    ) -> Result<Option<Arrival>, ResultCode> {
+    ) -> Result<Option<SeekPosition>, ResultCode> {
         let is_there = self.seek_from(key)?;
         let order = if is_there && self.key.starts_with(key) {
             sought.compare(self.record(), fields)
@@ -344,7 +344,7 @@ impl TreeScan {
             Seek::Less | Seek::LessOrEqual => -1,
             Seek::GreaterOrEqual | Seek::Greater => 1,
         };
-        Ok(stays.then_some(Arrival { place, is_equal }))
+        Ok(stays.then_some(SeekPosition { place, is_equal }))
     }
 
     /// Moves to the previous entry, or to the last of all.
@@ -429,7 +429,7 @@ impl TreeScan {
         key: &[u8],
         beyond: impl FnOnce() -> Vec<u8>,
         seek: Seek,
-    ) -> Result<Option<Arrival>, ResultCode> {
+    ) -> Result<Option<SeekPosition>, ResultCode> {
         let is_there = match seek {
             Seek::Exact | Seek::GreaterOrEqual => self.seek_from(key)?,
             Seek::Greater => self.seek_from(&beyond())?,
@@ -449,7 +449,7 @@ impl TreeScan {
             Seek::LessOrEqual => -1,
             _ => 1,
         };
-        Ok(Some(Arrival { place, is_equal }))
+        Ok(Some(SeekPosition { place, is_equal }))
     }
 
     /// Returns the last number if it was not used.

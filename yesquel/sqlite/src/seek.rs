@@ -13,7 +13,7 @@ pub(crate) enum Seek {
 
 /// Position that a seek has reached, relative to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrival {
+pub(crate) struct SeekPosition {
     /// Sign as SQLite defines it: negative is before the target.
     pub(crate) place: i32,
     /// Whether an entry with the sought fields was seen.

@@ -6,7 +6,7 @@
 //! counter begins at the row's value. So setting or deleting the row restarts the numbers, as in
 //! SQLite. Reads of the row show the counter's position.
 
-use crate::{code::ResultCode, key::Field, record::Fields};
+use crate::{code::ResultCode, key::Field, record::RecordFields};
 use self_cell::self_cell;
 use std::{
     fmt,
@@ -17,22 +17,22 @@ use yesquel::{Database, Map, PendingNumbers};
 
 /// Row of `sqlite_sequence`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Row<'a> {
+pub(crate) struct SequenceEntry<'a> {
     pub(crate) name: Field<'a>,
     pub(crate) last: i64,
     pub(crate) counter: Option<i64>,
 }
 
-impl<'a> Row<'a> {
-    pub(crate) fn of(record: &'a [u8]) -> Option<Row<'a>> {
-        let mut fields = Fields::of(record)?;
+impl<'a> SequenceEntry<'a> {
+    pub(crate) fn of(record: &'a [u8]) -> Option<SequenceEntry<'a>> {
+        let mut fields = RecordFields::of(record)?;
         let (name, last) = (fields.next()?.ok()?, fields.next()?.ok()?);
         let Field::Integer(last) = last else { return None };
         let counter = match fields.next() {
             Some(Ok(Field::Integer(counter))) => Some(counter),
             _ => None,
         };
-        Some(Row { name, last, counter })
+        Some(SequenceEntry { name, last, counter })
     }
 
     /// Encodes the row as a record.
@@ -161,11 +161,11 @@ mod tests {
         let long = "n".repeat(3_000);
         for name in ["", "t", "a name of some length", &long] {
             for (last, counter) in [(0, None), (7, Some(1 << 61)), (i64::MAX, Some(-1))] {
-                let row = Row { name: Field::Text(name.as_bytes()), last, counter };
+                let row = SequenceEntry { name: Field::Text(name.as_bytes()), last, counter };
                 let record = row.encode().unwrap();
-                assert_eq!(Row::of(&record), Some(row));
+                assert_eq!(SequenceEntry::of(&record), Some(row));
             }
         }
-        assert_eq!(Row::of(b""), None);
+        assert_eq!(SequenceEntry::of(b""), None);
     }
 }

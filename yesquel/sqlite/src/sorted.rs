@@ -5,7 +5,7 @@ use crate::{
     code::ResultCode,
     compare::{Comparer, Sought},
     record::record_of,
-    seek::{Arrival, Seek},
+    seek::{Seek, SeekPosition},
     session::SqlSession,
 };
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
@@ -110,7 +110,7 @@ impl Sorted {
     }
 
     /// Moves to the sought fields.
-    pub(crate) fn seek(&mut self, sought: Sought, seek: Seek) -> Result<Option<Arrival>, ResultCode> {
+    pub(crate) fn seek(&mut self, sought: Sought, seek: Seek) -> Result<Option<SeekPosition>, ResultCode> {
         let fields = self.fields;
         let compare = |entry: &Entry| sought.compare(record_of(&entry.1), fields);
         let low = self.partition(|own| Ok(compare(own) == Ordering::Less))?;
@@ -131,7 +131,7 @@ impl Sorted {
             (_, Ordering::Less) | (Seek::LessOrEqual, _) => -1,
             _ => 1,
         };
-        Ok(Some(Arrival { place, is_equal: order == Ordering::Equal }))
+        Ok(Some(SeekPosition { place, is_equal: order == Ordering::Equal }))
     }
 
     /// Returns the entries whose keys are equal by the collations and differ in bytes.

@@ -7,8 +7,8 @@ use yesquel_client::{RequestError, StagedWrites, Writes};
 use yesquel_model::{Key, KeyRange, LocalId, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    Answer, CellValue, Expect, LargeValue, NODE_PIECES, NewNode, NodeKind, Operation, PIECE_BYTES, Question,
-    Scan, WriteOperation,
+    Answer, CellValue, Expect, LargeValue, NODE_PIECES, NewNode, NodeKind, NodeOperation, PIECE_BYTES,
+    Question, Scan, WriteOperation,
 };
 
 /// Nodes read in one request: some megabytes.
@@ -39,11 +39,11 @@ impl<T: Transport> Trees<T> {
             let mut writes = Writes::new();
             for (node, bytes) in nodes {
                 let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
-                writes.push(&Operation { node, write: WriteOperation::Create(new) });
+                writes.push(&NodeOperation { node, write: WriteOperation::Create(new) });
                 for (number, piece) in (0u32..).zip(bytes.chunks(PIECE_BYTES)) {
                     let (key, expect) = (number.to_be_bytes(), Expect::Any);
                     let write = WriteOperation::Put { key: &key, value: piece, expect, is_large: false };
-                    writes.push(&Operation { node, write });
+                    writes.push(&NodeOperation { node, write });
                 }
                 if writes.has_full_part() {
                     self.send(&mut staging, std::mem::take(&mut writes)).await?;
@@ -81,7 +81,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
             let question = |node: &NodeId| Question::Scan { node: *node, scan: Scan::all().into() };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
             let reading = self.read(tree, large.server, &questions).await?;
-            for answer in reading.answers().ok_or(RequestError::UnexpectedAnswer)?.iter() {
+            let answers = reading.answers().ok_or(RequestError::UnexpectedAnswer)?;
+            // Answers to proofs of the read view follow.
+            for answer in answers.iter().take(questions.len()) {
                 let Answer::Cells(cells) = answer else { return Err(damaged()) };
                 for (_, piece) in cells.iter() {
                     let CellValue::Bytes(piece) = piece else { return Err(damaged()) };

@@ -38,7 +38,7 @@ use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
 use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
 use yesquel_transport::Transport;
-use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+use yesquel_wire::{NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Reason for which an operation on trees failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -193,7 +193,7 @@ impl<T: Transport> Trees<T> {
     async fn make(&self, root: NodeId) -> Result<(), TreeError> {
         let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
         let mut writes = Writes::new();
-        writes.push(&Operation { node: root, write: create });
+        writes.push(&NodeOperation { node: root, write: create });
         self.client.commit(None, &writes).await?;
         Ok(())
     }

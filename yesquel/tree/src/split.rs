@@ -11,7 +11,9 @@ use yesquel_model::{
     Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits, separator,
 };
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Cells, NewNode, NodeKind, Operation, Question, Scan, WriteOperation};
+use yesquel_wire::{
+    Answer, CellValue, Cells, NewNode, NodeKind, NodeOperation, Question, Scan, WriteOperation,
+};
 
 /// Splits the nodes of one server. Each node's process has its own splitter, so that splits do not
 /// contend.
@@ -163,7 +165,7 @@ impl Splitter {
             if is_last { (&neighbour.fence, &page.fence) } else { (&page.fence, &neighbour.fence) };
         let both = KeyRange { low: first.low.clone(), high: second.high.clone() };
         let mut writes = Writes::new();
-        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&Operation { node, write });
+        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&NodeOperation { node, write });
         push(*heir, WriteOperation::Reshape(NewNode { kind: NodeKind::Leaf, fence: both }));
         // Guards and prepared writes in the range move along.
         push(node, WriteOperation::Move { range: page.fence.clone(), to: *heir });
@@ -203,7 +205,7 @@ pub(crate) struct Split {
 
 impl Split {
     /// Returns the operations of the split.
-    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+    pub(crate) fn operations(&self) -> impl Iterator<Item = NodeOperation<'_>> {
         let Split { node, kind, fence, parts, parent } = self;
         let moved = parts.iter().filter(move |(_, id)| id != node).flat_map(move |(part, id)| {
             let new = NewNode { kind: *kind, fence: part.clone() };
@@ -221,7 +223,7 @@ impl Split {
             (*parent, link)
         });
         let all = moved.chain([(*node, WriteOperation::Reshape(shape))]).chain(links);
-        all.map(|(node, write)| Operation { node, write })
+        all.map(|(node, write)| NodeOperation { node, write })
     }
 
     fn writes(&self) -> Writes {

@@ -21,7 +21,7 @@ pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, Move
 pub use bytes::{ByteReader, ByteWriter, Malformed};
 pub use heartbeat::ClientHeartbeat;
 pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
-pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
+pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
-pub use reply::{Outcome, Reply, Vote};
+pub use reply::{Reply, TransactionOutcome, Vote};
 pub use request::{Decision, Lookup, Participants, Request, Staged};

@@ -118,7 +118,7 @@ impl WriteOperation<'_> {
 
 /// An operation and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation<'a> {
+pub struct NodeOperation<'a> {
     /// The node.
     pub node: NodeId,
     /// The operation.
@@ -180,7 +180,7 @@ impl<'a> Operations<'a> {
     pub const NONE: Operations<'static> = Operations { bytes: &[], count: 0 };
 
     /// Appends an operation. `last` is the node of the previous one, and is updated.
-    pub fn push(bytes: &mut Vec<u8>, last: &mut Option<NodeId>, operation: &Operation<'_>) {
+    pub fn push(bytes: &mut Vec<u8>, last: &mut Option<NodeId>, operation: &NodeOperation<'_>) {
         let start = bytes.len();
         if let WriteOperation::Put { key, value, .. } = &operation.write {
             bytes.reserve(PUT_BYTES + key.len() + value.len());
@@ -249,7 +249,7 @@ impl<'a> Operations<'a> {
     }
 
     /// Encodes operations.
-    pub fn encode<'b>(operations: impl IntoIterator<Item = &'b Operation<'b>>) -> Vec<u8> {
+    pub fn encode<'b>(operations: impl IntoIterator<Item = &'b NodeOperation<'b>>) -> Vec<u8> {
         let (mut bytes, mut last) = (Vec::new(), None);
         for operation in operations {
             Self::push(&mut bytes, &mut last, operation);
@@ -284,7 +284,7 @@ impl<'a> Operations<'a> {
     }
 
     /// Iterates over the operations in order.
-    pub fn iter(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = NodeOperation<'a>> + use<'a> {
         let mut iter = Iter { reader: ByteReader::new(self.bytes), last: None };
         // Decoding has checked them before.
         (0..self.count).map_while(move |_| iter.read().ok())
@@ -297,7 +297,7 @@ struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    fn read(&mut self) -> Result<Operation<'a>, Malformed> {
+    fn read(&mut self) -> Result<NodeOperation<'a>, Malformed> {
         let before = self.reader;
         let tag = self.reader.byte()?;
         let node = if tag & SAME_NODE == 0 {
@@ -351,7 +351,7 @@ impl<'a> Iter<'a> {
             RESHAPE_INNER => WriteOperation::Reshape(NewNode::read(NodeKind::Inner, reader)?),
             _ => return Err(before.malformed("an unknown operation")),
         };
-        Ok(Operation { node, write })
+        Ok(NodeOperation { node, write })
     }
 }
 
@@ -365,7 +365,7 @@ mod tests {
         NodeId { local: yesquel_model::LocalId(local), ..NodeId::root(TreeId::new(7).unwrap(), ServerId(1)) }
     }
 
-    fn operation() -> impl Strategy<Value = Operation<'static>> {
+    fn operation() -> impl Strategy<Value = NodeOperation<'static>> {
         let key = || prop::sample::select(vec![&b""[..], b"a", b"key", &[255; 300]]);
         let range = || {
             (key(), prop::option::of(key()))
@@ -402,7 +402,7 @@ mod tests {
             (range(), 0..9u64).prop_map(|(range, to)| WriteOperation::Move { range, to: node(to) }),
             new().prop_map(WriteOperation::Reshape),
         ];
-        (0..3u64, write).prop_map(|(local, write)| Operation { node: node(local), write })
+        (0..3u64, write).prop_map(|(local, write)| NodeOperation { node: node(local), write })
     }
 
     proptest! {

@@ -23,7 +23,7 @@ pub enum Vote<'a> {
 
 /// Outcome of a transaction at one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TransactionOutcome {
     /// The outcome.
     Decided(Decision),
     /// The server has forgotten it.
@@ -55,8 +55,8 @@ pub enum Reply<'a> {
     Done,
     /// Reply to `Resolve`.
     Vote(Vote<'a>),
-    /// Reply to `Outcome`.
-    Outcome(Outcome),
+    /// Reply to `TransactionOutcome`.
+    Outcome(TransactionOutcome),
     /// Reply to `Take`: the first of the numbers.
     Taken(u64),
     /// Reply to `Lease`: no other client commits within it after this time.
@@ -132,13 +132,13 @@ impl<'a> Reply<'a> {
             Reply::Vote(Vote::Decided(Decision::Abort)) => {
                 writer.byte(DECIDED_ABORT);
             }
-            Reply::Outcome(Outcome::Decided(Decision::Commit(at))) => {
+            Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at))) => {
                 writer.byte(OUTCOME_COMMIT).timestamp(*at);
             }
-            Reply::Outcome(Outcome::Decided(Decision::Abort)) => {
+            Reply::Outcome(TransactionOutcome::Decided(Decision::Abort)) => {
                 writer.byte(OUTCOME_ABORT);
             }
-            Reply::Outcome(Outcome::Forgotten) => {
+            Reply::Outcome(TransactionOutcome::Forgotten) => {
                 writer.byte(FORGOTTEN);
             }
             Reply::Leased(at) => {
@@ -176,9 +176,11 @@ impl<'a> Reply<'a> {
             VOTE_NO => Reply::Vote(Vote::No),
             DECIDED_COMMIT => Reply::Vote(Vote::Decided(Decision::Commit(reader.timestamp()?))),
             DECIDED_ABORT => Reply::Vote(Vote::Decided(Decision::Abort)),
-            OUTCOME_COMMIT => Reply::Outcome(Outcome::Decided(Decision::Commit(reader.timestamp()?))),
-            OUTCOME_ABORT => Reply::Outcome(Outcome::Decided(Decision::Abort)),
-            FORGOTTEN => Reply::Outcome(Outcome::Forgotten),
+            OUTCOME_COMMIT => {
+                Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(reader.timestamp()?)))
+            }
+            OUTCOME_ABORT => Reply::Outcome(TransactionOutcome::Decided(Decision::Abort)),
+            FORGOTTEN => Reply::Outcome(TransactionOutcome::Forgotten),
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
@@ -325,9 +327,9 @@ mod tests {
             Reply::Vote(Vote::No),
             Reply::Vote(Vote::Decided(Decision::Commit(at))),
             Reply::Vote(Vote::Decided(Decision::Abort)),
-            Reply::Outcome(Outcome::Decided(Decision::Commit(at))),
-            Reply::Outcome(Outcome::Decided(Decision::Abort)),
-            Reply::Outcome(Outcome::Forgotten),
+            Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at))),
+            Reply::Outcome(TransactionOutcome::Decided(Decision::Abort)),
+            Reply::Outcome(TransactionOutcome::Forgotten),
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct ServerStatus {
     /// Server number.
     pub server: u16,
     /// Release.

@@ -61,7 +61,7 @@ fn root(value: &[u8]) -> Result<Tree, Error> {
 
 /// Catalog of one server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Catalog<'a> {
+pub(crate) struct ServerCatalog<'a> {
     pub(crate) trees: &'a Trees<AnyTransport>,
     pub(crate) server: ServerId,
 }
@@ -73,7 +73,7 @@ struct MapEntry {
     tree: Option<Tree>,
 }
 
-impl<'a> Catalog<'a> {
+impl<'a> ServerCatalog<'a> {
     fn tree(&self) -> Tree {
         catalog(self.server)
     }

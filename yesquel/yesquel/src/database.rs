@@ -1,6 +1,6 @@
 //! Databases and their maps.
 
-use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::Catalog};
+use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::ServerCatalog};
 use std::{
     collections::HashMap,
     fmt,
@@ -58,7 +58,7 @@ impl Database {
         &self.store.inner.trees
     }
 
-    pub(crate) fn catalog(&self) -> Catalog<'_> {
+    pub(crate) fn catalog(&self) -> ServerCatalog<'_> {
         self.store.catalog()
     }
 
@@ -160,8 +160,8 @@ impl Database {
 }
 
 impl Store {
-    fn catalog(&self) -> Catalog<'_> {
-        Catalog { trees: &self.inner.trees, server: self.inner.server }
+    fn catalog(&self) -> ServerCatalog<'_> {
+        ServerCatalog { trees: &self.inner.trees, server: self.inner.server }
     }
 
     /// Returns the names of the databases, in order.

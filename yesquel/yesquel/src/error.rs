@@ -5,7 +5,7 @@ use thiserror::Error;
 use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
-use yesquel_server::{CoreError, FolderError};
+use yesquel_server::{CoreError, DataFolderError};
 use yesquel_transport::{ConnectError, LossCause};
 use yesquel_tree::TreeError;
 
@@ -132,12 +132,12 @@ impl Error {
 impl From<CoreError> for Error {
     fn from(error: CoreError) -> Error {
         match &error {
-            CoreError::Folder(FolderError::InUse { .. }) => Error::InUse(error),
+            CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
             CoreError::Checkpoint { .. }
             | CoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }) => {
                 Error::Damaged(error)
             }
-            CoreError::Folder(FolderError::Io { error: cause, .. })
+            CoreError::Folder(DataFolderError::Io { error: cause, .. })
             | CoreError::Log(LogError::Io { error: cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -148,8 +148,8 @@ impl From<CoreError> for Error {
     }
 }
 
-impl From<FolderError> for Error {
-    fn from(error: FolderError) -> Error {
+impl From<DataFolderError> for Error {
+    fn from(error: DataFolderError) -> Error {
         CoreError::from(error).into()
     }
 }

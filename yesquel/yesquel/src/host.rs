@@ -14,7 +14,7 @@ use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{EngineSettings, SplitPlan, Techniques};
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, FolderError, LogOptions, ReplySink, Time};
+use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
@@ -79,7 +79,7 @@ impl Host {
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
         let maintenance = thread.spawn(move || maintain(&served, server, techniques, &ends));
         let maintenance = maintenance
-            .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
+            .map_err(|error| DataFolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
         let host = Host {
             embedded,

@@ -42,8 +42,8 @@ pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, Durability, FolderError, LogOptions, ManualTime, ReplySink, SocketCounters,
-    Time, WallTime,
+    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
+    SocketCounters, Time, WallTime,
 };
 pub use yesquel_transport::{
     Address, AddressError, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions,

@@ -22,7 +22,7 @@ use yesquel_server::{
     WallTime,
 };
 use yesquel_transport::Address;
-use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
+use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::ServerStatus};
 
 /// Default maximum number of clients.
 pub const CLIENTS_MAX: usize = 1_000;
@@ -229,7 +229,7 @@ impl Server {
     }
 
     /// Returns the server's status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ServerStatus {
         self.host.transport().core().status()
     }
 

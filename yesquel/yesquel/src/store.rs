@@ -15,7 +15,7 @@ use yesquel_model::{NodeId, ServerId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
 use yesquel_tree::{SearchCounts, Tree, Trees};
-use yesquel_wire::status::{Status, TreeNodes};
+use yesquel_wire::status::{ServerStatus, TreeNodes};
 
 /// The sink of a server without sockets.
 struct NoSocketReplies;
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// Returns the server's status.
-    pub fn status(&self) -> Result<Status, Error> {
+    pub fn status(&self) -> Result<ServerStatus, Error> {
         decode_status(&block_on(self.inner.trees.client().inspect(self.inner.server, None))?)
     }
 

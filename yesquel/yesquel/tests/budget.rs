@@ -10,7 +10,7 @@ use std::{
 };
 use yesquel::{
     Address, Database, Durability, EngineSettings, Error, ListenOptions, LogOptions, ManualTime, Map, Server,
-    SocketOptions, Store, status::Status,
+    SocketOptions, Store, status::ServerStatus,
 };
 
 const BUDGET: usize = 4 << 20;
@@ -33,7 +33,7 @@ fn pass(clock: &ManualTime, server: &Server) {
 
 /// Waits for the server's threads.
 #[track_caller]
-fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
+fn until(server: &Server, missing: &str, is_done: impl Fn(&ServerStatus) -> bool) {
     let begun = Instant::now();
     while !is_done(&server.status()) {
         assert!(begun.elapsed() < EVER, "{missing}: {:?}", server.status());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::ops::Bound;
-use yesquel::{Conflict, CoreError, Database, Error, FolderError, Refusal, Store};
+use yesquel::{Conflict, CoreError, DataFolderError, Database, Error, Refusal, Store};
 
 fn database() -> Database {
     Store::in_memory().unwrap().create_database("test").unwrap()
@@ -391,7 +391,7 @@ fn what_is_in_a_folder_is_there_again() {
         }
         let second = Store::open(place.path()).unwrap_err();
         assert!(second.to_string().contains("in use by process"), "{second}");
-        let Error::InUse(CoreError::Folder(FolderError::InUse { path, .. })) = second else {
+        let Error::InUse(CoreError::Folder(DataFolderError::InUse { path, .. })) = second else {
             panic!("{second:?}");
         };
         assert_eq!(path, place.path());

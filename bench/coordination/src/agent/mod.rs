@@ -95,6 +95,11 @@ impl Quit {
     }
 }
 
+async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
+    // A dropped sender counts as a request.
+    let _ = quitting.wait_for(|quit| *quit).await;
+}
+
 /// Waits for work and does it until `quit` is requested; with
 /// [`Joining::once`], until the first group is over.
 ///
@@ -144,12 +149,6 @@ pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<
         }
     }
     Ok(())
-}
-
-/// Waits until the agent is asked to end.
-async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
-    // A dropped sender counts as a request.
-    let _ = quitting.wait_for(|quit| *quit).await;
 }
 
 /// Network side of an agent.

@@ -172,7 +172,7 @@ fn welcome<S: Store>(info: &StoreInfo, store: &S) -> Vec<u8> {
 }
 
 /// A request.
-enum Request {
+enum DriverRequest {
     Prepare(Schema, Purpose),
     Open,
     Close,
@@ -185,7 +185,7 @@ enum Request {
 fn request(
     frame: &[u8],
     operation: &mut Operation,
-) -> Result<(u32, u32, Request), (Option<u32>, ProtocolError)> {
+) -> Result<(u32, u32, DriverRequest), (Option<u32>, ProtocolError)> {
     let (kind, mut body) = FrameBody::of(frame).map_err(|invalid| (None, invalid))?;
     let id = body.u32().map_err(|invalid| (None, invalid))?;
     let mut read = || {
@@ -194,12 +194,12 @@ fn request(
             let table = body.text()?.to_owned();
             let fields = (0..body.u32()?).map(|_| Ok(body.text()?.to_owned())).collect::<Result<_, _>>()?;
             body.clone().end()?;
-            return Ok((0, Request::Prepare(Schema { table, fields }, purpose)));
+            return Ok((0, DriverRequest::Prepare(Schema { table, fields }, purpose)));
         }
         let client = body.u32()?;
         let verb = match kind {
-            request::OPEN => return body.clone().end().map(|()| (client, Request::Open)),
-            request::CLOSE => return body.clone().end().map(|()| (client, Request::Close)),
+            request::OPEN => return body.clone().end().map(|()| (client, DriverRequest::Open)),
+            request::CLOSE => return body.clone().end().map(|()| (client, DriverRequest::Close)),
             request::READ => OperationKind::Read,
             request::UPDATE => OperationKind::Update,
             request::INSERT | request::INSERT_BATCH => OperationKind::Insert,
@@ -214,7 +214,7 @@ fn request(
             let count = body.u32()?;
             if count == 0 {
                 // An empty batch would look like a single insert.
-                return body.clone().end().map(|()| (client, Request::Nothing));
+                return body.clone().end().map(|()| (client, DriverRequest::Nothing));
             }
             for _ in 0..count {
                 let (key, record) = operation.push_batch();
@@ -234,7 +234,7 @@ fn request(
             }
         }
         body.clone().end()?;
-        Ok((client, Request::Verb))
+        Ok((client, DriverRequest::Verb))
     };
     read().map(|(client, asked)| (id, client, asked)).map_err(|invalid| (Some(id), invalid))
 }
@@ -330,10 +330,10 @@ fn in_turn<S: Store>(
                 Err((Some(id), invalid)) => {
                     Response::plainly(id, Outcome::failed(Status::BadRequest, invalid.to_string()))
                 }
-                Ok((id, _, Request::Prepare(schema, purpose))) => {
+                Ok((id, _, DriverRequest::Prepare(schema, purpose))) => {
                     Response::plainly(id, plain(store.prepare(&schema, purpose)))
                 }
-                Ok((id, client, Request::Open)) => {
+                Ok((id, client, DriverRequest::Open)) => {
                     let connected = ready(store.connect(&local, client as usize));
                     let outcome = match connected {
                         Some(Ok(handle)) => {
@@ -345,15 +345,15 @@ fn in_turn<S: Store>(
                     };
                     Response::plainly(id, outcome)
                 }
-                Ok((id, client, Request::Close)) => match clients.remove(&client) {
+                Ok((id, client, DriverRequest::Close)) => match clients.remove(&client) {
                     Some(mut handle) => {
                         let outcome = ready(handle.close()).unwrap_or_else(waits);
                         Response { flushes: flushes(&mut handle, tells), ..Response::plainly(id, outcome) }
                     }
                     None => Response::plainly(id, no_client(client)),
                 },
-                Ok((id, _, Request::Nothing)) => Response::plainly(id, Outcome::OK),
-                Ok((id, client, Request::Verb)) => match clients.get_mut(&client) {
+                Ok((id, _, DriverRequest::Nothing)) => Response::plainly(id, Outcome::OK),
+                Ok((id, client, DriverRequest::Verb)) => match clients.get_mut(&client) {
                     Some(handle) => {
                         let called = ready(call(handle, &operation, &mut reply));
                         let (outcome, took) = called.unwrap_or_else(|| (waits(), 0));
@@ -382,7 +382,7 @@ fn in_turn<S: Store>(
 /// A request for a client's task.
 struct ClientJob {
     id: u32,
-    asked: Request,
+    asked: DriverRequest,
     operation: Operation,
 }
 
@@ -461,7 +461,7 @@ fn at_once<S: Store>(
                 Err((Some(id), invalid)) => {
                     out.plainly(id, Outcome::failed(Status::BadRequest, invalid.to_string()));
                 }
-                Ok((id, _, Request::Prepare(schema, purpose))) => {
+                Ok((id, _, DriverRequest::Prepare(schema, purpose))) => {
                     // `prepare` may block, and may use a runtime of its own.
                     let prepared = std::thread::scope(|scope| {
                         let panicked = || StoreError::new(INFO.name, "preparing the store panicked");
@@ -473,7 +473,7 @@ fn at_once<S: Store>(
                     out.plainly(id, plain(prepared));
                 }
                 Ok((id, number, asked)) => {
-                    if matches!(asked, Request::Open) {
+                    if matches!(asked, DriverRequest::Open) {
                         let (sender, jobs) = mpsc::unbounded_channel();
                         clients.insert(number, sender);
                         let (store, local, out) =
@@ -516,21 +516,21 @@ async fn client<S: Store>(
     while let Some(ClientJob { id, asked, operation }) = jobs.recv().await {
         reply.clear();
         let answered = match (asked, &mut handle) {
-            (Request::Open, _) => match store.connect(local, number as usize).await {
+            (DriverRequest::Open, _) => match store.connect(local, number as usize).await {
                 Ok(connected) => {
                     handle = Some(connected);
                     Response::plainly(id, Outcome::OK)
                 }
                 Err(error) => Response::plainly(id, plain(Err(error))),
             },
-            (Request::Close, Some(client)) => {
+            (DriverRequest::Close, Some(client)) => {
                 let outcome = client.close().await;
                 let flushes = flushes(client, tells);
                 handle = None;
                 Response { flushes, ..Response::plainly(id, outcome) }
             }
-            (Request::Nothing, _) => Response::plainly(id, Outcome::OK),
-            (Request::Verb, Some(client)) => {
+            (DriverRequest::Nothing, _) => Response::plainly(id, Outcome::OK),
+            (DriverRequest::Verb, Some(client)) => {
                 let (outcome, took) = call(client, &operation, &mut reply).await;
                 Response { id, outcome, took, flushes: flushes(client, tells) }
             }

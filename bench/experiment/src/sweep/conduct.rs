@@ -3,7 +3,6 @@
 use super::{
     curves::{CurvePlan, Experiment, REPEATED_RATES},
     datasets::{DatasetInUse, Stores},
-    reached::not_reached,
 };
 use crate::{
     document::{experiment_document, plan_notes},
@@ -232,22 +231,12 @@ impl SweepConductor<'_> {
         }
         let jobs = self.point_jobs(points);
         self.run_points(jobs)?;
-        let document = &self.journal.document;
-        let notes: Vec<Note> = document
-            .curves
-            .iter()
-            .enumerate()
-            .filter_map(|(number, curve)| {
-                let of = |run: &&RunEntry| run.kind == RunKind::Point && run.curve == number;
-                not_reached(curve, &document.runs.iter().filter(of).collect::<Vec<_>>())
-            })
-            .collect();
-        notes.into_iter().for_each(|note| self.note(note));
+        self.note_saturations_not_reached();
         Ok(())
     }
 
     /// Notes what a reader of the experiment must know.
-    fn note(&mut self, note: Note) {
+    pub(super) fn note(&mut self, note: Note) {
         let words = line(&note);
         self.watcher.note(&words);
         self.journal.document.warnings.push(words);

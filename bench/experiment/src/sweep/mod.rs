@@ -7,7 +7,6 @@ mod datasets;
 mod estimate;
 mod highest;
 mod loading;
-mod reached;
 mod refusals;
 mod saturation;
 

@@ -7,7 +7,8 @@ use serval_model::Execution;
 use serval_report::units::{plural, rate};
 use serval_result::{
     document::ResultDocument,
-    experiment::{RunEntry, RunKind, Saturation},
+    experiment::{Curve, RunEntry, RunKind, Saturation},
+    note::Note,
 };
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ const DOUBLINGS_WITHOUT_GAIN: u32 = 2;
 
 /// How near the fewest clients must come to the highest throughput.
 const NEAR: f64 = 0.98;
+
+/// Share of the saturation that a point at or beyond it must reach: below, store or machine became slower. Searches
+/// are short, and their best run was lucky too.
+const REACHED: f64 = 0.9;
 
 /// Clients at most that a search tries, as tasks and as threads.
 const CLIENTS_MAX: u64 = 1024;
@@ -133,6 +138,17 @@ impl SweepConductor<'_> {
         }
     }
 
+    /// Notes curves whose points did much less than their saturation.
+    pub(super) fn note_saturations_not_reached(&mut self) {
+        let document = &self.journal.document;
+        let of_curve = |(number, curve)| {
+            let of = |run: &&RunEntry| run.kind == RunKind::Point && run.curve == number;
+            not_reached(curve, &document.runs.iter().filter(of).collect::<Vec<_>>())
+        };
+        let notes: Vec<Note> = document.curves.iter().enumerate().filter_map(of_curve).collect();
+        notes.into_iter().for_each(|note| self.note(note));
+    }
+
     fn next_trial(&self, curve: usize, search: &SaturationSearch) -> NextTrial {
         // As many in each process.
         let whole = |clients: u64| self.threads(clients) * self.processes();
@@ -166,6 +182,16 @@ impl SweepConductor<'_> {
         let succeeded = |entry: &RunEntry| entry.throughput - entry.failed_per_s;
         SaturationSearch { tried: runs.map(|entry| (entry.clients, succeeded(entry))).collect() }
     }
+}
+
+/// That points which offered the saturation of a curve, or more, did much less.
+fn not_reached(curve: &Curve, points: &[&RunEntry]) -> Option<Note> {
+    let saturation = curve.saturation.as_ref()?.throughput;
+    let offered = |run: &&&RunEntry| run.target.is_none_or(|target| target >= saturation);
+    let done = points.iter().filter(offered).map(|run| run.throughput - run.failed_per_s);
+    let most = done.reduce(f64::max)?;
+    let curve = curve.name.clone();
+    (most < REACHED * saturation).then_some(Note::SaturationNotReached { curve, saturation, most })
 }
 
 /// Operations a second that succeeded: what fails at once would be the fastest
@@ -209,6 +235,48 @@ mod tests {
         let (saturation, tried) = search(|clients| clients as f64, 100);
         assert_eq!(saturation, Saturation { throughput: 100.0, clients: 100, found: false });
         assert_eq!(tried.last(), Some(&100));
+    }
+
+    #[test]
+    fn points_that_offered_the_saturation_must_reach_it() {
+        let curve = |throughput| Curve {
+            name: "redis".to_owned(),
+            store: String::new(),
+            binding: String::new(),
+            workload: String::new(),
+            at: None,
+            saturation: Some(Saturation { throughput, clients: 8, found: true }),
+            highest: None,
+        };
+        let run = |target: Option<f64>, throughput, failed_per_s| RunEntry {
+            curve: 0,
+            kind: RunKind::Point,
+            point: 0,
+            repeat: 0,
+            target,
+            share: None,
+            clients: 8,
+            folder: String::new(),
+            started: String::new(),
+            throughput,
+            failed_per_s,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            whole_s: 1.0,
+            records_before: None,
+            flags: Vec::new(),
+        };
+        let noted = |runs: &[RunEntry]| not_reached(&curve(1000.0), &runs.iter().collect::<Vec<_>>());
+        // Half was offered, and half was done.
+        assert_eq!(noted(&[run(Some(500.0), 500.0, 0.0)]), None);
+        assert_eq!(noted(&[run(Some(1000.0), 950.0, 0.0), run(Some(1100.0), 700.0, 0.0)]), None);
+        let note =
+            noted(&[run(Some(1000.0), 800.0, 0.0), run(None, 890.0, 0.0), run(Some(500.0), 500.0, 0.0)]);
+        let wanted =
+            Note::SaturationNotReached { curve: "redis".to_owned(), saturation: 1000.0, most: 890.0 };
+        assert_eq!(note, Some(wanted));
+        // What failed was not done.
+        assert!(noted(&[run(None, 1000.0, 500.0)]).is_some());
     }
 
     #[test]

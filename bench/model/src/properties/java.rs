@@ -12,7 +12,7 @@
 
 /// One `key = value`, and the number of the line on which it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct JavaProperty {
     /// Line number, from 1.
     pub line: usize,
     /// The key, unescaped.
@@ -32,7 +32,7 @@ pub struct SyntaxError {
 }
 
 /// Reads a whole file. All bad lines are reported, not only the first.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, Vec<SyntaxError>> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<JavaProperty>, Vec<SyntaxError>> {
     let text: String = match std::str::from_utf8(bytes) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
         Err(_) => bytes.iter().map(|&b| b as char).collect(),
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, Vec<SyntaxError>> {
     let mut errors = Vec::new();
     for (line, logical) in logical_lines(&text) {
         match split(&logical) {
-            Ok((key, value)) => entries.push(Entry { line, key, value }),
+            Ok((key, value)) => entries.push(JavaProperty { line, key, value }),
             Err(problem) => errors.push(SyntaxError { line, problem }),
         }
     }

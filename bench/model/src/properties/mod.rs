@@ -204,7 +204,7 @@ impl Properties {
                     .collect(),
             )
         })?;
-        for java::Entry { line, key, value } in entries {
+        for java::JavaProperty { line, key, value } in entries {
             let origin = Origin::File { path: path.to_owned(), line };
             let kept = self.settings.get(&key);
             if !matches!(kept, Some(Setting { origin: Origin::CommandLine(_), .. })) {

@@ -124,7 +124,7 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
         let name = told.name();
         all.extend(told.entry.incomplete.iter().map(|why| Warning {
             text: format!(
-                "{name} is incomplete: {}. Its numbers are of the part that was done; going on with the experiment \
+                "{name} is incomplete: {}. Its numbers are of the part that was done; resuming the experiment \
                  makes it again.",
                 printable(why, 500).trim_end_matches('.')
             ),

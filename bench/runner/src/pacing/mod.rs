@@ -37,7 +37,7 @@ impl Arrivals {
 struct Padded(AtomicU64);
 
 #[derive(Debug)]
-enum Source {
+enum StartSource {
     /// Number of starts that each client has taken.
     Client(Box<[Padded]>),
     /// Number of starts taken.
@@ -52,7 +52,7 @@ enum Source {
 pub struct Schedule {
     rate: RateSchedule,
     clients: u64,
-    source: Source,
+    source: StartSource,
     share: Share,
 }
 
@@ -65,9 +65,9 @@ impl Schedule {
     /// they take even arrivals in turn, and each draws its random arrivals.
     pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, share: Share, seed: u64) -> Self {
         let source = match arrivals {
-            Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
-            Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
-            Arrivals::Poisson => Source::Poisson(Box::new(PoissonArrivals::new(seed))),
+            Arrivals::Client => StartSource::Client((0..clients).map(|_| Padded::default()).collect()),
+            Arrivals::Uniform => StartSource::Uniform(AtomicU64::new(0)),
+            Arrivals::Poisson => StartSource::Poisson(Box::new(PoissonArrivals::new(seed))),
         };
         Schedule { rate, clients: clients as u64, source, share }
     }
@@ -75,14 +75,14 @@ impl Schedule {
     /// Takes the next intended start for a client. Returns `None` if the schedule is over.
     pub fn take(&self, client: usize) -> Option<u64> {
         let due = match &self.source {
-            Source::Client(taken) => {
+            StartSource::Client(taken) => {
                 let taken = &taken[client].0;
                 let k = taken.load(Relaxed);
                 taken.store(k + 1, Relaxed);
                 (k * self.clients + client as u64) as f64
             }
-            Source::Uniform(taken) => taken.fetch_add(1, Relaxed) as f64,
-            Source::Poisson(arrivals) => arrivals.take(),
+            StartSource::Uniform(taken) => taken.fetch_add(1, Relaxed) as f64,
+            StartSource::Poisson(arrivals) => arrivals.take(),
         };
         self.start_of(due)
     }
@@ -96,7 +96,7 @@ impl Schedule {
     /// Returns the offset of its operations from those of the first process, in operations of the
     /// whole group.
     fn phase(&self) -> f64 {
-        if let Source::Poisson(_) = self.source { 0.0 } else { self.share.index() as f64 }
+        if let StartSource::Poisson(_) = self.source { 0.0 } else { self.share.index() as f64 }
     }
 
     /// Returns how many of its operations are due within `span` ns after the start.
@@ -111,13 +111,13 @@ impl Schedule {
         let due_by_end = self.own_due(end);
         // For each part, the first k that is not taken, and the step to the next.
         let parts: Vec<(u64, u64)> = match &self.source {
-            Source::Client(taken) => taken
+            StartSource::Client(taken) => taken
                 .iter()
                 .enumerate()
                 .map(|(i, taken)| (taken.0.load(Relaxed) * self.clients + i as u64, self.clients))
                 .collect(),
-            Source::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
-            Source::Poisson(arrivals) => {
+            StartSource::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
+            StartSource::Poisson(arrivals) => {
                 let mut due = arrivals.take();
                 let few = due_by_end - due < SAMPLES as f64;
                 loop {

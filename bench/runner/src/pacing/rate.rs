@@ -8,7 +8,7 @@ use std::fmt;
 const BISECTIONS: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Shape {
+enum RateShape {
     /// λ = rate.
     Constant { rate: f64 },
     /// λ rises or falls evenly over the segment's length.
@@ -19,7 +19,7 @@ enum Shape {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Segment {
-    shape: Shape,
+    shape: RateShape,
     start_s: f64,
     /// Infinite for a last segment without end.
     length_s: f64,
@@ -31,9 +31,9 @@ impl Segment {
     /// Returns the operations due `t` seconds into the segment.
     fn due(&self, t: f64) -> f64 {
         match self.shape {
-            Shape::Constant { rate } => rate * t,
-            Shape::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * self.length_s),
-            Shape::Sine { mean, amplitude, period_s } => {
+            RateShape::Constant { rate } => rate * t,
+            RateShape::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * self.length_s),
+            RateShape::Sine { mean, amplitude, period_s } => {
                 let turn = std::f64::consts::TAU / period_s;
                 mean * t + amplitude / turn * (1.0 - libm::cos(turn * t))
             }
@@ -43,13 +43,13 @@ impl Segment {
     /// Returns the second of the segment at which `due` operations are due.
     fn time_of(&self, due: f64) -> f64 {
         match self.shape {
-            Shape::Constant { rate } => due / rate,
-            Shape::Ramp { from, to } => {
+            RateShape::Constant { rate } => due / rate,
+            RateShape::Ramp { from, to } => {
                 // The numerically stable root of the quadratic; also right for from = to.
                 let root = libm::sqrt((from * from + 2.0 * due * (to - from) / self.length_s).max(0.0));
                 if from + root == 0.0 { 0.0 } else { 2.0 * due / (from + root) }
             }
-            Shape::Sine { mean, amplitude, period_s } => {
+            RateShape::Sine { mean, amplitude, period_s } => {
                 // |Λ(t) - mean t| <= amplitude * period / π bounds the search.
                 let slack = amplitude * period_s / std::f64::consts::PI;
                 let (mut low, mut high) = (((due - slack) / mean).max(0.0), (due + slack) / mean);
@@ -64,9 +64,9 @@ impl Segment {
 
     fn starting_rate(&self) -> f64 {
         match self.shape {
-            Shape::Constant { rate } => rate,
-            Shape::Ramp { from, .. } => from,
-            Shape::Sine { mean, .. } => mean,
+            RateShape::Constant { rate } => rate,
+            RateShape::Ramp { from, .. } => from,
+            RateShape::Sine { mean, .. } => mean,
         }
     }
 }
@@ -87,10 +87,10 @@ impl fmt::Display for RateSchedule {
 impl RateSchedule {
     /// Creates a constant rate (operations/s, above zero) without end.
     pub fn constant(rate: f64) -> Self {
-        Self::of(vec![(Shape::Constant { rate }, f64::INFINITY)], format!("{rate}/s"))
+        Self::of(vec![(RateShape::Constant { rate }, f64::INFINITY)], format!("{rate}/s"))
     }
 
-    fn of(shapes: Vec<(Shape, f64)>, words: String) -> Self {
+    fn of(shapes: Vec<(RateShape, f64)>, words: String) -> Self {
         let mut schedule = RateSchedule { segments: Vec::new(), words };
         let (mut start_s, mut before) = (0.0, 0.0);
         for (shape, length_s) in shapes {
@@ -142,14 +142,14 @@ impl RateSchedule {
             return self.clone();
         }
         let rate = self.segments[0].starting_rate();
-        let mut shapes = vec![(Shape::Constant { rate }, seconds)];
+        let mut shapes = vec![(RateShape::Constant { rate }, seconds)];
         shapes.extend(self.segments.iter().map(|s| (s.shape, s.length_s)));
         Self::of(shapes, self.words.clone())
     }
 
     /// Returns whether the rate is constant and has no end.
     pub fn is_constant(&self) -> bool {
-        matches!(self.segments[..], [Segment { shape: Shape::Constant { .. }, length_s, .. }] if length_s.is_infinite())
+        matches!(self.segments[..], [Segment { shape: RateShape::Constant { .. }, length_s, .. }] if length_s.is_infinite())
     }
 
     /// Returns its length; `None` if it has no end.
@@ -176,9 +176,9 @@ impl RateSchedule {
     /// Returns its highest rate, operations/s.
     pub fn rate_max(&self) -> f64 {
         let rates = self.segments.iter().map(|s| match s.shape {
-            Shape::Constant { rate } => rate,
-            Shape::Ramp { from, to } => from.max(to),
-            Shape::Sine { mean, amplitude, .. } => mean + amplitude,
+            RateShape::Constant { rate } => rate,
+            RateShape::Ramp { from, to } => from.max(to),
+            RateShape::Sine { mean, amplitude, .. } => mean + amplitude,
         });
         rates.fold(0.0, f64::max)
     }
@@ -191,7 +191,7 @@ const COUNT_MAX: f64 = 9.0e15;
 /// Highest rate, operations/s: one per nanosecond.
 const RATE_MAX: f64 = 1e9;
 
-fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
+fn parse_segment(text: &str) -> Result<Vec<(RateShape, f64)>, String> {
     let (body, length_s) = match text.rsplit_once(" for ") {
         Some((body, length)) => (body.trim(), parse_span(length)?),
         None => (text, f64::INFINITY),
@@ -201,14 +201,14 @@ fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
         if length_s.is_finite() { Ok(()) } else { Err(format!("a {what} needs a length: add 'for 60s'")) }
     };
     match words.as_slice() {
-        [rate] => Ok(vec![(Shape::Constant { rate: parse_rate(rate)? }, length_s)]),
+        [rate] => Ok(vec![(RateShape::Constant { rate: parse_rate(rate)? }, length_s)]),
         ["ramp", range] => {
             need_length("ramp")?;
             let (from, to) = parse_range(range)?;
             if from + to == 0.0 {
                 return Err("a ramp from 0 to 0 has no operations".into());
             }
-            Ok(vec![(Shape::Ramp { from, to }, length_s)])
+            Ok(vec![(RateShape::Ramp { from, to }, length_s)])
         }
         ["steps", range, "by", by] => {
             need_length("step")?;
@@ -222,7 +222,7 @@ fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
             if rates.clone().any(|rate| rate <= 0.0) {
                 return Err("every step needs a rate above zero".into());
             }
-            Ok(rates.map(|rate| (Shape::Constant { rate }, length_s)).collect())
+            Ok(rates.map(|rate| (RateShape::Constant { rate }, length_s)).collect())
         }
         ["sine", swing, "every", period] => {
             let (mean, amplitude) =
@@ -234,7 +234,7 @@ fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
                 ));
             }
             let period_s = parse_span(period)?;
-            Ok(vec![(Shape::Sine { mean, amplitude, period_s }, length_s)])
+            Ok(vec![(RateShape::Sine { mean, amplitude, period_s }, length_s)])
         }
         _ => Err("write '1000 for 30s', 'ramp 1000..5000 for 60s', 'steps 1000..5000 by 1000 for 10s' \
                   or 'sine 3000+-1000 every 20s for 2m'"

@@ -94,7 +94,7 @@ pub(super) fn from_journal(error: JournalError) -> Failure {
 /// That an experiment was interrupted.
 pub(super) fn interrupted(folder: &Path) -> Failure {
     let message = format!(
-        "interrupted: '{}' goes on, 'serval report {}' shows what there is",
+        "interrupted: '{}' resumes it, 'serval report {}' shows what there is",
         resume_with(folder),
         folder.display()
     );

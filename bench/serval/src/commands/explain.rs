@@ -237,8 +237,8 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         anstream::println!("  {NAME}{file:<18}{NAME:#} {text}");
     }
     anstream::println!(
-        "\n'serval workloads NAME' explains a workload and its properties, NAME.lua a script, and prints a \
-         ready-made file: serval workloads workloada > workloada"
+        "\n'serval workloads NAME' explains a workload and its properties, NAME.lua a script.\n'serval workloads \
+         workloada > workloada' writes a ready-made file."
     );
     Ok(())
 }

@@ -193,7 +193,7 @@ fn conduct(
     drop(live);
     drop(team);
     exported?;
-    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "goes on with this phase"))?;
+    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "resumes with this phase"))?;
     if stopped != Stopped::Complete {
         return Err(interrupted(&folder));
     }

@@ -256,7 +256,7 @@ fn conduct(
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
     let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
     drop(live);
-    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "goes on"))?;
+    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "resumes it"))?;
     match stopped {
         Stopped::Interrupted => Err(interrupted(&folder)),
         Stopped::CurvesLost => {

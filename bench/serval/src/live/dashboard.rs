@@ -1,8 +1,7 @@
-//! The dashboard's terminal: it is taken and given back whole, and drawn on
-//! from a thread of its own.
+//! The dashboard's terminal: set up, restored on every exit, and drawn by a thread of its own.
 
 use super::{
-    draw::{View, draw},
+    draw::{LiveView, draw},
     live_state::LiveState,
 };
 use crate::{
@@ -38,23 +37,21 @@ use std::{
 /// Time between frames.
 const FRAME: Duration = Duration::from_millis(200);
 
-/// How long an end at once waits for a frame that is being written: a
-/// terminal that takes no more must not hold the process.
+/// Time that an immediate exit waits for a frame in progress: a blocked terminal must not hold the
+/// process.
 const GIVE_BACK_MAX: Duration = Duration::from_millis(200);
 
-/// Whether there is a terminal to draw on and to read keys from, and it is
-/// this process's turn to do so.
+/// Returns whether standard error and input are a terminal and this process is in the foreground.
 pub(super) fn possible() -> bool {
     let named = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    // A process in the background would be stopped for what it does to a
-    // terminal.
+    // The kernel stops a background process that changes the terminal.
     let in_front = || tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
     named && io::stderr().is_terminal() && io::stdin().is_terminal() && in_front()
 }
 
-/// The terminal while it is ours.
+/// The terminal while the dashboard owns it.
 struct Tty {
-    /// Whether it is, held while something is written.
+    /// Whether the dashboard owns it; locked during writes.
     open: Mutex<bool>,
     seen: Arc<Mutex<LiveState>>,
 }
@@ -70,7 +67,7 @@ impl Tty {
         Ok(Arc::new(tty))
     }
 
-    /// Draws, unless the terminal has been given back.
+    /// Draws, unless the terminal was restored.
     fn draw(&self, draw: impl FnOnce()) -> bool {
         let open = locked(&self.open);
         if *open {
@@ -105,7 +102,7 @@ impl Screen for Tty {
     }
 }
 
-/// The dashboard. Gives the terminal back when it is dropped.
+/// The dashboard. Dropping it restores the terminal.
 pub(super) struct Dashboard {
     tty: Arc<Tty>,
     unfinished: Unfinished,
@@ -114,7 +111,7 @@ pub(super) struct Dashboard {
 }
 
 impl Dashboard {
-    /// Takes the terminal.
+    /// Sets up the terminal.
     pub(super) fn begin(
         seen: &Arc<Mutex<LiveState>>,
         control: &Control,
@@ -130,7 +127,7 @@ impl Dashboard {
         };
         let screen: Arc<dyn Screen> = Arc::clone(&tty) as _;
         unfinished.set_screen(Some(screen));
-        // A message of a thread that panics is for the user to read.
+        // The user must be able to read the message of a panic.
         let before = std::panic::take_hook();
         let weak = Arc::downgrade(&tty);
         std::panic::set_hook(Box::new(move |panic| {
@@ -168,26 +165,25 @@ impl Drop for Dashboard {
     }
 }
 
-/// Time between looks for keys.
+/// Interval of polling for keys.
 const KEY_WAIT: Duration = Duration::from_millis(40);
 
-/// What keys do.
+/// Effects of keys.
 struct Keys {
     control: Control,
     unfinished: Unfinished,
-    /// Nothing more is to be read.
+    /// End of input.
     gone: bool,
 }
 
 impl Keys {
-    /// Takes keys for a frame's time, or waits as long where there are none.
-    /// Whether a whole new frame is wanted.
+    /// Handles keys for the duration of a frame. Returns whether a full redraw is needed.
     fn take(&mut self, ended: &mpsc::Receiver<()>) -> bool {
         let until = Instant::now() + FRAME;
         let mut redraw = false;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            // Of a terminal that has hung up crossterm reads nothing, for ever: so it is
-            // asked without waiting, and only where there is one.
+            // On a terminal that has hung up, crossterm reads nothing, forever: so poll without a
+            // timeout, and only if there is a terminal.
             self.gone |= tcgetattr(std::io::stdin()).is_err();
             if self.gone {
                 let _ = ended.recv_timeout(left);
@@ -217,9 +213,9 @@ impl Keys {
             return false;
         }
         match (key, modifiers.contains(KeyModifiers::CONTROL)) {
-            // As the signal that it is where nobody reads keys.
+            // Same as the signal that the key sends without raw mode.
             ('c', true) => self.unfinished.asked(&self.control, SIGINT),
-            // Held down it must not end things at once.
+            // A held key repeats, which must not force an immediate exit.
             ('q', false) if !self.control.interrupted() => self.unfinished.asked(&self.control, SIGINT),
             ('l', true) => return true,
             _ => {}
@@ -240,9 +236,9 @@ fn show(
         // Copied, so that the conductor never waits for a terminal.
         let seen = locked(seen).clone();
         let step_taken = seen.step.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
-        let view = View { seen: &seen, elapsed: begun.elapsed(), step_taken };
+        let view = LiveView { seen: &seen, elapsed: begun.elapsed(), step_taken };
         let open = tty.draw(|| {
-            // What cannot be drawn is drawn the next time.
+            // A failed draw is repeated with the next frame.
             let _ = terminal.draw(|frame| draw(frame, &view));
         });
         if !open {

@@ -1,9 +1,8 @@
-//! What the dashboard looks like: a state drawn into a frame, the same for
-//! the same state.
+//! Layout of the dashboard: draws a state into a frame, as a pure function.
 
 use super::{
     lines::named,
-    live_state::{Last, LiveState, Part, Point, plain},
+    live_state::{FinishedRun, LastInterval, LiveState, RunPart, plain},
 };
 use crate::format::span;
 use ratatui::{
@@ -18,25 +17,24 @@ use serval_report::units::{count, percent, plural, rate, time};
 use serval_result::experiment::Flag;
 use std::time::Duration;
 
-/// Fewest rows in which the throughput is plotted, axes and all; else there
-/// is one line of bars.
+/// Minimum rows of the throughput plot with its axes; with fewer, one line of bars.
 const PLOT_ROWS: u16 = 8;
-/// Most rows of it.
+/// Maximum rows of the plot.
 const PLOT_ROWS_MAX: u16 = 12;
-/// Rows that the points of the plan should have before anything is plotted.
+/// Rows reserved for the table of points before the plot gets any.
 const POINT_ROWS: u16 = 6;
-/// Notes that are shown.
+/// Number of notes shown.
 const NOTES: usize = 3;
-/// Columns from which on the table of points has words for flags and steps.
+/// Width from which the table of points spells out flags and steps.
 const WIDE: u16 = 90;
 
-/// The state and the times that pass.
-pub(super) struct View<'a> {
-    /// What is seen.
+/// The state and the elapsed times.
+pub(super) struct LiveView<'a> {
+    /// The state.
     pub(super) seen: &'a LiveState,
-    /// Since the experiment was begun, or gone on with.
+    /// Time since the experiment was started or resumed.
     pub(super) elapsed: Duration,
-    /// Since the step began.
+    /// Time since the step started.
     pub(super) step_taken: Duration,
 }
 
@@ -47,8 +45,8 @@ const DOUBTFUL: Style = Style::new().fg(Color::Yellow);
 const DONE: Color = Color::Cyan;
 const OFFERED: Color = Color::Yellow;
 
-/// Draws it.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+/// Draws the dashboard.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView<'_>) {
     let seen = view.seen;
     let area = frame.area();
     let [title, gauge, step, body, hints] = Layout::vertical([
@@ -65,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
 
     let notes = if seen.notes.is_empty() { 0 } else { seen.notes.len().min(NOTES) as u16 + 1 };
     let operations = seen.last.as_ref().map_or(1, |last| last.operations.len().clamp(1, 6)) as u16 + 2;
-    // A title without a note says nothing.
+    // Omit the title if there is no note.
     let notes = match notes.min(body.height.saturating_sub(operations + 6)) {
         1 => 0,
         notes => notes,
@@ -90,7 +88,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     frame.render_widget(hints_line(seen), hints);
 }
 
-fn title_line(view: &View<'_>) -> Line<'static> {
+fn title_line(view: &LiveView<'_>) -> Line<'static> {
     let seen = view.seen;
     let mut spans = vec![Span::styled("Serval", HEAD.fg(DONE)), Span::raw(" ")];
     spans.push(Span::styled(seen.title.clone(), HEAD));
@@ -103,7 +101,7 @@ fn title_line(view: &View<'_>) -> Line<'static> {
     Line::from(spans)
 }
 
-fn plan(frame: &mut Frame<'_>, view: &View<'_>, area: Rect) {
+fn plan(frame: &mut Frame<'_>, view: &LiveView<'_>, area: Rect) {
     let seen = view.seen;
     let share = if seen.planned == 0 { 0.0 } else { seen.done as f64 / seen.planned as f64 };
     let mut label = format!("{} of {} runs · {} so far", seen.done, seen.planned, span(view.elapsed));
@@ -117,7 +115,7 @@ fn plan(frame: &mut Frame<'_>, view: &View<'_>, area: Rect) {
     frame.render_widget(gauge, area);
 }
 
-fn step_line(view: &View<'_>) -> Line<'static> {
+fn step_line(view: &LiveView<'_>) -> Line<'static> {
     let seen = view.seen;
     let Some((step, _)) = &seen.step else { return Line::from("getting ready").style(DIM) };
     let mut spans = vec![Span::styled(named(seen.curve(step.curve), &step.what), HEAD)];
@@ -127,16 +125,16 @@ fn step_line(view: &View<'_>) -> Line<'static> {
     }
     let elapsed = seen.progress.map_or(Duration::ZERO, |progress| progress.elapsed);
     parts.push(match (seen.part, step.units) {
-        (Part::Between, _) => "getting ready".to_owned(),
-        (Part::Connecting(clients, of), _) => format!("connecting {clients} of {of} clients"),
-        (Part::WarmUp, _) => {
+        (RunPart::Between, _) => "getting ready".to_owned(),
+        (RunPart::Connecting(clients, of), _) => format!("connecting {clients} of {of} clients"),
+        (RunPart::WarmUp, _) => {
             format!("warming up {}, at most {}", span(elapsed), span(step.warm_up_max))
         }
-        (Part::Measured, Some(units)) => {
+        (RunPart::Measured, Some(units)) => {
             let done = seen.progress.map_or(0, |progress| progress.units);
             format!("{} of {} operations", count(done), count(units))
         }
-        (Part::Measured, None) => {
+        (RunPart::Measured, None) => {
             let measured = span(elapsed.saturating_sub(seen.measured_from.unwrap_or_default()));
             match step.time {
                 Some(time) => format!("measured {measured} of {}", span(time)),
@@ -148,7 +146,7 @@ fn step_line(view: &View<'_>) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Failures of the run under way, or of all.
+/// Failures of the current run, or of all runs.
 fn failures(seen: &LiveState) -> Span<'static> {
     let (operations, failed) = seen.failures();
     if failed == 0 {
@@ -164,7 +162,7 @@ fn section(mut title: Line<'static>) -> Block<'static> {
 
 fn throughput(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     let mut title = vec![Span::styled("Throughput", HEAD)];
-    if let Some(Last { rate: now, .. }) = &seen.last {
+    if let Some(LastInterval { rate: now, .. }) = &seen.last {
         title.push(Span::styled(format!(" {}/s", rate(now.done)), Style::new().fg(DONE)));
         if let Some(offered) = now.offered {
             title.push(Span::styled(format!(" · offered {}/s", rate(offered)), Style::new().fg(OFFERED)));
@@ -183,7 +181,7 @@ fn throughput(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
         frame.render_widget(Sparkline::default().data(bars).style(Style::new().fg(DONE)).block(block), area);
         return;
     }
-    // Seconds before now on the one axis.
+    // The x axis has seconds before now.
     let (mut done, mut offered) = (Vec::new(), Vec::new());
     let (mut before, mut highest) = (0.0, 1.0_f64);
     for rate in seen.rates.iter().rev() {
@@ -217,7 +215,7 @@ fn throughput(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
     frame.render_widget(chart, area);
 }
 
-/// The next number above that reads well, and its half too.
+/// Returns the next larger number that is round, as is its half.
 fn nice(value: f64) -> f64 {
     let size = 10f64.powf(value.max(1.0).log10().floor());
     let digits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
@@ -259,7 +257,7 @@ fn last_interval(frame: &mut Frame<'_>, seen: &LiveState, area: Rect) {
         Constraint::Length(7),
         Constraint::Length(7),
     ];
-    // Where not all fits, the ends of the distribution go last.
+    // If the width is short, the tail percentiles are dropped last.
     let fits = |columns: usize| (columns as u16 - 3) * 8 + 16 + 10 <= area.width;
     let shown = (4..=widths.len()).rev().find(|columns| fits(*columns)).unwrap_or(4);
     let table = Table::new(rows, widths[..shown].to_vec())
@@ -283,7 +281,7 @@ fn short(flag: Flag) -> &'static str {
     }
 }
 
-fn flags(point: &Point, wide: bool) -> Line<'static> {
+fn flags(point: &FinishedRun, wide: bool) -> Line<'static> {
     let mut spans = Vec::new();
     for flag in &point.flags {
         let style = match flag {
@@ -352,7 +350,7 @@ mod tests {
 
     fn drawn(seen: &LiveState, width: u16, height: u16) -> (String, ratatui::buffer::Buffer) {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let view = View { seen, elapsed: Duration::from_secs(3_725), step_taken: Duration::from_secs(8) };
+        let view = LiveView { seen, elapsed: Duration::from_secs(3_725), step_taken: Duration::from_secs(8) };
         terminal.draw(|frame| draw(frame, &view)).unwrap();
         let buffer = terminal.backend().buffer().clone();
         let rows = (0..height).map(|y| {

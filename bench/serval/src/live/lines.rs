@@ -1,28 +1,28 @@
-//! An experiment as plain lines, for logs and pipes.
+//! Progress of an experiment as plain lines, for logs and pipes.
 
-use super::live_state::{LiveState, Part, Point, plain};
+use super::live_state::{FinishedRun, LiveState, RunPart, plain};
 use crate::format::span;
 use serval_experiment::watcher::ExperimentStep;
 use serval_report::units::{count, plural, rate, time};
 use serval_result::experiment::ExperimentKind;
 use std::time::Duration;
 
-/// Time of a run between lines.
+/// Interval of the lines of a run.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Writes a line where it belongs.
-pub(super) type Write = Box<dyn FnMut(&str) + Send>;
+/// Writes a line to its destination.
+pub(super) type LineSink = Box<dyn FnMut(&str) + Send>;
 
 /// Plain lines.
-pub(super) struct Lines {
-    write: Write,
+pub(super) struct PlainLines {
+    write: LineSink,
     begun: bool,
     next: Duration,
 }
 
-impl Lines {
-    pub(super) fn new(write: Write) -> Self {
-        Lines { write, begun: false, next: LINE_EVERY }
+impl PlainLines {
+    pub(super) fn new(write: LineSink) -> Self {
+        PlainLines { write, begun: false, next: LINE_EVERY }
     }
 
     pub(super) fn experiment(&mut self, seen: &LiveState) {
@@ -70,12 +70,12 @@ impl Lines {
         if progress.elapsed < self.next {
             return;
         }
-        // A run that hung for a while is not to be made up for line by line.
+        // After a stall, do not print the missed lines.
         while self.next <= progress.elapsed {
             self.next += LINE_EVERY;
         }
         let mut parts = Vec::new();
-        if seen.part == Part::WarmUp {
+        if seen.part == RunPart::WarmUp {
             parts.push("warming up".to_owned());
         }
         if let Some(last) = &seen.last {
@@ -107,12 +107,12 @@ impl Lines {
     }
 }
 
-/// A curve and a step of it.
+/// Formats a curve and its step.
 pub(super) fn named(curve: &str, what: &str) -> String {
     if curve.is_empty() { what.to_owned() } else { format!("{curve}, {what}") }
 }
 
-fn result(point: &Point) -> String {
+fn result(point: &FinishedRun) -> String {
     let offered = point.offered.map_or_else(String::new, |load| format!(" of {}/s offered", rate(load)));
     let mut parts = vec![format!("{}/s{offered}", rate(point.achieved))];
     if let (Some(p50), Some(p99)) = (point.p50_ns, point.p99_ns) {
@@ -138,7 +138,7 @@ mod tests {
     fn an_experiment_in_lines() {
         let written = Arc::new(Mutex::new(String::new()));
         let sink = Arc::clone(&written);
-        let mut lines = Lines::new(Box::new(move |line| *sink.lock().unwrap() += &format!("{line}\n")));
+        let mut lines = PlainLines::new(Box::new(move |line| *sink.lock().unwrap() += &format!("{line}\n")));
         let mut seen = LiveState::default();
         let document = sample_run::experiment();
         for _ in 0..2 {
@@ -146,7 +146,7 @@ mod tests {
             seen.experiment(&document);
             lines.experiment(&seen);
         }
-        let begin = |seen: &mut LiveState, lines: &mut Lines, step: &ExperimentStep| {
+        let begin = |seen: &mut LiveState, lines: &mut PlainLines, step: &ExperimentStep| {
             seen.begin(step, Instant::now());
             lines.step(seen, step);
         };

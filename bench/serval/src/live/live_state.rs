@@ -1,5 +1,5 @@
-//! What is seen of a run and of the experiment around it: a small state that
-//! the conductor's thread writes once an interval and others show.
+//! Live state of a run and its experiment: small, written by the conductor's thread once an
+//! interval, shown by others.
 
 use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
@@ -15,21 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Intervals whose throughput is kept: ten minutes at one a second.
+/// Number of intervals kept for the plot: ten minutes at one per second.
 pub(crate) const RATES_MAX: usize = 600;
-/// Points that are kept to be shown.
+/// Number of points kept.
 pub(crate) const POINTS_MAX: usize = 100;
-/// Notes that are kept to be shown.
+/// Number of notes kept.
 pub(crate) const NOTES_MAX: usize = 50;
-/// Longest note that is kept, characters.
+/// Maximum length of a note, characters.
 const NOTE_MAX: usize = 500;
 
-/// What the run under way is at.
+/// Stage of the current run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// None is under way.
+pub(crate) enum RunPart {
+    /// There is no current run.
     Between,
-    /// So many of all clients have connected.
+    /// Clients connected so far, and all clients.
     Connecting(usize, usize),
     /// Warming up.
     WarmUp,
@@ -40,18 +40,18 @@ pub(crate) enum Part {
 /// Throughput of one interval, operations/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate {
-    /// Done.
+    /// Achieved rate.
     pub(crate) done: f64,
-    /// Asked for, if something was.
+    /// Offered load, if the run is paced.
     pub(crate) offered: Option<f64>,
-    /// The interval's length.
+    /// Length of the interval.
     pub(crate) length: Duration,
 }
 
-/// One operation in the last interval.
+/// Counts of one operation in the last interval.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Operation {
-    /// Its name in results.
+pub(crate) struct LiveOperation {
+    /// Its metric name.
     pub(crate) name: String,
     /// How many succeeded.
     pub(crate) ok: u64,
@@ -63,23 +63,23 @@ pub(crate) struct Operation {
 
 /// The last interval.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Last {
+pub(crate) struct LastInterval {
     /// Its throughput.
     pub(crate) rate: Rate,
     /// Its operations.
-    pub(crate) operations: Vec<Operation>,
+    pub(crate) operations: Vec<LiveOperation>,
     /// All operations of the store together.
     pub(crate) all: IntervalTimes,
 }
 
-/// A run that is done.
+/// A finished run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct FinishedRun {
     /// The curve's name.
     pub(crate) curve: String,
-    /// What it was for.
+    /// Its purpose.
     pub(crate) what: String,
-    /// Whether it is a point of the curve, and no load or search.
+    /// Whether it is a point of the curve rather than a load or search.
     pub(crate) is_point: bool,
     /// Offered load, operations/s.
     pub(crate) offered: Option<f64>,
@@ -93,54 +93,54 @@ pub(crate) struct Point {
     pub(crate) failed: u64,
     /// Operations.
     pub(crate) operations: u64,
-    /// What to know of it.
+    /// Its flags.
     pub(crate) flags: Vec<Flag>,
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveState {
     /// The experiment's title.
     pub(crate) title: String,
-    /// What it is, once that is known.
+    /// Kind of experiment, once known.
     pub(crate) kind: Option<Word<ExperimentKind>>,
-    /// The figure that it stands for.
+    /// The published figure that it reproduces.
     pub(crate) figure: String,
     /// The curves' names.
     pub(crate) curves: Vec<String>,
-    /// The step under way, and when it began.
+    /// The current step and its start.
     pub(crate) step: Option<(ExperimentStep, Instant)>,
-    /// Runs that are done.
+    /// Number of finished runs.
     pub(crate) done: u64,
-    /// Runs of the plan.
+    /// Number of planned runs.
     pub(crate) planned: u64,
-    /// What the run is at.
-    pub(crate) part: Part,
-    /// Clients that have connected.
+    /// Stage of the current run.
+    pub(crate) part: RunPart,
+    /// Number of connected clients.
     pub(crate) clients: usize,
-    /// Where the run stands.
+    /// Progress of the current run.
     pub(crate) progress: Option<Progress>,
-    /// When measuring began, since the run's start.
+    /// Start of the measured part, since the start of the run.
     pub(crate) measured_from: Option<Duration>,
-    /// Throughput, the oldest first; time between runs is not in it.
+    /// Throughput, oldest first, without the time between runs.
     pub(crate) rates: VecDeque<Rate>,
     /// The last interval.
-    pub(crate) last: Option<Last>,
-    /// Whether the interval after that was taken for what is left over at the end.
+    pub(crate) last: Option<LastInterval>,
+    /// Whether the interval after that was skipped as a remainder.
     left_over: bool,
-    /// Runs that are done, the oldest first.
-    pub(crate) points: VecDeque<Point>,
-    /// Operations and failures of all runs that are done.
+    /// Finished runs, oldest first.
+    pub(crate) points: VecDeque<FinishedRun>,
+    /// Operations and failures of all finished runs.
     pub(crate) ended: (u64, u64),
     /// Notes, the oldest first.
     pub(crate) notes: VecDeque<String>,
-    /// Whether an end was asked for.
+    /// Whether a stop was requested.
     pub(crate) ending: bool,
     /// Names of the workload's own metrics.
     pub(crate) custom: Vec<String>,
 }
 
-/// An interval shorter than this share of the one before is what is left over at a run's end.
+/// An interval shorter than this share of the previous one is a run's remainder.
 const LEFT_OVER: f64 = 0.2;
 
 impl Default for LiveState {
@@ -153,7 +153,7 @@ impl Default for LiveState {
             step: None,
             done: 0,
             planned: 0,
-            part: Part::Between,
+            part: RunPart::Between,
             clients: 0,
             progress: None,
             measured_from: None,
@@ -169,7 +169,7 @@ impl Default for LiveState {
     }
 }
 
-/// Text of others on one line, without what a terminal would obey.
+/// Returns untrusted text on one line, without control characters.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -181,8 +181,8 @@ fn bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     queue.push_back(item);
 }
 
-/// Operations that ended in an interval: a read-modify-write is one, though
-/// its read and its update are counted too.
+/// Operations that ended in an interval. A read-modify-write counts once, although its read and
+/// update have metrics of their own.
 fn operations(interval: &Interval) -> u64 {
     let of = |wanted: Metric| -> u64 {
         let pairs = interval.pairs.iter().filter(|((metric, _), _)| *metric == wanted);
@@ -195,7 +195,7 @@ fn operations(interval: &Interval) -> u64 {
     (0..Metric::CUSTOM_MAX).map(|index| of(Metric::custom(index))).sum()
 }
 
-/// The response times of everything that a store was asked for in a run.
+/// Response times of all store operations of a run.
 fn whole(result: &ResultDocument) -> Option<Histogram> {
     let mut all = Histogram::new();
     for metric in &result.metrics {
@@ -209,19 +209,18 @@ fn whole(result: &ResultDocument) -> Option<Histogram> {
 }
 
 impl LiveState {
-    /// The name of a curve of the plan.
+    /// Name of a curve of the plan.
     pub(crate) fn curve(&self, index: usize) -> &str {
         self.curves.get(index).map_or("", String::as_str)
     }
 
-    /// Operations and failures of all runs, the one under way included.
+    /// Operations and failures of all runs, including the current one.
     pub(crate) fn failures(&self) -> (u64, u64) {
         let (operations, failed) = self.ended;
         self.progress.map_or((operations, failed), |now| (operations + now.units, failed + now.failed))
     }
 
-    /// Time that the rest of the plan takes, as far as is known, when the
-    /// step has taken so long.
+    /// Estimated time of the rest of the plan, given the duration of the current step so far.
     pub(crate) fn remaining(&self, taken: Duration) -> Option<Duration> {
         self.step.as_ref().map(|(step, _)| step.remaining.saturating_sub(taken))
     }
@@ -240,12 +239,12 @@ impl LiveState {
         self.done = step.done;
         self.planned = step.planned;
         if self.step.as_ref().is_some_and(|(before, _)| before.kind == RunKind::Load) {
-            // Loading is so fast that the rest would lie flat beside it.
+            // A load is so much faster that it would flatten the rest of the plot.
             self.rates.clear();
         }
         let step = ExperimentStep { what: plain(&step.what), ..step.clone() };
         self.step = Some((step, now));
-        self.part = Part::Between;
+        self.part = RunPart::Between;
         self.progress = None;
         self.measured_from = None;
         self.last = None;
@@ -260,7 +259,7 @@ impl LiveState {
             (_, RunKind::Search) => "search".to_owned(),
             (_, RunKind::Point) => format!("point {}, repeat {}", entry.point + 1, entry.repeat + 1),
         };
-        let point = Point {
+        let point = FinishedRun {
             curve: self.curve(entry.curve).to_owned(),
             what,
             is_point: entry.kind == RunKind::Point,
@@ -275,10 +274,10 @@ impl LiveState {
         self.ended.0 = self.ended.0.saturating_add(point.operations);
         self.ended.1 = self.ended.1.saturating_add(point.failed);
         if point.is_point {
-            // Whether the document is told before this or after.
+            // The document may be updated before or after this.
             self.done = self.step.as_ref().map_or(self.done, |(step, _)| step.done) + 1;
         }
-        self.part = Part::Between;
+        self.part = RunPart::Between;
         self.progress = None;
         bounded(&mut self.points, point, POINTS_MAX);
     }
@@ -289,12 +288,12 @@ impl LiveState {
     }
 
     pub(crate) fn connected(&mut self, clients: usize, of: usize) {
-        self.part = Part::Connecting(clients, of);
+        self.part = RunPart::Connecting(clients, of);
         self.clients = clients;
     }
 
     pub(crate) fn progress(&mut self, progress: &Progress) {
-        self.part = if progress.warming_up { Part::WarmUp } else { Part::Measured };
+        self.part = if progress.warming_up { RunPart::WarmUp } else { RunPart::Measured };
         if !progress.warming_up {
             self.measured_from.get_or_insert(progress.elapsed);
         }
@@ -303,14 +302,15 @@ impl LiveState {
 
     pub(crate) fn interval(&mut self, interval: &Interval) {
         let seconds = interval.length.as_secs_f64();
-        // What is left over at a run's end is the time that the last operations were given, or
-        // none at all: its rate says nothing of the run.
+        // A remainder is the grace time of the last operations, or empty: its rate is not the
+        // run's.
         if seconds < 1e-3 {
             return;
         }
         let usual = self.last.as_ref().map_or(0.0, |last| last.rate.length.as_secs_f64());
         let left_over = seconds < LEFT_OVER * usual;
-        // What another one follows was not the end: the one before was long, as where the machine stood still.
+        // If another interval follows, this was no remainder: the previous one was long because of
+        // a stall.
         if left_over && !std::mem::replace(&mut self.left_over, true) {
             return;
         }
@@ -322,7 +322,7 @@ impl LiveState {
         };
         let custom: Vec<&str> = self.custom.iter().map(String::as_str).collect();
         let mut all = Histogram::new();
-        let mut operations: Vec<Operation> = Vec::new();
+        let mut operations: Vec<LiveOperation> = Vec::new();
         for metric in Metric::all() {
             let mut times = Histogram::new();
             let (mut ok, mut failed) = (0, 0);
@@ -341,10 +341,10 @@ impl LiveState {
                 all.merge(&times);
             }
             let times = IntervalTimes::of(&times);
-            operations.push(Operation { name: plain(metric.name(&custom)), ok, failed, times });
+            operations.push(LiveOperation { name: plain(metric.name(&custom)), ok, failed, times });
         }
         bounded(&mut self.rates, rate, RATES_MAX);
-        self.last = Some(Last { rate, operations, all: IntervalTimes::of(&all) });
+        self.last = Some(LastInterval { rate, operations, all: IntervalTimes::of(&all) });
     }
 }
 

@@ -1,9 +1,8 @@
-//! Looking on while it runs: a dashboard on a terminal, plain lines elsewhere,
-//! metrics for Prometheus and OpenTelemetry.
+//! Live views of a run: a dashboard on a terminal, plain lines elsewhere, metrics for Prometheus
+//! and OpenTelemetry.
 //!
-//! The thread that conducts a run writes a small state once an interval.
-//! Drawing, serving and sending are done by threads of their own, which take
-//! copies of it; clients know nothing of all this.
+//! The conductor's thread writes a small state once an interval. Threads of their own copy it to
+//! draw, serve and send; clients are not involved.
 
 mod dashboard;
 mod draw;
@@ -21,9 +20,9 @@ mod totals;
 use crate::{failure::Failure, interrupt::Unfinished, locked};
 use clap::Args;
 use dashboard::Dashboard;
-use lines::Lines;
+use lines::PlainLines;
 use live_state::LiveState;
-use prometheus::{Address, Serving};
+use prometheus::{ScrapeAddress, Serving};
 use serval_experiment::watcher::{ExperimentStep, Watcher};
 use serval_plan::Plan;
 use serval_result::{
@@ -36,7 +35,7 @@ use std::{
     sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
-use totals::Totals;
+use totals::LiveTotals;
 
 /// How to look on.
 #[derive(Debug, Clone, Default, Args)]
@@ -46,7 +45,7 @@ pub(crate) struct LiveArgs {
     pub(crate) plain: bool,
     /// Address that serves metrics to Prometheus during the run; port 0: any free port
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) prometheus: Option<Address>,
+    pub(crate) prometheus: Option<ScrapeAddress>,
     /// OpenTelemetry collector that receives metrics during the run [without URL:
     /// OTEL_EXPORTER_OTLP_ENDPOINT]
     #[arg(long, value_name = "URL", value_parser = collector_url)]
@@ -63,18 +62,18 @@ fn collector_url(text: &str) -> Result<String, String> {
 }
 
 /// What is shown to whoever sits there.
-enum Shown {
+enum LiveDisplay {
     /// Others do that.
     Nothing,
-    Lines(Lines),
+    Lines(PlainLines),
     Dashboard(Dashboard),
 }
 
 /// All who look on.
 pub(crate) struct Live {
     seen: Arc<Mutex<LiveState>>,
-    totals: Arc<Mutex<Totals>>,
-    shown: Shown,
+    totals: Arc<Mutex<LiveTotals>>,
+    shown: LiveDisplay,
     /// Whether anybody is told of totals.
     exports: bool,
     _prometheus: Option<Serving>,
@@ -105,12 +104,12 @@ impl Live {
         unfinished: &Unfinished,
     ) -> Result<Live, Failure> {
         let mut live = Live::exporting(args, !args.plain && dashboard::possible())?;
-        let lines = || Shown::Lines(Lines::new(Box::new(|line| tell!("{line}"))));
+        let lines = || LiveDisplay::Lines(PlainLines::new(Box::new(|line| tell!("{line}"))));
         live.shown = if args.plain || !dashboard::possible() {
             lines()
         } else {
             // A terminal that cannot be had is no reason not to run.
-            Dashboard::begin(&live.seen, control, unfinished).map_or_else(|_| lines(), Shown::Dashboard)
+            Dashboard::begin(&live.seen, control, unfinished).map_or_else(|_| lines(), LiveDisplay::Dashboard)
         };
         Ok(live)
     }
@@ -123,7 +122,7 @@ impl Live {
 
     fn exporting(args: &LiveArgs, on_dashboard: bool) -> Result<Live, Failure> {
         let seen = Arc::new(Mutex::new(LiveState::default()));
-        let totals = Arc::new(Mutex::new(Totals::default()));
+        let totals = Arc::new(Mutex::new(LiveTotals::default()));
         #[cfg(not(feature = "opentelemetry"))]
         let _ = (without_otlp(args)?, on_dashboard);
         #[cfg(feature = "opentelemetry")]
@@ -134,7 +133,7 @@ impl Live {
                 false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {
-                otlp::Sending::begin(url.as_deref(), &totals, otlp::Times::default(), warn)
+                otlp::Sending::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
             };
             args.otlp.as_ref().map(begin).transpose()?
         };
@@ -148,7 +147,7 @@ impl Live {
         Ok(Live {
             seen,
             totals,
-            shown: Shown::Nothing,
+            shown: LiveDisplay::Nothing,
             exports: args.prometheus.is_some() || args.otlp.is_some(),
             _prometheus: prometheus,
             #[cfg(feature = "opentelemetry")]
@@ -163,21 +162,21 @@ impl Live {
         locked(&self.seen).custom.clone_from(&custom);
         let mut totals = locked(&self.totals);
         totals.custom = custom;
-        if let Shown::Nothing = self.shown {
+        if let LiveDisplay::Nothing = self.shown {
             totals.run(&format!("{} {}", plan.workload_name, plan.store.name), plan.phase == Phase::Load);
         }
     }
 
     /// Whether it is all to be seen by nobody.
     fn is_idle(&self) -> bool {
-        !self.exports && matches!(self.shown, Shown::Nothing)
+        !self.exports && matches!(self.shown, LiveDisplay::Nothing)
     }
 }
 
 impl Drop for Live {
     /// Gives the terminal back, with the notes that went with it.
     fn drop(&mut self) {
-        if let Shown::Dashboard(dashboard) = std::mem::replace(&mut self.shown, Shown::Nothing) {
+        if let LiveDisplay::Dashboard(dashboard) = std::mem::replace(&mut self.shown, LiveDisplay::Nothing) {
             drop(dashboard);
             for note in &locked(&self.seen).notes {
                 tell!("note: {note}");
@@ -209,7 +208,7 @@ impl Observer for Live {
         let mut seen = locked(&self.seen);
         seen.progress(progress);
         locked(&self.totals).progress(progress.elapsed, progress.warming_up);
-        if let Shown::Lines(lines) = &mut self.shown {
+        if let LiveDisplay::Lines(lines) = &mut self.shown {
             lines.progress(&seen);
         }
     }
@@ -235,7 +234,7 @@ impl Watcher for Live {
         let mut seen = locked(&self.seen);
         seen.experiment(document);
         locked(&self.totals).done(seen.done, seen.planned);
-        if let Shown::Lines(lines) = &mut self.shown {
+        if let LiveDisplay::Lines(lines) = &mut self.shown {
             lines.experiment(&seen);
         }
     }
@@ -249,7 +248,7 @@ impl Watcher for Live {
         totals.custom.clone_from(&step.metrics);
         totals.step(step, seen.curve(step.curve), now);
         drop(totals);
-        if let Shown::Lines(lines) = &mut self.shown {
+        if let LiveDisplay::Lines(lines) = &mut self.shown {
             lines.step(&seen, step);
         }
     }
@@ -260,7 +259,7 @@ impl Watcher for Live {
         let mut totals = locked(&self.totals);
         totals.done(seen.done, seen.planned);
         totals.between();
-        if let Shown::Lines(lines) = &mut self.shown {
+        if let LiveDisplay::Lines(lines) = &mut self.shown {
             lines.ended(&seen);
         }
     }
@@ -268,7 +267,7 @@ impl Watcher for Live {
     fn note(&mut self, words: &str) {
         let mut seen = locked(&self.seen);
         seen.note(words);
-        if let (Shown::Lines(lines), Some(note)) = (&mut self.shown, seen.notes.back()) {
+        if let (LiveDisplay::Lines(lines), Some(note)) = (&mut self.shown, seen.notes.back()) {
             lines.note(note);
         }
     }

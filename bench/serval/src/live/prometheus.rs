@@ -1,7 +1,7 @@
-//! Metrics for Prometheus at `/metrics`, in OpenMetrics' text form, or in the older one for who asks
-//! for plain text.
+//! Metrics for Prometheus at `/metrics`, in the OpenMetrics text format, or in Prometheus' older
+//! format if the request accepts only plain text.
 
-use super::totals::{BOUNDS_NS, Counts, Family, Sample, Totals, Value};
+use super::totals::{BOUNDS_NS, BucketCounts, Family, LiveTotals, SeriesSample, SeriesValue};
 use crate::{failure::Failure, locked};
 use http_body_util::Full;
 use hyper::{
@@ -29,56 +29,56 @@ use std::{
 };
 use tokio::sync::{Semaphore, oneshot};
 
-/// Connections that are served at once: a few who ask, and one that hangs.
+/// Maximum number of concurrent connections: a few scrapers, and one that hangs.
 const CONNECTIONS_MAX: usize = 8;
-/// Time that a request and its answer may take.
+/// Time limit of a request with its response.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Most bytes of a request's head: the least that hyper takes.
+/// Maximum size of a request's head: hyper's minimum.
 const REQUEST_MAX: usize = 8192;
-/// What the answer is, in OpenMetrics' form.
+/// Content type of the OpenMetrics format.
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The same in the form before that.
+/// Content type of the older format.
 const OLDER: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-fn kind(value: &Value) -> MetricType {
+fn kind(value: &SeriesValue) -> MetricType {
     match value {
-        Value::Counter(_) => MetricType::Counter,
-        Value::Gauge(_) => MetricType::Gauge,
-        Value::Histogram(_) => MetricType::Histogram,
-        Value::Info => MetricType::Info,
+        SeriesValue::Counter(_) => MetricType::Counter,
+        SeriesValue::Gauge(_) => MetricType::Gauge,
+        SeriesValue::Histogram(_) => MetricType::Histogram,
+        SeriesValue::Info => MetricType::Info,
     }
 }
 
 #[derive(Debug)]
 struct Families(Vec<Family>);
 
-fn histogram(encoder: &mut MetricEncoder<'_>, counts: &Counts) -> fmt::Result {
-    // The crate's name for no bound is the largest number.
+fn histogram(encoder: &mut MetricEncoder<'_>, counts: &BucketCounts) -> fmt::Result {
+    // The crate represents +Inf as the largest number.
     let bounds = BOUNDS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::MAX]);
     let buckets: Vec<(f64, u64)> = bounds.zip(counts.buckets).collect();
     encoder.encode_histogram::<NoLabelSet>(counts.sum_s, counts.count, &buckets, None)
 }
 
-/// The crate writes labels as they are; quotes and the like are for us to mark.
+/// The crate does not escape label values.
 fn marked(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
-fn value(encoder: &mut MetricEncoder<'_>, (labels, value): &Sample) -> fmt::Result {
+fn value(encoder: &mut MetricEncoder<'_>, (labels, value): &SeriesSample) -> fmt::Result {
     let labels: Vec<_> = labels.iter().map(|(name, text)| (*name, marked(text))).collect();
     match value {
-        Value::Info => encoder.encode_info(&labels),
+        SeriesValue::Info => encoder.encode_info(&labels),
         value if labels.is_empty() => number(encoder, value),
         value => number(&mut encoder.encode_family(&labels)?, value),
     }
 }
 
-fn number(encoder: &mut MetricEncoder<'_>, value: &Value) -> fmt::Result {
+fn number(encoder: &mut MetricEncoder<'_>, value: &SeriesValue) -> fmt::Result {
     match value {
-        Value::Counter(number) => encoder.encode_counter::<NoLabelSet, _, f64>(number, None),
-        Value::Gauge(number) => encoder.encode_gauge(number),
-        Value::Histogram(counts) => histogram(encoder, counts),
-        Value::Info => Ok(()),
+        SeriesValue::Counter(number) => encoder.encode_counter::<NoLabelSet, _, f64>(number, None),
+        SeriesValue::Gauge(number) => encoder.encode_gauge(number),
+        SeriesValue::Histogram(counts) => histogram(encoder, counts),
+        SeriesValue::Info => Ok(()),
     }
 }
 
@@ -94,7 +94,7 @@ impl Collector for Families {
     }
 }
 
-/// The families as text.
+/// Formats the families in the OpenMetrics format.
 pub(super) fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
     let (mut registry, mut text) = (Registry::default(), String::new());
     registry.register_collector(Box::new(Families(families)));
@@ -102,8 +102,8 @@ pub(super) fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// OpenMetrics' text in the form before it: families are called as their samples are, an info is a gauge,
-/// and there are neither units nor an end.
+/// Converts OpenMetrics text to the older format: families have the names of their samples, an info
+/// is a gauge, and there is no UNIT and no EOF.
 fn older(text: &str) -> String {
     let (mut out, mut help) = (String::with_capacity(text.len()), None);
     for line in text.lines() {
@@ -131,7 +131,7 @@ fn older(text: &str) -> String {
     out
 }
 
-/// Whether plain text is asked for, and OpenMetrics' form is not.
+/// Returns whether the request accepts plain text but not OpenMetrics.
 fn wants_older(request: &Request<Incoming>) -> bool {
     let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let kinds = accepts.flat_map(|value| value.split(','));
@@ -141,33 +141,33 @@ fn wants_older(request: &Request<Incoming>) -> bool {
     among(&["text/plain", "text/html", "text/*"]) && !among(&["application/openmetrics-text"])
 }
 
-/// Where metrics are served.
+/// Address on which metrics are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct ScrapeAddress {
     host: String,
     port: u16,
 }
 
-impl FromStr for Address {
+impl FromStr for ScrapeAddress {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<ScrapeAddress, String> {
         let wrong = || format!("'{text}' is no address: write HOST:PORT, such as 127.0.0.1:9100");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        // A number of IPv6 stands in brackets.
+        // An IPv6 address is in brackets.
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let is_host = !host.is_empty() && (bare.is_some() || !host.contains(':'));
         let port = port.parse().ok().filter(|_| is_host).ok_or_else(wrong)?;
-        Ok(Address { host: bare.unwrap_or(host).to_owned(), port })
+        Ok(ScrapeAddress { host: bare.unwrap_or(host).to_owned(), port })
     }
 }
 
-impl Address {
+impl ScrapeAddress {
     fn listen(&self) -> io::Result<Vec<TcpListener>> {
         let (mut listeners, mut absent) = (Vec::<TcpListener>::new(), None);
         let mut port = self.port;
         for mut found in (self.host.as_str(), self.port).to_socket_addrs()? {
-            // All addresses of a name get the one port that was free.
+            // All addresses of a name share the first one's free port.
             found.set_port(port);
             match TcpListener::bind(found) {
                 Ok(listener) => {
@@ -175,7 +175,7 @@ impl Address {
                     port = listener.local_addr()?.port();
                     listeners.push(listener);
                 }
-                // A name may stand for addresses of which this machine has not all.
+                // A name may resolve to addresses that this machine does not have.
                 Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => absent = Some(error),
                 Err(error) => return Err(error),
             }
@@ -188,7 +188,7 @@ impl Address {
     }
 }
 
-fn answer(request: &Request<Incoming>, totals: &Mutex<Totals>) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, totals: &Mutex<LiveTotals>) -> Response<Full<Bytes>> {
     let of = |status: StatusCode, body: String| {
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;
@@ -210,16 +210,16 @@ fn answer(request: &Request<Incoming>, totals: &Mutex<Totals>) -> Response<Full<
     }
 }
 
-/// Answers requests at a socket, each within a time: they have few places.
+/// Serves requests on a socket, each within a time limit, because connections are limited.
 async fn answer_all(
     listener: tokio::net::TcpListener,
-    totals: Arc<Mutex<Totals>>,
+    totals: Arc<Mutex<LiveTotals>>,
     places: Arc<Semaphore>,
     limit: Duration,
 ) {
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
-            // There are no descriptors left, mostly: tried again at once, it would fail again.
+            // Usually the process is out of descriptors: an immediate retry would fail again.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -229,11 +229,11 @@ async fn answer_all(
                 let answer = answer(&request, &totals);
                 async move { Ok::<_, Infallible>(answer) }
             };
-            // Whoever comes back has a place again, and keeps none meanwhile.
+            // Close the connection: an idle scraper must not occupy a slot.
             let mut http = http1::Builder::new();
             http.keep_alive(false).max_buf_size(REQUEST_MAX);
             let serving = http.serve_connection(TokioIo::new(stream), service_fn(answer));
-            // Whoever asks badly, or is slow, has no answer.
+            // A malformed or slow request gets no response.
             let _ = tokio::time::timeout(limit, serving).await;
             drop(place);
         });
@@ -248,7 +248,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Its address.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -263,20 +263,20 @@ impl Drop for Serving {
     }
 }
 
-/// Begins to serve.
-pub(super) fn serve(address: &Address, totals: &Arc<Mutex<Totals>>) -> Result<Serving, Failure> {
+/// Starts serving.
+pub(super) fn serve(address: &ScrapeAddress, totals: &Arc<Mutex<LiveTotals>>) -> Result<Serving, Failure> {
     serve_within(address, totals, CONNECTIONS_MAX, REQUEST_TIME)
 }
 
-/// As [`serve`], with so many places, and so much time for a request.
+/// Same as [`serve`], with a connection limit and a request timeout.
 pub(super) fn serve_within(
-    address: &Address,
-    totals: &Arc<Mutex<Totals>>,
+    address: &ScrapeAddress,
+    totals: &Arc<Mutex<LiveTotals>>,
     places: usize,
     limit: Duration,
 ) -> Result<Serving, Failure> {
     let failed = |error: io::Error| {
-        let Address { host, port } = address;
+        let ScrapeAddress { host, port } = address;
         Failure::usage(format!("--prometheus {host}:{port}: metrics cannot be served there: {error}"))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! For tests: an experiment that never was.
+//! Test data: a synthetic experiment.
 
 use super::live_state::LiveState;
 use serval_experiment::watcher::ExperimentStep;
@@ -180,7 +180,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
     }
 }
 
-/// In the middle of it: one point done, one under way.
+/// The state in the middle: one point finished, one running.
 pub(super) fn seen(failed: u64, now: Instant) -> LiveState {
     let mut seen = LiveState::default();
     seen.experiment(&experiment());

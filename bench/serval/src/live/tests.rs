@@ -1,6 +1,6 @@
-//! All of it together, with real runs.
+//! Tests of all live views with real runs.
 
-use super::{prometheus::serve_within, totals::Totals, *};
+use super::{prometheus::serve_within, totals::LiveTotals, *};
 use crate::interrupt;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serval_model::properties::{Origin, Properties};
@@ -42,7 +42,7 @@ fn run(plan: &Plan, session: &dyn Session, live: &mut Live, control: &Control) -
     perform(plan, session, control, live, None, Vec::new()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The body of what is served at an address.
+/// Body of the response at an address.
 fn scraped(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -56,7 +56,7 @@ fn scraped(address: SocketAddr) -> String {
 
 type Labels = BTreeMap<String, String>;
 
-/// `name="value",...}` and what comes behind.
+/// Parses `name="value",...}` and returns the rest too.
 fn labels(mut text: &str) -> (Labels, &str) {
     let mut all = Labels::new();
     loop {
@@ -121,7 +121,7 @@ fn parsed(text: &str) -> BTreeMap<(String, Labels), f64> {
         let value: f64 = value.parse().unwrap();
         assert!(all.insert((name.to_owned(), labels), value).is_none(), "{line} twice");
     }
-    // Buckets hold all that is below, and the last all there is.
+    // Buckets are cumulative, and the last has the total.
     let mut buckets: BTreeMap<(String, Labels), Vec<(f64, f64)>> = BTreeMap::new();
     for ((name, labels), value) in &all {
         let mut labels = labels.clone();
@@ -192,8 +192,8 @@ fn what_prometheus_is_told_adds_up_to_the_results() {
 
 #[test]
 fn what_is_not_true_between_runs_is_not_told() {
-    let mut totals = Totals::default();
-    let names = |totals: &Totals| -> Vec<&str> { totals.families().iter().map(|f| f.name).collect() };
+    let mut totals = LiveTotals::default();
+    let names = |totals: &LiveTotals| -> Vec<&str> { totals.families().iter().map(|f| f.name).collect() };
     totals.step(&sample_run::step(7), "a \"b\" \\ c\nd", Instant::now());
     totals.interval(&sample_run::interval(4, 10_000, 0));
     totals.rate(10_000.0, Some(12_000.0));
@@ -210,11 +210,12 @@ fn what_is_not_true_between_runs_is_not_told() {
 
 #[test]
 fn whoever_connects_and_says_nothing_hurts_nobody() {
-    let totals = Arc::new(Mutex::new(Totals::default()));
+    let totals = Arc::new(Mutex::new(LiveTotals::default()));
     let address = "127.0.0.1:0".parse().unwrap();
     let serving = serve_within(&address, &totals, 2, Duration::from_millis(50)).unwrap();
     let at = serving.addresses()[0];
-    // More than there are places: some say nothing, one half, one too much.
+    // More than the connection limit: some silent, one with half a request, one with too long a
+    // request.
     let mut silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(at).unwrap()).collect();
     silent[0].write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
     let _ = silent[1].write_all(&[b'x'; 100_000]);
@@ -247,7 +248,7 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     assert!(failure.message.contains(&format!("--prometheus {address}")), "{failure}");
     assert_eq!(failure.exit, crate::failure::Exit::Usage);
     for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
-        assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        assert!(wrong.parse::<ScrapeAddress>().is_err(), "{wrong}");
     }
     #[cfg(not(feature = "opentelemetry"))]
     {
@@ -257,9 +258,9 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     }
 }
 
-/// A small sweep of real runs on the store in memory, until an end is asked
-/// for: what the tests below sit before, and what a developer may look at with
-/// `cargo test -p serval --bin serval a_small_sweep -- --ignored --nocapture`.
+/// A small sweep of real runs on the store `memory`, until it is interrupted. The tests below drive
+/// it, and a developer can watch it with `cargo test -p serval --bin serval a_small_sweep --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "for a terminal, and without end"]
 fn a_small_sweep() {
@@ -307,7 +308,7 @@ fn a_small_sweep() {
     }
 }
 
-/// Somebody who sits before [`a_small_sweep`].
+/// A user at the terminal of [`a_small_sweep`].
 struct Terminal {
     child: std::process::Child,
     keys: File,
@@ -339,14 +340,14 @@ impl Terminal {
         command.args(["--exact", "live::tests::a_small_sweep", "--ignored", "--nocapture"]);
         command.env("TERM", "xterm").env("SERVAL_TEST_PTY", "1").envs(environment.iter().copied());
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        // Ours are closed with the command, else there is no end to be read.
+        // Close our copies with the command, or reading never ends.
         drop(command);
         let keys = File::from(master);
         let mut from = keys.try_clone().unwrap();
         let (tell, shown) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // When nobody has the other side it is an error.
+            // Reading fails when the other side is closed.
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 if tell.send(bytes[..count].to_vec()).is_err() {
                     return;
@@ -365,7 +366,7 @@ impl Terminal {
         assert!(self.sees_within(text, PATIENCE), "'{text}' is not shown: {:?}", self.screen);
     }
 
-    /// Whether something is shown before nothing has been for so long.
+    /// Returns whether something is shown before this time without output.
     fn sees_within(&mut self, text: &str, silence: Duration) -> bool {
         loop {
             if let Some((_, behind)) = self.screen.split_once(text) {
@@ -379,7 +380,7 @@ impl Terminal {
         }
     }
 
-    /// Whether lines are made of what is typed, as they are before and after.
+    /// Returns whether the terminal is in canonical mode, as it is before and after.
     fn is_cooked(&self) -> bool {
         let modes = rustix::termios::tcgetattr(&self.keys).unwrap().local_modes;
         modes.contains(rustix::termios::LocalModes::ICANON | rustix::termios::LocalModes::ECHO)
@@ -424,9 +425,9 @@ fn ctrl_c_is_what_the_signal_is_and_the_second_ends_at_once() {
     terminal.sees("READ");
     let pid = rustix::process::Pid::from_child(&terminal.child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // The run ends, and what comes after it hangs.
+    // The run ends, and the next step hangs.
     terminal.sees("it hangs");
-    // Soon after the first it is taken for the first.
+    // Too soon after the first it counts as the first.
     loop {
         terminal.types("\u{3}");
         if terminal.sees_within(GIVEN_BACK, Duration::from_millis(100)) {
@@ -441,8 +442,8 @@ fn a_terminal_that_hangs_up_ends_what_runs_in_it() {
     let mut terminal = Terminal::open(&[("SERVAL_TEST_TIME", "1h")]);
     terminal.sees(TAKEN);
     terminal.sees("READ");
-    // The reader lets go of its side when nobody takes what it reads, with the next
-    // frame; then nobody has that side.
+    // The reader closes its side when its channel is closed, with the next frame; then the side is
+    // closed.
     terminal.shown = channel().1;
     terminal.keys = File::open("/dev/null").unwrap();
     let pid = rustix::process::Pid::from_child(&terminal.child);
@@ -451,6 +452,6 @@ fn a_terminal_that_hangs_up_ends_what_runs_in_it() {
     std::thread::spawn(move || {
         tell.send(rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()))
     });
-    // Where it goes on for ever the test must not.
+    // If the command hangs, the test must not.
     assert!(ended.recv_timeout(PATIENCE).is_ok(), "it goes on without its terminal");
 }

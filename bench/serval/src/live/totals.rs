@@ -1,9 +1,8 @@
-//! What others are told of a run while it goes: sums since the start of the
-//! process, in the form that both Prometheus and OpenTelemetry take.
+//! Live metrics: sums since the start of the process, in a form that suits both Prometheus and
+//! OpenTelemetry.
 //!
-//! Counts only ever grow, over all runs of an experiment, so that whoever asks
-//! now and then loses nothing between. `part` says which of them: `load`,
-//! `warm-up` or `measured`; those of `measured` add up to the results'.
+//! Counters grow over all runs of an experiment, so a slow scraper loses nothing. The label `part`
+//! is `load`, `warm-up` or `measured`; the sums of `measured` equal those of the results.
 
 use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
@@ -15,8 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Upper ends of the buckets, ns: three a decade, from a store in memory to a
-/// store that hangs.
+/// Upper bounds of the buckets, ns: three per decade, from a store in memory to a hanging store.
 pub(crate) const BOUNDS_NS: [u64; 22] = [
     1_000,
     2_500,
@@ -42,18 +40,18 @@ pub(crate) const BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// Times in buckets.
+/// A histogram with fixed buckets.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Counts {
-    /// How many in each bucket, those above all bounds last.
+pub(crate) struct BucketCounts {
+    /// Count of each bucket; the last is for times above all bounds.
     pub(crate) buckets: [u64; BOUNDS_NS.len() + 1],
-    /// All of them.
+    /// Total count.
     pub(crate) count: u64,
-    /// Their sum, s.
+    /// Sum of the times, s.
     pub(crate) sum_s: f64,
 }
 
-impl Counts {
+impl BucketCounts {
     fn add(&mut self, histogram: &Histogram) {
         for (ns, count) in histogram.iter() {
             self.buckets[BOUNDS_NS.partition_point(|bound| *bound < ns)] += count;
@@ -63,51 +61,51 @@ impl Counts {
     }
 }
 
-/// A number, or many.
+/// Value of a series.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
-    /// It only grows.
+pub(crate) enum SeriesValue {
+    /// A monotonic count.
     Counter(f64),
-    /// It is what it is now.
+    /// A current value.
     Gauge(f64),
-    /// Times.
-    Histogram(Counts),
-    /// Always 1: the labels tell.
+    /// Times, as a histogram.
+    Histogram(BucketCounts),
+    /// Always 1; the labels carry the information.
     Info,
 }
 
-/// A value and what tells it from others of its family.
-pub(crate) type Sample = (Vec<(&'static str, String)>, Value);
+/// The labels and the value of a series.
+pub(crate) type SeriesSample = (Vec<(&'static str, String)>, SeriesValue);
 
-/// Values of one name.
+/// All series of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Family {
     /// Its name, without unit.
     pub(crate) name: &'static str,
-    /// What it is.
+    /// Help text.
     pub(crate) help: &'static str,
-    /// Whether it is in seconds; else it counts.
+    /// Whether the unit is seconds; otherwise it is a count.
     pub(crate) seconds: bool,
-    /// The values, all of one kind.
-    pub(crate) samples: Vec<Sample>,
+    /// The series, all of one kind.
+    pub(crate) samples: Vec<SeriesSample>,
 }
 
-/// What a series is told apart by: part, metric, status.
-type Key = (&'static str, String, &'static str);
+/// Labels of a series: part, metric, status.
+type SeriesKey = (&'static str, String, &'static str);
 
 /// All sums.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    times: BTreeMap<Key, (Counts, Counts)>,
-    lateness: Counts,
+pub(crate) struct LiveTotals {
+    times: BTreeMap<SeriesKey, (BucketCounts, BucketCounts)>,
+    lateness: BucketCounts,
     offered: Option<f64>,
     throughput: Option<f64>,
     clients: usize,
     warming_up: bool,
     elapsed: Option<Duration>,
-    /// Whether what runs is a load.
+    /// Whether the current run is a load.
     pub(crate) loading: bool,
-    /// Curve, kind and words of the step.
+    /// Curve, kind and description of the current step.
     step: Option<[String; 3]>,
     runs: Option<(u64, u64)>,
     remaining: Option<(Duration, Instant)>,
@@ -123,7 +121,7 @@ fn kind(kind: RunKind) -> &'static str {
     }
 }
 
-impl Totals {
+impl LiveTotals {
     pub(crate) fn step(&mut self, step: &ExperimentStep, curve: &str, now: Instant) {
         self.loading = step.kind == RunKind::Load;
         self.step = Some([curve.to_owned(), kind(step.kind).to_owned(), step.what.clone()]);
@@ -132,7 +130,7 @@ impl Totals {
         self.between();
     }
 
-    /// A run of no experiment begins.
+    /// Starts a run outside an experiment.
     pub(crate) fn run(&mut self, name: &str, loading: bool) {
         self.loading = loading;
         let kind = if loading { "load" } else { "run" };
@@ -140,7 +138,7 @@ impl Totals {
         self.between();
     }
 
-    /// No run is under way: what was true of the last is not true now.
+    /// Resets the gauges of the last run: no run is active.
     pub(crate) fn between(&mut self) {
         (self.offered, self.throughput, self.elapsed) = (None, None, None);
         (self.clients, self.warming_up) = (0, false);
@@ -179,37 +177,41 @@ impl Totals {
         self.lateness.add(&interval.lateness);
     }
 
-    /// The families, those without a value left out.
+    /// Returns the families that have a value.
     pub(crate) fn families(&self) -> Vec<Family> {
-        let labels = |(part, metric, status): &Key| {
+        let labels = |(part, metric, status): &SeriesKey| {
             vec![("part", (*part).to_owned()), ("metric", metric.clone()), ("status", (*status).to_owned())]
         };
-        let times = |of: fn(&(Counts, Counts)) -> Value| -> Vec<Sample> {
+        let times = |of: fn(&(BucketCounts, BucketCounts)) -> SeriesValue| -> Vec<SeriesSample> {
             self.times.iter().map(|(key, counts)| (labels(key), of(counts))).collect()
         };
-        let one = |value: Option<Value>| -> Vec<Sample> {
+        let one = |value: Option<SeriesValue>| -> Vec<SeriesSample> {
             value.map(|value| (Vec::new(), value)).into_iter().collect()
         };
-        let gauge = |value: Option<f64>| one(value.map(Value::Gauge));
+        let gauge = |value: Option<f64>| one(value.map(SeriesValue::Gauge));
         let family = |name, help, samples| Family { name, help, seconds: false, samples };
         let seconds = |name, help, samples| Family { name, help, seconds: true, samples };
         let step = self.step.iter().map(|[curve, kind, what]| {
             let names = [("curve", curve), ("kind", kind), ("step", what)];
-            (names.map(|(name, text)| (name, text.clone())).to_vec(), Value::Info)
+            (names.map(|(name, text)| (name, text.clone())).to_vec(), SeriesValue::Info)
         });
         let remaining = self.remaining.map(|(left, since)| left.saturating_sub(since.elapsed()));
-        let lateness = (self.lateness.count > 0).then(|| Value::Histogram(self.lateness.clone()));
+        let lateness = (self.lateness.count > 0).then(|| SeriesValue::Histogram(self.lateness.clone()));
         let mut all = vec![
-            family("serval_operations", "Operations", times(|(all, _)| Value::Counter(all.count as f64))),
+            family(
+                "serval_operations",
+                "Operations",
+                times(|(all, _)| SeriesValue::Counter(all.count as f64)),
+            ),
             seconds(
                 "serval_response",
                 "Response times, from the intended start",
-                times(|(response, _)| Value::Histogram(response.clone())),
+                times(|(response, _)| SeriesValue::Histogram(response.clone())),
             ),
             seconds(
                 "serval_service",
                 "Service times, from the actual start",
-                times(|(_, service)| Value::Histogram(service.clone())),
+                times(|(_, service)| SeriesValue::Histogram(service.clone())),
             ),
             seconds("serval_lateness", "Actual after intended starts, measured", one(lateness)),
             family("serval_throughput", "Operations a second in the last interval", gauge(self.throughput)),
@@ -240,7 +242,7 @@ impl Totals {
             seconds(
                 "serval_client_cpu",
                 "CPU time of the client's process",
-                one(Some(Value::Counter(clock::process_cpu().as_secs_f64()))),
+                one(Some(SeriesValue::Counter(clock::process_cpu().as_secs_f64()))),
             ),
         ];
         all.retain(|family| !family.samples.is_empty());
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn intervals_add_up_and_parts_are_kept_apart() {
-        let mut totals = Totals::default();
+        let mut totals = LiveTotals::default();
         for second in 0..5 {
             totals.interval(&sample_run::interval(second, 10_000, 7));
         }
@@ -262,8 +264,8 @@ mod tests {
         totals.interval(&sample_run::interval(9, 10_000, 0));
         let families = totals.families();
         let count = |part: &str, status: &str| -> f64 {
-            let of = |(labels, value): &Sample| match value {
-                Value::Counter(n) if labels[0].1 == part && labels[2].1 == status => *n,
+            let of = |(labels, value): &SeriesSample| match value {
+                SeriesValue::Counter(n) if labels[0].1 == part && labels[2].1 == status => *n,
                 _ => 0.0,
             };
             families[0].samples.iter().map(of).sum()
@@ -279,7 +281,7 @@ mod tests {
         for ns in [1, 900, 1_100, 9_000_000_000, 11_000_000_000] {
             histogram.record(ns);
         }
-        let mut counts = Counts::default();
+        let mut counts = BucketCounts::default();
         counts.add(&histogram);
         assert_eq!((counts.buckets[0], counts.buckets[1]), (2, 1));
         assert_eq!(counts.buckets[BOUNDS_NS.len() - 1..], [1, 1]);

@@ -10,7 +10,7 @@ fn processor_s() -> f64 {
 }
 
 /// What the command line asks for.
-pub(crate) struct Plan {
+pub(crate) struct BarePlan {
     /// Where the store is.
     pub(crate) address: String,
     pub(crate) clients: u64,
@@ -18,12 +18,12 @@ pub(crate) struct Plan {
     pub(crate) records: u64,
 }
 
-pub(crate) fn plan() -> Result<Plan, Box<dyn Error>> {
+pub(crate) fn plan() -> Result<BarePlan, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, clients, operations, records] = &arguments[..] else {
         return Err("arguments: ADDRESS CLIENTS OPERATIONS RECORDS".into());
     };
-    Ok(Plan {
+    Ok(BarePlan {
         address: address.clone(),
         clients: clients.parse()?,
         operations: operations.parse()?,
@@ -38,14 +38,14 @@ pub(crate) fn next_key(random: &mut u64, records: u64) -> String {
 }
 
 /// Time and processor time from a moment on.
-pub(crate) struct Cost {
+pub(crate) struct MeasuredCost {
     start: Instant,
     before: f64,
 }
 
-impl Cost {
+impl MeasuredCost {
     pub(crate) fn start() -> Self {
-        Cost { start: Instant::now(), before: processor_s() }
+        MeasuredCost { start: Instant::now(), before: processor_s() }
     }
 
     /// Prints what an operation has cost, as `cargo xtask bench bindings`

@@ -3,7 +3,7 @@
 
 mod cost;
 
-use cost::{Cost, Plan, plan};
+use cost::{BarePlan, MeasuredCost, plan};
 use std::{
     cell::{Cell, OnceCell},
     error::Error,
@@ -18,21 +18,21 @@ struct Common {
     records: u64,
     connected: Barrier,
     /// Counted from when the clients set off.
-    cost: OnceCell<Cost>,
+    cost: OnceCell<MeasuredCost>,
 }
 
 /// What one client is to do.
-pub(crate) struct Work {
+pub(crate) struct ClientWork {
     common: Rc<Common>,
     random: u64,
 }
 
-impl Work {
+impl ClientWork {
     /// To be awaited when the client is connected: nobody sets off before all
     /// are, and what connections cost is not counted.
     pub(crate) async fn connected(&self) {
         self.common.connected.wait().await;
-        self.common.cost.get_or_init(Cost::start);
+        self.common.cost.get_or_init(MeasuredCost::start);
     }
 
     /// The key of the next record to read, uniformly chosen; `None` when all
@@ -46,11 +46,11 @@ impl Work {
 
 /// Runs as many clients as the command line says, which get the server's
 /// address and their work, and prints what an operation cost.
-pub(crate) fn run<F>(client: impl Fn(String, Work) -> F) -> Result<(), Box<dyn Error>>
+pub(crate) fn run<F>(client: impl Fn(String, ClientWork) -> F) -> Result<(), Box<dyn Error>>
 where
     F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
 {
-    let Plan { address, clients, operations, records } = plan()?;
+    let BarePlan { address, clients, operations, records } = plan()?;
     let common = Rc::new(Common {
         left: Cell::new(operations),
         records,
@@ -59,7 +59,7 @@ where
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
-        let work = |number| Work { common: Rc::clone(&common), random: number };
+        let work = |number| ClientWork { common: Rc::clone(&common), random: number };
         let tasks: Vec<_> = (0..clients)
             .map(|number| tokio::task::spawn_local(client(address.clone(), work(number))))
             .collect();

@@ -126,7 +126,7 @@ impl CassandraClient {
 
 impl Columns {
     /// Returns the columns of a table; empty if the store was not prepared for it.
-    fn of(&self, table: &str) -> &[super::Column] {
+    fn of(&self, table: &str) -> &[super::CqlColumn] {
         if self.table == table { &self.columns } else { &[] }
     }
 }
@@ -135,7 +135,7 @@ impl Columns {
 fn answer(
     result: Result<QueryResult, Outcome>,
     fields: &FieldSelection,
-    columns: &[super::Column],
+    columns: &[super::CqlColumn],
     reply: &mut Reply,
 ) -> Outcome {
     let taken = result.map(|rows| take_rows(rows, fields, columns, reply));
@@ -150,7 +150,7 @@ fn answer(
 fn take_rows(
     result: QueryResult,
     fields: &FieldSelection,
-    columns: &[super::Column],
+    columns: &[super::CqlColumn],
     reply: &mut Reply,
 ) -> Result<(), String> {
     let rows = result.into_rows_result().map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! Sessions: opening them, and the meaning of their errors.
 
 use super::{SETUP_TIMEOUT, TIMEOUT};
-use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit};
 use scylla::{
     client::{
         PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
@@ -45,7 +45,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The cluster's address and connection options.
 #[derive(Debug)]
-pub(super) struct CassandraServer {
+pub(super) struct CassandraEndpoint {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) keyspace: String,
@@ -62,7 +62,7 @@ pub(super) struct CassandraServer {
     pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
 }
 
-impl CassandraServer {
+impl CassandraEndpoint {
     async fn session(&self) -> Result<Session, StoreError> {
         let mut policy = DefaultPolicy::builder().token_aware(true);
         if let Some(datacenter) = &self.datacenter {
@@ -172,7 +172,7 @@ fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
 /// Runs a future of the set-up on a new thread, because the caller's may belong to a
 /// runtime.
 pub(super) fn blocking<T: Send>(
-    server: &CassandraServer,
+    server: &CassandraEndpoint,
     future: impl Future<Output = Result<T, StoreError>> + Send,
 ) -> Result<T, StoreError> {
     let failed = |words: String| StoreError::new(&server.name, words);
@@ -195,14 +195,14 @@ pub(super) struct ColumnFact {
 }
 
 /// Opens a session for the set-up.
-pub(super) struct Setup<'a> {
-    server: &'a CassandraServer,
+pub(super) struct SetupSession<'a> {
+    server: &'a CassandraEndpoint,
     session: Session,
 }
 
-impl<'a> Setup<'a> {
-    pub(super) async fn connect(server: &'a CassandraServer) -> Result<Setup<'a>, StoreError> {
-        Ok(Setup { server, session: server.session().await? })
+impl<'a> SetupSession<'a> {
+    pub(super) async fn connect(server: &'a CassandraEndpoint) -> Result<SetupSession<'a>, StoreError> {
+        Ok(SetupSession { server, session: server.session().await? })
     }
 
     async fn ask(&self, cql: &str, values: impl SerializeRow) -> Result<QueryResult, StoreError> {
@@ -299,7 +299,7 @@ const RECENT: usize = 4;
 /// A session and its prepared statements.
 #[derive(Debug)]
 pub(super) struct CassandraSession {
-    server: Arc<CassandraServer>,
+    server: Arc<CassandraEndpoint>,
     session: Session,
     statements: RefCell<HashMap<Rc<str>, Rc<PreparedStatement>>>,
     /// Recent statements, found without hashing: a mix of operations uses
@@ -347,17 +347,17 @@ pub(super) enum Access {
 
 /// Opens the sessions of one event loop.
 #[derive(Debug)]
-pub(super) struct CassandraConnector(pub(super) Arc<CassandraServer>);
+pub(super) struct CassandraConnector(pub(super) Arc<CassandraEndpoint>);
 
 impl Connector for CassandraConnector {
     type Connection = Rc<CassandraSession>;
     type Error = ExecutionError;
 
     /// The driver discards late answers.
-    const LATE: Fate = Fate::Kept;
+    const LATE: ConnectionFate = ConnectionFate::Kept;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.0.timeout, property: TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.0.timeout, property: TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<Rc<CassandraSession>, StoreError>> + 'static {
@@ -375,14 +375,14 @@ impl Connector for CassandraConnector {
 
     /// The driver reopens connections to nodes, so a session is lost only when it has none
     /// left.
-    fn failure(&self, _: &Rc<CassandraSession>, error: &ExecutionError) -> Failure {
-        let fate = if unreachable(error) { Fate::Unsent } else { Fate::Kept };
-        Failure { fate, outcome: failure(error) }
+    fn failure(&self, _: &Rc<CassandraSession>, error: &ExecutionError) -> OperationFailure {
+        let fate = if unreachable(error) { ConnectionFate::Unsent } else { ConnectionFate::Kept };
+        OperationFailure { fate, outcome: failure(error) }
     }
 }
 
 impl Reconnecting<CassandraConnector> {
-    pub(super) fn server(&self) -> &CassandraServer {
+    pub(super) fn server(&self) -> &CassandraEndpoint {
         &self.connector().0
     }
 
@@ -402,7 +402,7 @@ impl Reconnecting<CassandraConnector> {
             });
             match executed.await {
                 Ok(result) => return Ok(result),
-                Err(failure) if failure.fate == Fate::Unsent && !is_replaced => is_replaced = true,
+                Err(failure) if failure.fate == ConnectionFate::Unsent && !is_replaced => is_replaced = true,
                 Err(failure) => return Err(failure.outcome),
             }
         }
@@ -476,7 +476,7 @@ fn cut(words: &str) -> String {
 }
 
 /// Returns `KEYSPACE.TABLE` for a statement.
-pub(super) fn qualified(cql: &mut String, server: &CassandraServer, table: &str) {
+pub(super) fn qualified(cql: &mut String, server: &CassandraEndpoint, table: &str) {
     super::quote(cql, &server.keyspace);
     cql.push('.');
     super::quote(cql, table);

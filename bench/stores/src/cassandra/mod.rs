@@ -27,7 +27,7 @@ use crate::{
     StoreInfo, optional,
     reconnecting::{Pool, Reconnecting, Slot},
 };
-use link::{CassandraConnector, CassandraServer};
+use link::{CassandraConnector, CassandraEndpoint};
 use scylla::{policies::timestamp_generator::MonotonicTimestampGenerator, statement::Consistency};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
@@ -267,7 +267,7 @@ pub const INFO: StoreInfo = StoreInfo {
 /// A cluster.
 #[derive(Debug)]
 pub struct Cassandra {
-    server: Arc<CassandraServer>,
+    server: Arc<CassandraEndpoint>,
     /// How a load creates keyspace and table; `None` if it must not.
     create: Option<Create>,
     prepared: Mutex<PreparedStore>,
@@ -293,11 +293,11 @@ struct PreparedStore {
 struct Columns {
     /// The workload's name of the table.
     table: String,
-    columns: Vec<Column>,
+    columns: Vec<CqlColumn>,
 }
 
 #[derive(Debug)]
-struct Column {
+struct CqlColumn {
     name: String,
     field: String,
 }
@@ -354,7 +354,7 @@ impl Cassandra {
         let connections = NonZeroUsize::new(reader.count(&CONNECTIONS) as usize).unwrap_or(NonZeroUsize::MIN);
         let tracing = reader.flag(&TRACING);
         reader.finish()?;
-        let server = CassandraServer {
+        let server = CassandraEndpoint {
             name: format!("cassandra at {}", addresses(&hosts, port).join(", ")),
             addresses: addresses(&hosts, port),
             keyspace: folded(&keyspace),
@@ -379,7 +379,7 @@ impl Cassandra {
 
     /// Finds or creates the table.
     async fn set_up(&self, schema: &Schema, purpose: Purpose) -> Result<PreparedStore, StoreError> {
-        let setup = link::Setup::connect(&self.server).await?;
+        let setup = link::SetupSession::connect(&self.server).await?;
         let error = |problem| StoreError::new(&self.server.name, problem);
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
@@ -469,7 +469,7 @@ impl Cassandra {
         facts.push(("type of values".to_owned(), types.join(", ")));
         let columns = columns.into_iter().filter(|column| column.name != KEY).map(|column| {
             let field = fields.iter().find(|field| folded(field) == column.name);
-            Column { field: field.unwrap_or(&column.name).clone(), name: column.name }
+            CqlColumn { field: field.unwrap_or(&column.name).clone(), name: column.name }
         });
         let table = Columns { table: table.clone(), columns: columns.collect() };
         Ok(PreparedStore { table: Arc::new(table), facts })

@@ -3,16 +3,16 @@
 use super::{CA, CERTIFICATE, SSL, TLS_KEY, VERIFY};
 use rustls::ClientConfig;
 use serval_model::properties::Reader;
-use serval_tls::Demand;
+use serval_tls::CertificateVerification;
 use std::sync::Arc;
 
 /// Reads the TLS settings, if TLS is on; reports faults to the reader.
 pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfig>> {
     let wanted = reader.flag(&SSL);
     let demand = match reader.choice(&VERIFY) {
-        "full" => Demand::Full,
-        "none" => Demand::Nothing,
-        _ => Demand::Signer,
+        "full" => CertificateVerification::Full,
+        "none" => CertificateVerification::Nothing,
+        _ => CertificateVerification::Signer,
     };
     let (ca, certificate, key) = (reader.path(&CA), reader.path(&CERTIFICATE), reader.path(&TLS_KEY));
     let roots = serval_tls::roots(ca.as_deref()).map_err(|problem| reader.fault(&CA, problem));

@@ -1,7 +1,7 @@
 //! Connections to members: opening them, and the meaning of their errors.
 
 use super::settings::{EtcdSettings, OPERATION_TIMEOUT};
-use crate::reconnecting::{Connector, Failure, Fate, Limit};
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, TimeLimit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
 use serval_tls::TlsFailure;
@@ -32,7 +32,7 @@ pub(super) struct Members {
 }
 
 /// An open connection.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     pub(super) records: KvClient,
     pub(super) maintenance: MaintenanceClient,
 }
@@ -47,7 +47,7 @@ impl Members {
     }
 
     /// Opens a connection to a member and checks that it answers.
-    pub(super) async fn open(&self, member: usize) -> Result<Opened, StoreError> {
+    pub(super) async fn open(&self, member: usize) -> Result<OpenConnection, StoreError> {
         let EtcdSettings { login, timeout, .. } = &self.settings;
         let connecting = async {
             let channel = self.endpoint(member)?.connect().await?;
@@ -61,7 +61,7 @@ impl Members {
             // cluster with a quorum.
             let table = self.table.get().map_or(USUAL_TABLE, String::as_str);
             records.get(format!("{table}/"), None).await?;
-            Ok::<Opened, Error>(Opened { records, maintenance: driver.maintenance_client() })
+            Ok::<OpenConnection, Error>(OpenConnection { records, maintenance: driver.maintenance_client() })
         };
         match time::timeout(*timeout, connecting).await {
             Ok(result) => result.map_err(|error| self.failed(member, &error)),
@@ -90,7 +90,7 @@ impl Members {
 
     /// Opens a connection to this member, or to the next one that answers. Returns the
     /// first failure if all fail.
-    async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
+    async fn open_any(&self, member: usize) -> Result<(OpenConnection, usize), StoreError> {
         let mut first = None;
         for member in (0..self.count()).map(|after| (member + after) % self.count()) {
             match self.open(member).await {
@@ -104,17 +104,17 @@ impl Members {
     /// Returns an error of the set-up, with advice.
     fn failed(&self, member: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let (tls, cause, status) = (self.settings.tls.is_some(), Cause::of(error), status_of(error));
+        let (tls, cause, status) = (self.settings.tls.is_some(), EtcdCause::of(error), status_of(error));
         let handshake = self::cause(error).and_then(TlsFailure::of);
         let is_of_certificate = matches!(handshake, Some(TlsFailure::Certificate | TlsFailure::Alert));
         let advice = match cause {
-            Some(Cause::NoUser) => {
+            Some(EtcdCause::NoUser) => {
                 "The server wants a user name and a password: set etcd.username and etcd.password"
             }
-            Some(Cause::NoUsers) => {
+            Some(EtcdCause::NoUsers) => {
                 "The server asks for no user name: leave out etcd.username and etcd.password"
             }
-            Some(Cause::WrongLogin) => "Check etcd.username and etcd.password",
+            Some(EtcdCause::WrongLogin) => "Check etcd.username and etcd.password",
             _ if status.is_some_and(|status| status.code() == Code::PermissionDenied) => {
                 "May the user of etcd.username read and write the keys from TABLE/ on?"
             }
@@ -169,10 +169,13 @@ fn words(error: &Error) -> String {
 }
 
 /// Converts an error to an outcome and the fate of its connection.
-fn failure(error: &Error) -> Failure {
+fn failure(error: &Error) -> OperationFailure {
     let lost = || {
         let words = format!("connection lost: {}", words(error));
-        Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
+        OperationFailure {
+            fate: ConnectionFate::Lost,
+            outcome: Outcome::failed(Status::ServiceUnavailable, words),
+        }
     };
     let Error::GRpcStatus(status) = error else { return lost() };
     // An error from the server has no local cause.
@@ -180,24 +183,26 @@ fn failure(error: &Error) -> Failure {
         return lost();
     }
     let said = status.message();
-    let failed =
-        |fate, status, words: &str| Failure { fate, outcome: Outcome::failed(status, words.to_owned()) };
-    let kept = |status, words: &str| failed(Fate::Kept, status, words);
-    match (status.code(), Cause::of(error)) {
-        (Code::PermissionDenied | Code::Unauthenticated, _) | (_, Some(Cause::NoUser)) => {
+    let failed = |fate, status, words: &str| OperationFailure {
+        fate,
+        outcome: Outcome::failed(status, words.to_owned()),
+    };
+    let kept = |status, words: &str| failed(ConnectionFate::Kept, status, words);
+    match (status.code(), EtcdCause::of(error)) {
+        (Code::PermissionDenied | Code::Unauthenticated, _) | (_, Some(EtcdCause::NoUser)) => {
             kept(Status::Forbidden, said)
         }
         // Users were changed; a new connection gets a new token.
-        (_, Some(Cause::OldToken)) => failed(Fate::Lost, Status::ServiceUnavailable, said),
-        (_, Some(Cause::ManyOperations)) => {
+        (_, Some(EtcdCause::OldToken)) => failed(ConnectionFate::Lost, Status::ServiceUnavailable, said),
+        (_, Some(EtcdCause::ManyOperations)) => {
             let words = format!("{said} (the server's --max-txn-ops): make batchsize smaller");
             kept(Status::BadRequest, &words)
         }
-        (_, Some(Cause::TooLarge)) => {
+        (_, Some(EtcdCause::TooLarge)) => {
             kept(Status::BadRequest, &format!("{said} (the server's --max-request-bytes)"))
         }
         (Code::InvalidArgument | Code::OutOfRange, _) => kept(Status::BadRequest, said),
-        (_, Some(Cause::NoSpace)) => {
+        (_, Some(EtcdCause::NoSpace)) => {
             let words = format!(
                 "{said}: the server takes no writes (NOSPACE) until its data are compacted and defragmented and the \
                  alarm is disarmed; its --quota-backend-bytes says when"
@@ -205,7 +210,7 @@ fn failure(error: &Error) -> Failure {
             kept(Status::ServiceUnavailable, &words)
         }
         // This member may be partitioned from the others.
-        (Code::Unavailable, _) => failed(Fate::Lost, Status::ServiceUnavailable, said),
+        (Code::Unavailable, _) => failed(ConnectionFate::Lost, Status::ServiceUnavailable, said),
         (Code::ResourceExhausted | Code::DeadlineExceeded, _) => kept(Status::ServiceUnavailable, said),
         (Code::Cancelled | Code::Internal | Code::Unknown, _) if !is_of_etcd(status) => lost(),
         _ => kept(Status::Error, said),
@@ -240,7 +245,7 @@ fn is_unreachable(error: &Error) -> bool {
 
 /// Errors of etcd that share their gRPC code with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum EtcdCause {
     /// The request has no user.
     NoUser,
     /// The server has no users.
@@ -252,23 +257,23 @@ enum Cause {
     NoSpace,
 }
 
-impl Cause {
+impl EtcdCause {
     /// Text of the error. etcd has no error numbers besides gRPC's codes, which several
     /// errors share; its clients distinguish them by these constants of its API
     /// (`rpctypes`).
-    fn of(error: &Error) -> Option<Cause> {
+    fn of(error: &Error) -> Option<EtcdCause> {
         let status = status_of(error)?;
-        let known: &[(&str, Cause)] = match status.code() {
+        let known: &[(&str, EtcdCause)] = match status.code() {
             Code::InvalidArgument => &[
-                ("user name is empty", Cause::NoUser),
-                ("authentication failed", Cause::WrongLogin),
-                ("auth store is old", Cause::OldToken),
-                ("too many operations", Cause::ManyOperations),
-                ("too large", Cause::TooLarge),
+                ("user name is empty", EtcdCause::NoUser),
+                ("authentication failed", EtcdCause::WrongLogin),
+                ("auth store is old", EtcdCause::OldToken),
+                ("too many operations", EtcdCause::ManyOperations),
+                ("too large", EtcdCause::TooLarge),
             ],
-            Code::FailedPrecondition => &[("authentication is not enabled", Cause::NoUsers)],
+            Code::FailedPrecondition => &[("authentication is not enabled", EtcdCause::NoUsers)],
             Code::ResourceExhausted => {
-                &[("larger than max", Cause::TooLarge), ("space exceeded", Cause::NoSpace)]
+                &[("larger than max", EtcdCause::TooLarge), ("space exceeded", EtcdCause::NoSpace)]
             }
             _ => &[],
         };
@@ -301,8 +306,8 @@ impl Connector for Turns {
     type Connection = KvClient;
     type Error = Error;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.settings().operation_timeout, property: OPERATION_TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.settings().operation_timeout, property: OPERATION_TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<KvClient, StoreError>> + 'static {
@@ -318,7 +323,7 @@ impl Connector for Turns {
         Some(connection.clone())
     }
 
-    fn failure(&self, _: &KvClient, error: &Error) -> Failure {
+    fn failure(&self, _: &KvClient, error: &Error) -> OperationFailure {
         failure(error)
     }
 }
@@ -334,28 +339,36 @@ mod tests {
             (failure.fate, failure.outcome.status)
         };
         for (code, words, expected) in [
-            (Code::InvalidArgument, "etcdserver: user name is empty", (Fate::Kept, Status::Forbidden)),
+            (
+                Code::InvalidArgument,
+                "etcdserver: user name is empty",
+                (ConnectionFate::Kept, Status::Forbidden),
+            ),
             (
                 Code::InvalidArgument,
                 "etcdserver: revision of auth store is old",
-                (Fate::Lost, Status::ServiceUnavailable),
+                (ConnectionFate::Lost, Status::ServiceUnavailable),
             ),
-            (Code::InvalidArgument, "etcdserver: key is not provided", (Fate::Kept, Status::BadRequest)),
+            (
+                Code::InvalidArgument,
+                "etcdserver: key is not provided",
+                (ConnectionFate::Kept, Status::BadRequest),
+            ),
             (
                 Code::ResourceExhausted,
                 "grpc: received message larger than max (3 vs. 2)",
-                (Fate::Kept, Status::BadRequest),
+                (ConnectionFate::Kept, Status::BadRequest),
             ),
             (
                 Code::ResourceExhausted,
                 "etcdserver: mvcc: database space exceeded",
-                (Fate::Kept, Status::ServiceUnavailable),
+                (ConnectionFate::Kept, Status::ServiceUnavailable),
             ),
-            (Code::Unavailable, "etcdserver: no leader", (Fate::Lost, Status::ServiceUnavailable)),
-            (Code::Unknown, "etcdserver: odd", (Fate::Kept, Status::Error)),
-            (Code::Unknown, "transport", (Fate::Lost, Status::ServiceUnavailable)),
+            (Code::Unavailable, "etcdserver: no leader", (ConnectionFate::Lost, Status::ServiceUnavailable)),
+            (Code::Unknown, "etcdserver: odd", (ConnectionFate::Kept, Status::Error)),
+            (Code::Unknown, "transport", (ConnectionFate::Lost, Status::ServiceUnavailable)),
             // The text must come with its gRPC code.
-            (Code::Unknown, "etcdserver: request is too large", (Fate::Kept, Status::Error)),
+            (Code::Unknown, "etcdserver: request is too large", (ConnectionFate::Kept, Status::Error)),
         ] {
             assert_eq!(of(code, words), expected, "{code:?} {words}");
         }

@@ -1,7 +1,7 @@
 //! Properties of the etcd store.
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
-use serval_tls::{Demand, Verifier};
+use serval_tls::{CertificateVerification, Verifier};
 use std::{fs, net::Ipv6Addr, sync::Arc, time::Duration};
 use tonic::transport::{ClientTlsConfig, Identity};
 
@@ -117,12 +117,12 @@ pub(super) struct EtcdSettings {
     pub(super) login: Option<(String, String)>,
     pub(super) timeout: Duration,
     pub(super) operation_timeout: Option<Duration>,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<EtcdTls>,
 }
 
 /// TLS settings.
 #[derive(Debug)]
-pub(super) struct Tls {
+pub(super) struct EtcdTls {
     pub(super) config: ClientTlsConfig,
     pub(super) verifier: Arc<Verifier>,
 }
@@ -207,7 +207,7 @@ fn login(reader: &mut Reader<'_>) -> Option<(String, String)> {
     username.zip(password)
 }
 
-fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
+fn encryption(reader: &mut Reader<'_>) -> Option<EtcdTls> {
     let (wanted, accept_any) = (reader.flag(&TLS), reader.flag(&TLS_ACCEPT_ANY));
     for property in [&TLS_ROOTS, &TLS_CERTIFICATE, &TLS_KEY, &TLS_SERVER_NAME] {
         if reader.given(property) && !wanted {
@@ -222,7 +222,7 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
     }
     let roots = serval_tls::roots(reader.path(&TLS_ROOTS).as_deref())
         .map_err(|problem| reader.fault(&TLS_ROOTS, problem));
-    let demand = if accept_any { Demand::Nothing } else { Demand::Full };
+    let demand = if accept_any { CertificateVerification::Nothing } else { CertificateVerification::Full };
     let files = (reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
     let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, files.0), (&TLS_KEY, files.1));
     if !wanted {
@@ -242,7 +242,7 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
         config = config.identity(Identity::from_pem(certificate, key));
     }
     match serval_tls::verifier(roots.ok()?, demand) {
-        Ok(verifier) => Some(Tls { config, verifier }),
+        Ok(verifier) => Some(EtcdTls { config, verifier }),
         Err(problem) => {
             reader.fault(&TLS_ROOTS, problem);
             None

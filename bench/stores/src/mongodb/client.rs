@@ -1,6 +1,6 @@
 //! A client and its verbs.
 
-use super::{MongodbState, limit::Limit};
+use super::{MongodbState, limit::MongoLimit};
 use futures_util::TryStreamExt;
 use mongodb::{
     Collection,
@@ -23,14 +23,20 @@ pub struct MongodbClient {
     /// Collection of the last operation's table; workloads use one.
     collection: Option<(String, Collection<RawDocumentBuf>)>,
     upsert: bool,
-    limit: Limit,
+    limit: MongoLimit,
     /// Result of a query; owns its data.
     found: Reply,
 }
 
 impl MongodbClient {
     pub(super) fn new(shared: Rc<MongodbState>, upsert: bool, timeout: Option<Duration>) -> Self {
-        MongodbClient { shared, collection: None, upsert, limit: Limit::new(timeout), found: Reply::new() }
+        MongodbClient {
+            shared,
+            collection: None,
+            upsert,
+            limit: MongoLimit::new(timeout),
+            found: Reply::new(),
+        }
     }
 
     fn collection(&mut self, table: &str) -> Result<Collection<RawDocumentBuf>, Outcome> {

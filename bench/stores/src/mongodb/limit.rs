@@ -56,12 +56,12 @@ async fn noting<T>(
 }
 
 /// An operation that continues as a task.
-struct Kept {
+struct ContinuedOperation {
     task: JoinHandle<()>,
     is_connected: Rc<Cell<bool>>,
 }
 
-impl Drop for Kept {
+impl Drop for ContinuedOperation {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -69,20 +69,20 @@ impl Drop for Kept {
 
 /// A client's time limit, and the operation that its next one waits for.
 #[derive(Default)]
-pub(super) struct Limit {
+pub(super) struct MongoLimit {
     timeout: Option<Duration>,
-    kept: Option<Kept>,
+    kept: Option<ContinuedOperation>,
 }
 
-impl fmt::Debug for Limit {
+impl fmt::Debug for MongoLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("MongoLimit").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-impl Limit {
-    pub(super) fn new(timeout: Option<Duration>) -> Limit {
-        Limit { timeout, kept: None }
+impl MongoLimit {
+    pub(super) fn new(timeout: Option<Duration>) -> MongoLimit {
+        MongoLimit { timeout, kept: None }
     }
 
     /// Waits for the driver within the time limit of operations.
@@ -110,7 +110,7 @@ impl Limit {
             Err(_) => {
                 if !is_connected.get() {
                     let task = spawn_local(async { drop(work.await) });
-                    self.kept = Some(Kept { task, is_connected });
+                    self.kept = Some(ContinuedOperation { task, is_connected });
                 }
                 Err(late(timeout))
             }

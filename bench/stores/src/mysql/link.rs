@@ -2,7 +2,7 @@
 //! errors.
 
 use super::TIMEOUT;
-use crate::reconnecting::{Connector, Failure, Fate, Limit};
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, TimeLimit};
 use mysql_async::{Conn, DriverError, Error, IoError, Opts, Statement, prelude::Queryable};
 use serval_model::{Outcome, Status, StoreError};
 use serval_tls::TlsFailure;
@@ -175,8 +175,8 @@ impl Connector for MysqlConnector {
     type Connection = MysqlConnection;
     type Error = Error;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.timeout, property: TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.timeout, property: TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<MysqlConnection, StoreError>> + 'static {
@@ -189,9 +189,9 @@ impl Connector for MysqlConnector {
         None
     }
 
-    fn failure(&self, _: &MysqlConnection, error: &Error) -> Failure {
-        let fate = if is_lost(error) { Fate::Lost } else { Fate::Kept };
-        Failure { fate, outcome: refusal(error) }
+    fn failure(&self, _: &MysqlConnection, error: &Error) -> OperationFailure {
+        let fate = if is_lost(error) { ConnectionFate::Lost } else { ConnectionFate::Kept };
+        OperationFailure { fate, outcome: refusal(error) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A client and its verbs.
 
 use super::{
-    Layout,
+    TableLayout,
     link::{PostgresConnection, PostgresConnector, PreparedStatement, refusal},
     sql,
 };
@@ -25,7 +25,7 @@ const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 #[derive(Debug)]
 pub struct PostgresClient {
     connection: Reconnecting<PostgresConnector>,
-    layout: Layout,
+    layout: TableLayout,
     /// Connection to the replica for reads and scans.
     reader: Option<Box<PostgresClient>>,
     /// Buffer for the statement's text.
@@ -39,7 +39,7 @@ pub struct PostgresClient {
 impl PostgresClient {
     pub(super) fn new(
         connection: Reconnecting<PostgresConnector>,
-        layout: Layout,
+        layout: TableLayout,
         reader: Option<Box<PostgresClient>>,
     ) -> Self {
         let (sql, document, copy) = Default::default();
@@ -96,11 +96,11 @@ impl PostgresClient {
     async fn write(&mut self, key: &str, record: &Record) -> Result<u64, Outcome> {
         let key = Parameter::Bytes(key.as_bytes());
         match self.layout {
-            Layout::Columns => {
+            TableLayout::Columns => {
                 let values = record.iter().map(|(_, value)| Parameter::Bytes(value));
                 self.execute(Parameters::new(key, values, record.len())).await
             }
-            Layout::Json => {
+            TableLayout::Json => {
                 let mut document = std::mem::take(&mut self.document);
                 document.clear();
                 let result = match json::write(record, &mut document) {
@@ -217,8 +217,8 @@ impl Client for PostgresClient {
                 let mut sink = pin!(sink);
                 for (key, record) in records {
                     match layout {
-                        Layout::Columns => copy_row(&mut buffer, key, record, &columns),
-                        Layout::Json => {
+                        TableLayout::Columns => copy_row(&mut buffer, key, record, &columns),
+                        TableLayout::Json => {
                             document.clear();
                             if let Err(outcome) = json::write(record, &mut document) {
                                 // Dropping the unfinished sink rolls back.
@@ -317,12 +317,12 @@ impl<'a, I: Iterator<Item = Parameter<'a>>> Iterator for Parameters<'a, I> {
 impl<'a, I: Iterator<Item = Parameter<'a>>> ExactSizeIterator for Parameters<'a, I> {}
 
 /// Raw bytes of a column.
-struct Raw<'a>(&'a [u8]);
+struct RawColumn<'a>(&'a [u8]);
 
-impl<'a> FromSql<'a> for Raw<'a> {
+impl<'a> FromSql<'a> for RawColumn<'a> {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
         // A version precedes a JSONB's text.
-        Ok(Raw(if *kind == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw }))
+        Ok(RawColumn(if *kind == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw }))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -334,21 +334,21 @@ impl<'a> FromSql<'a> for Raw<'a> {
 /// field.
 fn take_record(
     row: &Row,
-    layout: Layout,
+    layout: TableLayout,
     prepared: &PreparedStatement,
     fields: &FieldSelection,
     record: &mut Record,
 ) -> Result<(), Error> {
     if !fields.is_all() {
         for (index, field) in fields.iter().enumerate() {
-            if let Some(Raw(value)) = row.try_get(index)? {
+            if let Some(RawColumn(value)) = row.try_get(index)? {
                 record.push(field, value);
             }
         }
         return Ok(());
     }
-    if layout == Layout::Json {
-        let Raw(document) = row.try_get(0)?;
+    if layout == TableLayout::Json {
+        let RawColumn(document) = row.try_get(0)?;
         // The server has validated the JSON. A value that is not an object has no
         // fields.
         drop(json::read(document, record));
@@ -356,7 +356,7 @@ fn take_record(
     }
     for (index, field) in prepared.names.iter().enumerate() {
         if let Some(field) = field
-            && let Some(Raw(value)) = row.try_get(index)?
+            && let Some(RawColumn(value)) = row.try_get(index)?
         {
             record.push(field, value);
         }

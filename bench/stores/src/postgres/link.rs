@@ -2,7 +2,7 @@
 //! errors.
 
 use super::TIMEOUT;
-use crate::reconnecting::{Connector, Failure, Fate, Limit};
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, TimeLimit};
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
 use serval_tls::TlsFailure;
@@ -29,7 +29,7 @@ const STATEMENTS_MAX: usize = 256;
 
 /// The server's address and connection options.
 #[derive(Debug)]
-pub(super) struct PostgresServer {
+pub(super) struct PostgresEndpoint {
     /// Hosts and ports.
     pub(super) address: String,
     pub(super) connect_timeout: Duration,
@@ -39,7 +39,7 @@ pub(super) struct PostgresServer {
     tls: Arc<ClientConfig>,
 }
 
-impl PostgresServer {
+impl PostgresEndpoint {
     pub(super) fn new(
         address: String,
         config: Config,
@@ -47,7 +47,7 @@ impl PostgresServer {
         connect_timeout: Duration,
         timeout: Option<Duration>,
     ) -> Self {
-        PostgresServer { address, config, tls: Arc::new(tls), connect_timeout, timeout }
+        PostgresEndpoint { address, config, tls: Arc::new(tls), connect_timeout, timeout }
     }
 
     pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
@@ -312,13 +312,13 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
 /// Opens clients' connections.
 #[derive(Debug)]
 pub(super) struct PostgresConnector {
-    server: Arc<PostgresServer>,
+    server: Arc<PostgresEndpoint>,
     /// Fields of the schema.
     fields: Arc<[String]>,
 }
 
 impl PostgresConnector {
-    pub(super) fn new(server: &Arc<PostgresServer>, fields: Arc<[String]>) -> PostgresConnector {
+    pub(super) fn new(server: &Arc<PostgresEndpoint>, fields: Arc<[String]>) -> PostgresConnector {
         PostgresConnector { server: Arc::clone(server), fields }
     }
 }
@@ -327,8 +327,8 @@ impl Connector for PostgresConnector {
     type Connection = Rc<PostgresConnection>;
     type Error = Error;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.server.timeout, property: TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.server.timeout, property: TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<Rc<PostgresConnection>, StoreError>> + 'static {
@@ -344,12 +344,15 @@ impl Connector for PostgresConnector {
         !link.is_over()
     }
 
-    fn failure(&self, link: &Rc<PostgresConnection>, error: &Error) -> Failure {
+    fn failure(&self, link: &Rc<PostgresConnection>, error: &Error) -> OperationFailure {
         if link.is_lost(error) {
             let words = format!("connection lost: {}", link.why(error));
-            return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
+            return OperationFailure {
+                fate: ConnectionFate::Lost,
+                outcome: Outcome::failed(Status::ServiceUnavailable, words),
+            };
         }
-        Failure { fate: Fate::Kept, outcome: refusal(error) }
+        OperationFailure { fate: ConnectionFate::Kept, outcome: refusal(error) }
     }
 
     fn abandon(link: &Rc<PostgresConnection>) {

@@ -22,13 +22,13 @@ use crate::{
     reconnecting::{Pool, Reconnecting, Slot},
 };
 use client::PostgresClient;
-use link::{PostgresConnection, PostgresConnector, PostgresServer};
+use link::{PostgresConnection, PostgresConnector, PostgresEndpoint};
 use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
-use serval_tls::{ClientIdentity, Demand};
+use serval_tls::{CertificateVerification, ClientIdentity};
 use std::{
     path::{Path, PathBuf},
     rc::Rc,
@@ -211,7 +211,7 @@ pub const INFO: StoreInfo = StoreInfo {
 
 /// Layout of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum TableLayout {
     Columns,
     Json,
 }
@@ -228,10 +228,10 @@ struct PreparedStore {
 /// A PostgreSQL server.
 #[derive(Debug)]
 pub struct Postgres {
-    server: Arc<PostgresServer>,
+    server: Arc<PostgresEndpoint>,
     /// Server for reads and scans, if it is another one.
-    replica: Option<Arc<PostgresServer>>,
-    layout: Layout,
+    replica: Option<Arc<PostgresEndpoint>>,
+    layout: TableLayout,
     value_type: &'static str,
     connections: usize,
     /// Parameters of the URL that are ignored.
@@ -298,9 +298,9 @@ impl Postgres {
             config.options(format!("-c search_path={schema}"));
         }
         config.application_name("serval");
-        let layout = if reader.choice(&LAYOUT) == "json" { Layout::Json } else { Layout::Columns };
+        let layout = if reader.choice(&LAYOUT) == "json" { TableLayout::Json } else { TableLayout::Columns };
         let value_type = reader.choice(&VALUE_TYPE);
-        if layout == Layout::Json && value_type == "bytea" {
+        if layout == TableLayout::Json && value_type == "bytea" {
             reader.fault(&VALUE_TYPE, "JSON holds text only: leave it out, or set postgres.layout=columns");
         }
         let mode = reader.choice(&SSL_MODE);
@@ -330,10 +330,10 @@ impl Postgres {
         }
         let identity = serval_tls::identity(&mut reader, (&SSL_CERTIFICATE, certificate), (&SSL_KEY, key));
         let tls = match (mode, roots) {
-            ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full, identity),
+            ("verify-full", Some(path)) => tls_config(Some(&path), CertificateVerification::Full, identity),
             ("verify-full", None) => Err("verify-full needs it: the certificates to trust".to_owned()),
             (_, Some(_)) => Err(format!("has no use with postgres.sslmode={mode}: set verify-full")),
-            (_, None) => tls_config(None, Demand::Nothing, identity),
+            (_, None) => tls_config(None, CertificateVerification::Nothing, identity),
         };
         let tls = tls.map_err(|problem| reader.fault(&SSL_ROOT_CERTIFICATE, problem)).ok();
         let connect_timeout = reader.duration(&CONNECT_TIMEOUT);
@@ -350,7 +350,7 @@ impl Postgres {
                 config.host(host).port(*port);
             }
             let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-            Arc::new(PostgresServer::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
+            Arc::new(PostgresEndpoint::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
         };
         let known = ["user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "currentSchema"];
         Ok(Postgres {
@@ -368,7 +368,7 @@ impl Postgres {
     /// one.
     async fn link(
         &self,
-        server: &Arc<PostgresServer>,
+        server: &Arc<PostgresEndpoint>,
         pool: &Connections,
     ) -> Result<Reconnecting<PostgresConnector>, StoreError> {
         let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
@@ -377,7 +377,7 @@ impl Postgres {
     }
 
     /// Waits until a replica has the table, which its primary may just have created.
-    fn wait_for_table(&self, replica: &PostgresServer, table: &str) -> Result<(), StoreError> {
+    fn wait_for_table(&self, replica: &PostgresEndpoint, table: &str) -> Result<(), StoreError> {
         let shown = ask(replica, async |link| {
             let until = Instant::now() + replica.connect_timeout / 2;
             loop {
@@ -412,7 +412,7 @@ impl Postgres {
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
             let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
-            if self.layout == Layout::Json {
+            if self.layout == TableLayout::Json {
                 continue;
             }
             if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
@@ -440,8 +440,8 @@ impl Postgres {
             )));
         }
         let wanted: Vec<(String, &[&str])> = match self.layout {
-            Layout::Json => vec![(KEY.to_owned(), sql::TEXT_TYPES), (VALUE.to_owned(), &["jsonb"])],
-            Layout::Columns => std::iter::once((KEY.to_owned(), sql::TEXT_TYPES))
+            TableLayout::Json => vec![(KEY.to_owned(), sql::TEXT_TYPES), (VALUE.to_owned(), &["jsonb"])],
+            TableLayout::Columns => std::iter::once((KEY.to_owned(), sql::TEXT_TYPES))
                 .chain(fields.iter().map(|field| (field.to_ascii_lowercase(), sql::VALUE_TYPES)))
                 .collect(),
         };
@@ -503,7 +503,10 @@ impl Store for Postgres {
     fn describe(&self) -> Vec<(String, String)> {
         let mut all = vec![
             ("address".to_owned(), self.server.address.clone()),
-            ("layout".to_owned(), if self.layout == Layout::Json { "json" } else { "columns" }.to_owned()),
+            (
+                "layout".to_owned(),
+                if self.layout == TableLayout::Json { "json" } else { "columns" }.to_owned(),
+            ),
             (
                 "connections".to_owned(),
                 match self.connections {
@@ -558,7 +561,7 @@ pub struct PostgresLocal {
 
 /// Runs a function of the set-up on a new connection.
 fn ask<T>(
-    server: &PostgresServer,
+    server: &PostgresEndpoint,
     ask: impl AsyncFnOnce(&PostgresConnection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -588,7 +591,7 @@ fn replica(reader: &mut Reader<'_>) -> Option<(String, u16)> {
 
 fn tls_config(
     signers: Option<&Path>,
-    demand: Demand,
+    demand: CertificateVerification,
     identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, String> {
     serval_tls::config(serval_tls::roots(signers)?, demand, identity)

@@ -1,7 +1,7 @@
 //! SQL texts: names, verbs, the table, and facts about the
 //! server.
 
-use super::{KEY, Layout, VALUE};
+use super::{KEY, TableLayout, VALUE};
 use serval_model::{FieldSelection, Record, Schema};
 use tokio_postgres::Error;
 
@@ -37,17 +37,17 @@ pub(super) fn name(sql: &mut String, text: &str) {
 /// Writes the start of a SELECT of the selected fields.
 ///
 /// All fields are `*`, as in YCSB: the table knows best which it has.
-pub(super) fn select(sql: &mut String, layout: Layout, table: &str, fields: &FieldSelection) {
+pub(super) fn select(sql: &mut String, layout: TableLayout, table: &str, fields: &FieldSelection) {
     sql.clear();
     sql.push_str("SELECT ");
     if fields.is_all() {
-        sql.push_str(if layout == Layout::Json { "\"ycsb_value\"" } else { "*" });
+        sql.push_str(if layout == TableLayout::Json { "\"ycsb_value\"" } else { "*" });
     }
     for (index, field) in fields.iter().enumerate() {
         sql.push_str(if index == 0 { "" } else { ", " });
         match layout {
-            Layout::Columns => name(sql, field),
-            Layout::Json => {
+            TableLayout::Columns => name(sql, field),
+            TableLayout::Json => {
                 sql.push_str("\"ycsb_value\"->>");
                 literal(sql, field);
             }
@@ -79,16 +79,16 @@ fn parameter(sql: &mut String, number: usize) {
 }
 
 /// `UPDATE`; the key is the first parameter.
-pub(super) fn update(sql: &mut String, layout: Layout, table: &str, fields: &Record) {
+pub(super) fn update(sql: &mut String, layout: TableLayout, table: &str, fields: &Record) {
     sql.clear();
     sql.push_str("UPDATE ");
     name(sql, table);
     sql.push_str(" SET ");
     match layout {
-        Layout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
+        TableLayout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
         // SQL requires an assignment; this one still tells whether the record exists.
-        Layout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
-        Layout::Columns => {
+        TableLayout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
+        TableLayout::Columns => {
             for (index, (field, _)) in fields.iter().enumerate() {
                 sql.push_str(if index == 0 { "" } else { ", " });
                 name(sql, field);
@@ -101,18 +101,18 @@ pub(super) fn update(sql: &mut String, layout: Layout, table: &str, fields: &Rec
 }
 
 /// `INSERT`; the key is the first parameter.
-pub(super) fn insert(sql: &mut String, layout: Layout, table: &str, record: &Record) {
+pub(super) fn insert(sql: &mut String, layout: TableLayout, table: &str, record: &Record) {
     sql.clear();
     sql.push_str("INSERT INTO ");
     name(sql, table);
     sql.push_str(" (\"ycsb_key\"");
     let mut values = 1;
     match layout {
-        Layout::Json => {
+        TableLayout::Json => {
             sql.push_str(", \"ycsb_value\"");
             values += 1;
         }
-        Layout::Columns => {
+        TableLayout::Columns => {
             for (field, _) in record.iter() {
                 sql.push_str(", ");
                 name(sql, field);
@@ -129,14 +129,14 @@ pub(super) fn insert(sql: &mut String, layout: Layout, table: &str, record: &Rec
 }
 
 /// `COPY` of the key and these fields into the table.
-pub(super) fn copy(sql: &mut String, layout: Layout, table: &str, columns: &[&str]) {
+pub(super) fn copy(sql: &mut String, layout: TableLayout, table: &str, columns: &[&str]) {
     sql.clear();
     sql.push_str("COPY ");
     name(sql, table);
     sql.push_str(" (\"ycsb_key\"");
     match layout {
-        Layout::Json => sql.push_str(", \"ycsb_value\""),
-        Layout::Columns => {
+        TableLayout::Json => sql.push_str(", \"ycsb_value\""),
+        TableLayout::Columns => {
             for column in columns {
                 sql.push_str(", ");
                 name(sql, column);
@@ -147,14 +147,14 @@ pub(super) fn copy(sql: &mut String, layout: Layout, table: &str, columns: &[&st
 }
 
 /// Returns the statement that creates the table.
-pub(super) fn create_table(layout: Layout, value_type: &str, schema: &Schema) -> String {
+pub(super) fn create_table(layout: TableLayout, value_type: &str, schema: &Schema) -> String {
     let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
     name(&mut sql, &schema.table);
     // Byte order, whatever the database's collation.
     sql.push_str(&format!(" ({KEY} TEXT COLLATE \"C\" PRIMARY KEY"));
     match layout {
-        Layout::Json => sql.push_str(&format!(", {VALUE} JSONB NOT NULL")),
-        Layout::Columns => {
+        TableLayout::Json => sql.push_str(&format!(", {VALUE} JSONB NOT NULL")),
+        TableLayout::Columns => {
             for field in &schema.fields {
                 sql.push_str(", ");
                 name(&mut sql, field);

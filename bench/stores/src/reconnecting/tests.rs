@@ -35,12 +35,12 @@ thread_local!(static START: Instant = Instant::now());
 
 impl<const KEEPS: bool> Connector for Server<KEEPS> {
     type Connection = Connection;
-    type Error = Fate;
+    type Error = ConnectionFate;
 
-    const LATE: Fate = if KEEPS { Fate::Kept } else { Fate::Lost };
+    const LATE: ConnectionFate = if KEEPS { ConnectionFate::Kept } else { ConnectionFate::Lost };
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.0.limit.get(), property: "test.timeout" }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.0.limit.get(), property: "test.timeout" }
     }
 
     fn open(&self) -> impl Future<Output = Result<Connection, StoreError>> + 'static {
@@ -69,8 +69,8 @@ impl<const KEEPS: bool> Connector for Server<KEEPS> {
         !connection.1.is_over.get()
     }
 
-    fn failure(&self, _: &Connection, fate: &Fate) -> Failure {
-        Failure { fate: *fate, outcome: Outcome::error("it failed") }
+    fn failure(&self, _: &Connection, fate: &ConnectionFate) -> OperationFailure {
+        OperationFailure { fate: *fate, outcome: Outcome::error("it failed") }
     }
 
     fn abandon(connection: &Connection) {
@@ -107,14 +107,15 @@ async fn number<const KEEPS: bool>(client: &mut Reconnecting<Server<KEEPS>>) -> 
 }
 
 /// An operation that fails with an error of this fate.
-async fn fail<const KEEPS: bool>(client: &mut Reconnecting<Server<KEEPS>>, fate: Fate) {
+async fn fail<const KEEPS: bool>(client: &mut Reconnecting<Server<KEEPS>>, fate: ConnectionFate) {
     let failure = client.try_run(async |_| Err::<(), _>(fate)).await.expect_err("a failure");
     assert_eq!((failure.fate, failure.outcome.status), (fate, Status::Error));
 }
 
 /// The words of an operation that fails because the store is not available.
 async fn unavailable<const KEEPS: bool>(client: &mut Reconnecting<Server<KEEPS>>) -> String {
-    let outcome = client.run(async |_| pending::<Result<(), Fate>>().await).await.expect_err("a failure");
+    let outcome =
+        client.run(async |_| pending::<Result<(), ConnectionFate>>().await).await.expect_err("a failure");
     assert_eq!(outcome.status, Status::ServiceUnavailable);
     outcome.message.expect("words").into()
 }
@@ -135,7 +136,7 @@ fn failed_attempts_are_followed_by_a_pause_and_others_are_not() {
         assert_eq!(unavailable(&mut client).await, "refused");
         assert_eq!(number(&mut client).await, 3);
         assert_eq!(server.attempts(), [0, 130, 260]);
-        fail(&mut client, Fate::Lost).await;
+        fail(&mut client, ConnectionFate::Lost).await;
         assert_eq!(number(&mut client).await, 4);
         assert_eq!(server.attempts()[3..], [290]);
     });
@@ -156,7 +157,7 @@ fn an_attempt_outlives_the_operation_that_began_it() {
         gate.notify_one();
         assert_eq!(number(&mut client).await, 1);
         // The next attempt is another one.
-        fail(&mut client, Fate::Lost).await;
+        fail(&mut client, ConnectionFate::Lost).await;
         gate.notify_one();
         assert_eq!(number(&mut client).await, 2);
         assert_eq!(server.attempts().len(), 2);
@@ -185,9 +186,9 @@ fn a_client_that_fails_on_an_older_connection_leaves_the_newer_one_open() {
         let slot = Slot::connect(server.clone()).await.expect("a connection");
         let (mut first, mut second) = (Reconnecting::new(Rc::clone(&slot)), Reconnecting::new(slot));
         assert_eq!((number(&mut first).await, number(&mut second).await), (1, 1));
-        fail(&mut first, Fate::Lost).await;
+        fail(&mut first, ConnectionFate::Lost).await;
         assert_eq!(number(&mut first).await, 2);
-        fail(&mut second, Fate::Lost).await;
+        fail(&mut second, ConnectionFate::Lost).await;
         assert_eq!((number(&mut second).await, number(&mut first).await), (2, 2));
     });
 }
@@ -197,12 +198,12 @@ fn an_error_keeps_or_loses_its_connection_as_the_connector_says() {
     run(async {
         let server: Server = Server::default();
         let mut client = Reconnecting::connect(server.clone()).await.expect("a connection");
-        fail(&mut client, Fate::Kept).await;
+        fail(&mut client, ConnectionFate::Kept).await;
         assert_eq!(number(&mut client).await, 1);
-        fail(&mut client, Fate::Lost).await;
+        fail(&mut client, ConnectionFate::Lost).await;
         assert!(client.open().is_none());
         assert_eq!(number(&mut client).await, 2);
-        fail(&mut client, Fate::Unsent).await;
+        fail(&mut client, ConnectionFate::Unsent).await;
         assert_eq!((number(&mut client).await, server.attempts()), (3, vec![0, 0, 0]));
     });
 }
@@ -212,8 +213,8 @@ fn a_new_connection_on_which_nothing_can_be_sent_counts_as_a_failed_attempt() {
     run(async {
         let server: Server = Server::default();
         let mut client = server.client();
-        fail(&mut client, Fate::Unsent).await;
-        fail(&mut client, Fate::Unsent).await;
+        fail(&mut client, ConnectionFate::Unsent).await;
+        fail(&mut client, ConnectionFate::Unsent).await;
         assert_eq!(number(&mut client).await, 3);
         assert_eq!(server.attempts(), [0, 100, 200]);
     });

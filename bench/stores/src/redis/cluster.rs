@@ -11,7 +11,7 @@
 
 use super::{
     INDEX,
-    server::{ConnectOptions, NodeReply, RedisServer, UNSPECIFIC, cluster_enabled},
+    server::{ConnectOptions, NodeReply, RedisEndpoint, UNSPECIFIC, cluster_enabled},
     settings,
 };
 use crate::reconnecting::{RECONNECT_PAUSE, Reconnecting, Slot};
@@ -65,7 +65,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 pub(super) struct Topology {
     options: Arc<ConnectOptions>,
     /// All known nodes; those of the properties come first.
-    nodes: RefCell<Vec<RedisServer>>,
+    nodes: RefCell<Vec<RedisEndpoint>>,
     /// Number of each slot's node.
     slots: RefCell<Vec<u16>>,
     /// Whether a connection was lost, so that the map must be requested again.
@@ -76,7 +76,7 @@ pub(super) struct Topology {
 
 impl Topology {
     /// Requests the map of slots from the nodes of the properties.
-    pub(super) async fn learn(named: &[RedisServer]) -> Result<Rc<Topology>, StoreError> {
+    pub(super) async fn learn(named: &[RedisEndpoint]) -> Result<Rc<Topology>, StoreError> {
         let topology = Topology {
             options: Arc::clone(&named[0].options),
             nodes: RefCell::new(named.to_vec()),
@@ -121,7 +121,7 @@ impl Topology {
     /// Applies a reply to CLUSTER SLOTS: arrays of first slot, last slot, and nodes
     /// (master first), each an array of host, port and more. A node without a host is
     /// the one that replied.
-    fn take(&self, reply: &Value, asked: &RedisServer) -> Option<()> {
+    fn take(&self, reply: &Value, asked: &RedisEndpoint) -> Option<()> {
         let Value::Array(ranges) = reply else { return None };
         let mut slots = vec![0; SLOTS];
         for range in ranges {
@@ -155,7 +155,7 @@ impl Topology {
 
     /// Returns the node of a redirection; an address without a host means the host of
     /// the redirecting node.
-    fn node_at(&self, address: &str, said_by: &RedisServer) -> Option<u16> {
+    fn node_at(&self, address: &str, said_by: &RedisEndpoint) -> Option<u16> {
         match address.strip_prefix(':') {
             Some(port) => self.node(&said_by.host, port.parse().ok()?),
             None => settings::address(address, said_by.port).and_then(|(host, port)| self.node(&host, port)),
@@ -190,7 +190,7 @@ impl Topology {
 pub(super) struct Nodes {
     topology: Rc<Topology>,
     /// Connections by node number.
-    slots: RefCell<Vec<Option<Rc<Slot<RedisServer>>>>>,
+    slots: RefCell<Vec<Option<Rc<Slot<RedisEndpoint>>>>>,
 }
 
 impl Nodes {
@@ -204,7 +204,7 @@ impl Nodes {
         Ok(Rc::new(nodes))
     }
 
-    fn put(&self, number: u16, slot: Rc<Slot<RedisServer>>) {
+    fn put(&self, number: u16, slot: Rc<Slot<RedisEndpoint>>) {
         let (mut slots, number) = (self.slots.borrow_mut(), usize::from(number));
         if slots.len() <= number {
             slots.resize(number + 1, None);
@@ -212,7 +212,7 @@ impl Nodes {
         slots[number] = Some(slot);
     }
 
-    fn slot(&self, number: u16) -> Rc<Slot<RedisServer>> {
+    fn slot(&self, number: u16) -> Rc<Slot<RedisEndpoint>> {
         let known = self.slots.borrow().get(usize::from(number)).cloned().flatten();
         known.unwrap_or_else(|| {
             let slot = Slot::empty(self.topology.nodes.borrow()[usize::from(number)].clone());

@@ -44,7 +44,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
-use server::RedisServer;
+use server::RedisEndpoint;
 use servers::Servers;
 use settings::RedisSettings;
 use std::rc::Rc;
@@ -88,7 +88,7 @@ impl Redis {
         Ok(Redis { settings: RedisSettings::read(properties)? })
     }
 
-    fn first(&self) -> &RedisServer {
+    fn first(&self) -> &RedisEndpoint {
         &self.settings.servers[0]
     }
 }
@@ -106,7 +106,7 @@ pub struct RedisLocal {
 #[derive(Debug, Clone)]
 enum SharedConnections {
     /// Connections for reads, if they differ.
-    Servers(Vec<Rc<Slot<RedisServer>>>, Option<Vec<Rc<Slot<RedisServer>>>>),
+    Servers(Vec<Rc<Slot<RedisEndpoint>>>, Option<Vec<Rc<Slot<RedisEndpoint>>>>),
     Cluster(Rc<Nodes>),
 }
 
@@ -151,7 +151,7 @@ impl Store for Redis {
     fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
         if self.settings.cluster {
             // One node that answers suffices.
-            let asked = self.settings.servers.iter().map(RedisServer::check_cluster);
+            let asked = self.settings.servers.iter().map(RedisEndpoint::check_cluster);
             return asked.reduce(Result::or).unwrap_or(Ok(()));
         }
         for server in &self.settings.servers {

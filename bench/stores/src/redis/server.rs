@@ -2,7 +2,7 @@
 //! errors.
 
 use super::{INDEX, text};
-use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
+use crate::reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
@@ -32,14 +32,14 @@ pub(super) struct ConnectOptions {
     pub(super) tls: Option<(bool, TlsCertificates)>,
     pub(super) timeout: Duration,
     /// Of operations.
-    pub(super) limit: Limit,
+    pub(super) limit: TimeLimit,
     /// Whether servers are nodes of a Redis Cluster.
     pub(super) cluster: bool,
 }
 
 impl ConnectOptions {
     /// Returns the server at an address.
-    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<RedisServer> {
+    pub(super) fn server(self: &Arc<Self>, host: &str, port: u16) -> RedisResult<RedisEndpoint> {
         let address = match &self.tls {
             None => ConnectionAddr::Tcp(host.to_owned(), port),
             Some((insecure, _)) => {
@@ -60,13 +60,13 @@ impl ConnectOptions {
             }
         };
         let (name, options) = (format!("redis at {host}:{port}"), Arc::clone(self));
-        Ok(RedisServer { name, host: host.to_owned(), port, client, options })
+        Ok(RedisEndpoint { name, host: host.to_owned(), port, client, options })
     }
 }
 
 /// A server's address and connection options.
 #[derive(Debug, Clone)]
-pub(super) struct RedisServer {
+pub(super) struct RedisEndpoint {
     /// Name in messages.
     pub(super) name: String,
     pub(super) host: String,
@@ -75,7 +75,7 @@ pub(super) struct RedisServer {
     pub(super) options: Arc<ConnectOptions>,
 }
 
-impl RedisServer {
+impl RedisEndpoint {
     /// Sends a command of the set-up on a new blocking connection.
     pub(super) fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
         self.query(command).map_err(|error| self.failed(&error))
@@ -173,11 +173,11 @@ impl RedisServer {
     }
 }
 
-impl Connector for RedisServer {
+impl Connector for RedisEndpoint {
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 
-    fn limit(&self) -> Limit {
+    fn limit(&self) -> TimeLimit {
         self.options.limit
     }
 
@@ -190,10 +190,13 @@ impl Connector for RedisServer {
         Some(connection.clone())
     }
 
-    fn failure(&self, _: &MultiplexedConnection, error: &RedisError) -> Failure {
+    fn failure(&self, _: &MultiplexedConnection, error: &RedisError) -> OperationFailure {
         if error.is_unrecoverable_error() || error.is_io_error() || error.kind() == ErrorKind::Parse {
             let words = format!("connection lost: {error}");
-            return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
+            return OperationFailure {
+                fate: ConnectionFate::Lost,
+                outcome: Outcome::failed(Status::ServiceUnavailable, words),
+            };
         }
         let status = match error.code() {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Status::Forbidden,
@@ -203,7 +206,7 @@ impl Connector for RedisServer {
             Some("WRONGTYPE") => Status::UnexpectedState,
             _ => Status::Error,
         };
-        Failure { fate: Fate::Kept, outcome: Outcome::failed(status, error.to_string()) }
+        OperationFailure { fate: ConnectionFate::Kept, outcome: Outcome::failed(status, error.to_string()) }
     }
 }
 
@@ -217,7 +220,7 @@ pub(super) enum NodeReply {
     Ask(String),
 }
 
-impl Reconnecting<RedisServer> {
+impl Reconnecting<RedisEndpoint> {
     /// Sends a command.
     pub(super) async fn command(&mut self, command: &Cmd) -> Result<Value, Outcome> {
         self.run(async |connection| command.query_async(connection).await).await

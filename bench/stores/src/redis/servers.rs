@@ -1,6 +1,6 @@
 //! One server, or several independent ones with keys sharded by hash.
 
-use super::server::RedisServer;
+use super::server::RedisEndpoint;
 use crate::reconnecting::{Reconnecting, Slot};
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, Value};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// A client's connections to all servers.
 #[derive(Debug)]
 pub(super) struct Servers {
-    links: Vec<Reconnecting<RedisServer>>,
+    links: Vec<Reconnecting<RedisEndpoint>>,
 }
 
 /// Returns the number of a key's server, by the sharding function of YCSB's SQL
@@ -21,7 +21,7 @@ pub(super) fn server_of(key: &str, servers: usize) -> usize {
 }
 
 /// Connects to all servers.
-pub(super) async fn connect(servers: &[RedisServer]) -> Result<Vec<Rc<Slot<RedisServer>>>, StoreError> {
+pub(super) async fn connect(servers: &[RedisEndpoint]) -> Result<Vec<Rc<Slot<RedisEndpoint>>>, StoreError> {
     let mut slots = Vec::with_capacity(servers.len());
     for server in servers {
         slots.push(Slot::connect(server.clone()).await?);
@@ -30,11 +30,11 @@ pub(super) async fn connect(servers: &[RedisServer]) -> Result<Vec<Rc<Slot<Redis
 }
 
 impl Servers {
-    pub(super) fn new(slots: &[Rc<Slot<RedisServer>>]) -> Self {
+    pub(super) fn new(slots: &[Rc<Slot<RedisEndpoint>>]) -> Self {
         Servers { links: slots.iter().cloned().map(Reconnecting::new).collect() }
     }
 
-    fn link(&mut self, key: &str) -> &mut Reconnecting<RedisServer> {
+    fn link(&mut self, key: &str) -> &mut Reconnecting<RedisEndpoint> {
         let number = server_of(key, self.links.len());
         &mut self.links[number]
     }

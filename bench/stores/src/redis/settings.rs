@@ -1,7 +1,7 @@
 //! Properties of the redis store.
 
-use super::server::{ConnectOptions, RedisServer};
-use crate::reconnecting::Limit;
+use super::server::{ConnectOptions, RedisEndpoint};
+use crate::reconnecting::TimeLimit;
 use redis::{ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{sync::Arc, time::Duration};
@@ -112,9 +112,9 @@ pub(super) const ALL: &[&Property] = &[
 #[derive(Debug)]
 pub(super) struct RedisSettings {
     /// The given servers, in their order.
-    pub(super) servers: Vec<RedisServer>,
+    pub(super) servers: Vec<RedisEndpoint>,
     /// Replica for reads and scans.
-    pub(super) replica: Option<RedisServer>,
+    pub(super) replica: Option<RedisEndpoint>,
     /// Whether they are nodes of a Redis Cluster.
     pub(super) cluster: bool,
     /// Whether to use TLS.
@@ -140,11 +140,11 @@ impl RedisSettings {
             login,
             tls: tls.then_some((accept_any, certificates)),
             timeout,
-            limit: Limit { time: operation_timeout, property: OPERATION_TIMEOUT.name },
+            limit: TimeLimit { time: operation_timeout, property: OPERATION_TIMEOUT.name },
         });
         let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
         let replica = replica.map(|(host, port)| options.server(&host, port)).transpose();
-        let servers: redis::RedisResult<Vec<RedisServer>> =
+        let servers: redis::RedisResult<Vec<RedisEndpoint>> =
             hosts.into_iter().map(|(host, port)| options.server(&host, port)).collect();
         // Only the files of TLS can be invalid here.
         let (servers, replica) = match servers.and_then(|servers| Ok((servers, replica?))) {

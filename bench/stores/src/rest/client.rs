@@ -1,10 +1,10 @@
 //! A client and its verbs.
 
 use super::{
-    Layout, RestSettings, Update,
+    BodyLayout, RestSettings, Update,
     link::{Payload, RestConnector},
     status,
-    target::{Origin, Prefix, absolute},
+    target::{HttpOrigin, UrlPrefix, absolute},
 };
 use crate::{
     json,
@@ -45,7 +45,7 @@ pub struct RestClient {
 /// Returns facts about the server and checks that it grants access. Any response
 /// except a refusal will do: the prefix itself need not be a
 /// resource.
-pub(super) async fn greet(settings: &Arc<RestSettings>, prefix: &Prefix) -> Result<String, StoreError> {
+pub(super) async fn greet(settings: &Arc<RestSettings>, prefix: &UrlPrefix) -> Result<String, StoreError> {
     let mut client = RestClient::new(Arc::clone(settings));
     client.connect(prefix.origin.clone()).await?;
     let error = |problem: String| StoreError::new(prefix.origin.name.clone(), problem);
@@ -75,7 +75,7 @@ impl RestClient {
     }
 
     /// Connects to a server.
-    pub(super) async fn connect(&mut self, origin: Origin) -> Result<(), StoreError> {
+    pub(super) async fn connect(&mut self, origin: HttpOrigin) -> Result<(), StoreError> {
         let opener = RestConnector { settings: Arc::clone(&self.settings), origin };
         self.links.push(Reconnecting::connect(opener).await?);
         Ok(())
@@ -105,7 +105,7 @@ impl RestClient {
         let (number, uri) = self.place(key)?;
         let link = &mut self.links[number];
         let settings = &self.settings;
-        let patches = method == Method::PATCH && settings.layout == Layout::Json;
+        let patches = method == Method::PATCH && settings.layout == BodyLayout::Json;
         let mut request = Request::new(Payload(payload.map(Bytes::from)));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -129,7 +129,7 @@ impl RestClient {
 
     /// Returns the body of a write.
     fn payload(&self, record: &Record) -> Result<Vec<u8>, Outcome> {
-        if self.settings.layout == Layout::Data {
+        if self.settings.layout == BodyLayout::Data {
             let words = "the record has no field 'data', which is all that rest.layout=data sends: set rest.layout=json \
                          (or workload=rest)";
             let data = record.get(DATA).ok_or_else(|| Outcome::failed(Status::BadRequest, words))?;
@@ -187,7 +187,7 @@ impl RestClient {
         if !outcome.is_ok() {
             return Ok(outcome);
         }
-        if self.settings.layout == Layout::Data {
+        if self.settings.layout == BodyLayout::Data {
             reply.begin_record().push(RESPONSE, &self.body);
             return Ok(outcome);
         }

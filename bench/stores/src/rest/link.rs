@@ -5,8 +5,8 @@
 //! Between operations it is not polled, so a close by the server is noticed at the
 //! start of the next one.
 
-use super::{RestSettings, TIMEOUT, target::Origin};
-use crate::reconnecting::{self, Fate, Limit};
+use super::{RestSettings, TIMEOUT, target::HttpOrigin};
+use crate::reconnecting::{self, ConnectionFate, TimeLimit};
 use bytes::Bytes;
 use hyper::{
     Request,
@@ -66,7 +66,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
 /// Connection options and limits.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(super) struct HttpConnector {
     pub(super) connect_timeout: Duration,
     pub(super) read_timeout: Option<Duration>,
     /// Time limit of operations.
@@ -76,8 +76,8 @@ pub(super) struct Connector {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Connector {
-    async fn stream(&self, origin: &Origin) -> io::Result<Box<dyn Stream>> {
+impl HttpConnector {
+    async fn stream(&self, origin: &HttpOrigin) -> io::Result<Box<dyn Stream>> {
         let plain: Box<dyn Stream> = match &self.socket {
             Some(path) => Box::new(UnixStream::connect(path).await?),
             None => {
@@ -97,7 +97,7 @@ impl Connector {
     }
 
     /// Opens a connection.
-    async fn open(&self, origin: &Origin) -> Result<Open, StoreError> {
+    async fn open(&self, origin: &HttpOrigin) -> Result<Open, StoreError> {
         let failed =
             |problem: String| StoreError::new(origin.name.clone(), format!("cannot connect: {problem}"));
         let opening = async {
@@ -213,12 +213,12 @@ impl Alarm {
 }
 
 /// hyper's connection, which reads and writes when polled.
-type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
+type HttpConnection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
 
 /// An open connection.
 pub(super) struct Open {
     sender: http1::SendRequest<Payload>,
-    connection: Pin<Box<Connection>>,
+    connection: Pin<Box<HttpConnection>>,
     alarm: Alarm,
 }
 
@@ -235,7 +235,7 @@ impl Open {
     pub(super) async fn exchange(
         &mut self,
         request: Request<Payload>,
-        connector: &Connector,
+        connector: &HttpConnector,
         body: &mut Vec<u8>,
     ) -> Result<Parts, RequestFailure> {
         let start = Instant::now();
@@ -312,7 +312,7 @@ impl Open {
 /// Opens clients' connections to one server.
 pub(super) struct RestConnector {
     pub(super) settings: Arc<RestSettings>,
-    pub(super) origin: Origin,
+    pub(super) origin: HttpOrigin,
 }
 
 impl reconnecting::Connector for RestConnector {
@@ -321,8 +321,8 @@ impl reconnecting::Connector for RestConnector {
 
     /// [`Open::exchange`] applies a request's own limits, which start when it is
     /// sent.
-    fn limit(&self) -> Limit {
-        Limit { time: None, property: TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: None, property: TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<Open, StoreError>> + 'static {
@@ -339,7 +339,7 @@ impl reconnecting::Connector for RestConnector {
     }
 
     /// The connection is lost: a late response may still arrive.
-    fn failure(&self, _: &Open, failure: &RequestFailure) -> reconnecting::Failure {
-        reconnecting::Failure { fate: Fate::Lost, outcome: failure.outcome() }
+    fn failure(&self, _: &Open, failure: &RequestFailure) -> reconnecting::OperationFailure {
+        reconnecting::OperationFailure { fate: ConnectionFate::Lost, outcome: failure.outcome() }
     }
 }

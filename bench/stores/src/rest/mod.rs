@@ -25,19 +25,19 @@ pub use client::RestClient;
 use crate::{StoreInfo, optional};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use link::Connector;
+use link::HttpConnector;
 use rustls::ClientConfig;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
-use serval_tls::Demand;
+use serval_tls::CertificateVerification;
 use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
-use target::{Origin, Prefix};
+use target::{HttpOrigin, UrlPrefix};
 
 /// URL of the service.
 pub const URL: Property = Property::serval(
@@ -218,7 +218,7 @@ pub const INFO: StoreInfo = StoreInfo {
 
 /// Layout of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum BodyLayout {
     Data,
     Json,
 }
@@ -235,12 +235,12 @@ enum Update {
 #[derive(Debug)]
 struct RestSettings {
     /// Target of requests; `None` if keys are whole URLs.
-    prefix: Option<Prefix>,
-    layout: Layout,
+    prefix: Option<UrlPrefix>,
+    layout: BodyLayout,
     insert_puts: bool,
     update: Update,
     headers: HeaderMap,
-    connector: Connector,
+    connector: HttpConnector,
 }
 
 /// A web service.
@@ -258,28 +258,28 @@ impl Rest {
         let url = reader.text(&URL);
         let prefix = match url.trim() {
             "" => None,
-            url => Prefix::parse(url).map_err(|problem| reader.fault(&URL, problem)).ok(),
+            url => UrlPrefix::parse(url).map_err(|problem| reader.fault(&URL, problem)).ok(),
         };
-        let layout = if reader.choice(&LAYOUT) == "json" { Layout::Json } else { Layout::Data };
+        let layout = if reader.choice(&LAYOUT) == "json" { BodyLayout::Json } else { BodyLayout::Data };
         let chosen = if reader.given(&UPDATE) { reader.choice(&UPDATE) } else { "" };
         let update = match (chosen, layout) {
             ("patch", _) => Update::Patch,
-            ("merge", _) | ("", Layout::Json) => Update::Merge,
+            ("merge", _) | ("", BodyLayout::Json) => Update::Merge,
             _ => Update::Put,
         };
-        if update == Update::Merge && layout == Layout::Data {
+        if update == Update::Merge && layout == BodyLayout::Data {
             reader.fault(
                 &UPDATE,
                 "needs rest.layout=json: there is nothing to merge in a record without fields",
             );
         }
-        if layout == Layout::Json && url.trim().is_empty() {
+        if layout == BodyLayout::Json && url.trim().is_empty() {
             reader.fault(&URL, "must not be empty with rest.layout=json, whose keys are no URLs");
         }
         let insert_puts = reader.choice(&INSERT) == "put";
         let headers = headers(&mut reader, layout);
         let secure = prefix.as_ref().is_none_or(|prefix| prefix.origin.https);
-        let connector = Connector {
+        let connector = HttpConnector {
             connect_timeout: some_time(&mut reader, &CONNECT_TIMEOUT),
             read_timeout: any_time(&mut reader, &READ_TIMEOUT),
             timeout: any_time(&mut reader, &TIMEOUT),
@@ -312,10 +312,10 @@ fn any_time(reader: &mut Reader<'_>, property: &'static Property) -> Option<Dura
 }
 
 /// Reads the headers of every request except Host.
-fn headers(reader: &mut Reader<'_>, layout: Layout) -> HeaderMap {
+fn headers(reader: &mut Reader<'_>, layout: BodyLayout) -> HeaderMap {
     let default = match layout {
-        Layout::Data => "Accept */* Content-Type application/xml user-agent Mozilla/5.0",
-        Layout::Json => "Accept application/json Content-Type application/json User-Agent serval",
+        BodyLayout::Data => "Accept */* Content-Type application/xml user-agent Mozilla/5.0",
+        BodyLayout::Json => "Accept application/json Content-Type application/json User-Agent serval",
     };
     let text = reader.optional_text(&HEADERS).unwrap_or_else(|| default.to_owned());
     let mut headers = HeaderMap::new();
@@ -406,7 +406,7 @@ fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
     }
     let roots = noted(reader, &TLS_ROOTS, serval_tls::roots(roots.as_deref()));
     let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
-    let demand = if accept_any { Demand::Nothing } else { Demand::Full };
+    let demand = if accept_any { CertificateVerification::Nothing } else { CertificateVerification::Full };
     let config = serval_tls::config(roots?, demand, identity);
     noted(reader, &TLS_CERTIFICATE, config)
 }
@@ -446,7 +446,7 @@ impl Store for Rest {
         };
         let mut facts: Vec<(String, String)> = [
             ("address", self.address().to_owned()),
-            ("layout", if settings.layout == Layout::Json { "json" } else { "data" }.to_owned()),
+            ("layout", if settings.layout == BodyLayout::Json { "json" } else { "data" }.to_owned()),
             ("insert", if settings.insert_puts { "PUT" } else { "POST" }.to_owned()),
             (
                 "update",
@@ -482,7 +482,7 @@ impl Store for Rest {
     async fn connect(&self, (): &(), _: usize) -> Result<RestClient, StoreError> {
         let mut client = RestClient::new(Arc::clone(&self.settings));
         if let Some(prefix) = &self.settings.prefix {
-            client.connect(Origin::clone(&prefix.origin)).await?;
+            client.connect(HttpOrigin::clone(&prefix.origin)).await?;
         }
         Ok(client)
     }

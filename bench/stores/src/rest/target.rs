@@ -1,6 +1,6 @@
 //! Targets of requests: parsing and building of URLs.
 
-use super::Layout;
+use super::BodyLayout;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::{
     Uri,
@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct HttpOrigin {
     pub(super) https: bool,
     pub(super) host: String,
     pub(super) port: u16,
@@ -23,8 +23,8 @@ pub(super) struct Origin {
     pub(super) server_name: ServerName<'static>,
 }
 
-impl Origin {
-    fn new(https: bool, authority: &Authority) -> Result<Origin, String> {
+impl HttpOrigin {
+    fn new(https: bool, authority: &Authority) -> Result<HttpOrigin, String> {
         if authority.as_str().contains('@') {
             return Err("has a user in it: set rest.user and rest.password instead".to_owned());
         }
@@ -44,23 +44,23 @@ impl Origin {
         let text =
             HeaderValue::try_from(authority.as_str()).map_err(|_| format!("'{authority}' is no host"))?;
         let name = format!("rest at {}://{authority}", if https { "https" } else { "http" });
-        Ok(Origin { https, host, port, authority: text, name, server_name })
+        Ok(HttpOrigin { https, host, port, authority: text, name, server_name })
     }
 }
 
 /// Prefix of all URLs.
 #[derive(Debug, Clone)]
-pub(super) struct Prefix {
-    pub(super) origin: Origin,
+pub(super) struct UrlPrefix {
+    pub(super) origin: HttpOrigin,
     /// Path, possibly with a query, to which keys are appended.
     path: String,
     /// Name in messages.
     pub(super) text: String,
 }
 
-impl Prefix {
+impl UrlPrefix {
     /// Parses a URL. The part after the host may be incomplete: `/a?id=`.
-    pub(super) fn parse(url: &str) -> Result<Prefix, String> {
+    pub(super) fn parse(url: &str) -> Result<UrlPrefix, String> {
         let lower = url.to_ascii_lowercase();
         let (https, rest) = if lower.starts_with("https://") {
             (true, &url["https://".len()..])
@@ -72,32 +72,32 @@ impl Prefix {
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let authority: Authority =
             authority.parse().map_err(|_| format!("'{authority}' is no host and port"))?;
-        let origin = Origin::new(https, &authority)?;
-        let prefix = Prefix { origin, path: path.to_owned(), text: url.to_owned() };
-        match prefix.uri("", Layout::Data) {
+        let origin = HttpOrigin::new(https, &authority)?;
+        let prefix = UrlPrefix { origin, path: path.to_owned(), text: url.to_owned() };
+        match prefix.uri("", BodyLayout::Data) {
             Some(_) if !path.contains('#') => Ok(prefix),
             _ => Err(format!("'{path}' is no beginning of a path")),
         }
     }
 
     /// Returns the path and query of a key; `None` if they are invalid in a URL.
-    pub(super) fn uri(&self, key: &str, layout: Layout) -> Option<Uri> {
+    pub(super) fn uri(&self, key: &str, layout: BodyLayout) -> Option<Uri> {
         let mut buffer = BytesMut::with_capacity(self.path.len() + 1 + key.len());
-        let first = if self.path.is_empty() && layout == Layout::Data { key } else { &self.path };
+        let first = if self.path.is_empty() && layout == BodyLayout::Data { key } else { &self.path };
         if !first.starts_with('/') {
             buffer.put_u8(b'/');
         }
         buffer.put_slice(self.path.as_bytes());
         match layout {
-            Layout::Data => buffer.put_slice(key.as_bytes()),
-            Layout::Json => percent_encode(key, &mut buffer),
+            BodyLayout::Data => buffer.put_slice(key.as_bytes()),
+            BodyLayout::Json => percent_encode(key, &mut buffer),
         }
         Uri::from_maybe_shared(buffer.freeze()).ok()
     }
 }
 
 /// Parses a key that is a whole URL.
-pub(super) fn absolute(key: &str) -> Result<(Origin, Uri), String> {
+pub(super) fn absolute(key: &str) -> Result<(HttpOrigin, Uri), String> {
     let wrong = || format!("'{key}' is no URL that begins with http:// or https://, and rest.url is empty");
     let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(key.as_bytes())).map_err(|_| wrong())?;
     let parts = uri.into_parts();
@@ -105,7 +105,7 @@ pub(super) fn absolute(key: &str) -> Result<(Origin, Uri), String> {
     if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
         return Err(wrong());
     }
-    let origin = Origin::new(scheme == Scheme::HTTPS, &authority)?;
+    let origin = HttpOrigin::new(scheme == Scheme::HTTPS, &authority)?;
     Ok((origin, parts.path_and_query.map_or_else(Uri::default, Uri::from)))
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_prefix_is_a_server_and_the_beginning_of_a_path() {
         let path = |prefix: &str, key: &str, layout| {
-            let uri = Prefix::parse(prefix).unwrap().uri(key, layout);
+            let uri = UrlPrefix::parse(prefix).unwrap().uri(key, layout);
             uri.map_or_else(|| "none".to_owned(), |uri| uri.to_string())
         };
         for (prefix, key, expected) in [
@@ -143,16 +143,16 @@ mod tests {
             ("http://h/", "a#part", "/a"),
             ("http://h/", "a b", "none"),
         ] {
-            assert_eq!(path(prefix, key, Layout::Data), expected, "{prefix} {key}");
+            assert_eq!(path(prefix, key, BodyLayout::Data), expected, "{prefix} {key}");
         }
-        assert_eq!(path("http://h/t/", "user1", Layout::Json), "/t/user1");
-        assert_eq!(path("http://h/t/", "a b/ä?%\r\n", Layout::Json), "/t/a%20b%2F%C3%A4%3F%25%0D%0A");
+        assert_eq!(path("http://h/t/", "user1", BodyLayout::Json), "/t/user1");
+        assert_eq!(path("http://h/t/", "a b/ä?%\r\n", BodyLayout::Json), "/t/a%20b%2F%C3%A4%3F%25%0D%0A");
     }
 
     #[test]
     fn hosts_and_ports() {
         let origin = |url: &str| {
-            let origin = Prefix::parse(url).unwrap().origin;
+            let origin = UrlPrefix::parse(url).unwrap().origin;
             (origin.https, origin.host, origin.port, origin.authority.to_str().unwrap().to_owned())
         };
         assert_eq!(origin("http://a/"), (false, "a".into(), 80, "a".into()));
@@ -161,14 +161,14 @@ mod tests {
         for wrong in
             ["", "h:1/", "ftp://h/", "http://", "http:///x", "http://h:0/", "http://h:x/", "http://h:70000/"]
         {
-            assert!(Prefix::parse(wrong).is_err(), "{wrong}");
+            assert!(UrlPrefix::parse(wrong).is_err(), "{wrong}");
         }
         for (wrong, words) in [
             ("http://u:p@h/", "rest.user"),
             ("http://h/a b", "no beginning"),
             ("http://h/a#b", "no beginning"),
         ] {
-            let problem = Prefix::parse(wrong).unwrap_err();
+            let problem = UrlPrefix::parse(wrong).unwrap_err();
             assert!(problem.contains(words) && !problem.contains(":p@"), "{problem}");
         }
     }

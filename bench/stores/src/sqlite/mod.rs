@@ -33,7 +33,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use table::{Holder, Refusal};
+use table::{Holder, TableFault};
 
 /// Column of the primary key, named as in YCSB.
 const KEY: &str = "YCSB_KEY";
@@ -324,8 +324,8 @@ impl Store for Sqlite {
         }
         let connection = self.connection(purpose == Purpose::Load).map_err(|e| self.refused(&e))?;
         table::check(&connection, schema, purpose, &HOLDER).map_err(|refusal| match refusal {
-            Refusal::Sqlite(error) => self.refused(&error),
-            Refusal::Table(words) => self.error(words),
+            TableFault::Sqlite(error) => self.refused(&error),
+            TableFault::Table(words) => self.error(words),
         })?;
         let facts = self.facts(&connection).map_err(|e| self.refused(&e))?;
         if let Some((_, mode)) = facts.first()

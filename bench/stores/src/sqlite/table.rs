@@ -5,16 +5,16 @@ use rusqlite::{Connection, Error};
 use serval_model::{Purpose, Schema};
 
 /// Why the table cannot be used.
-pub(crate) enum Refusal {
+pub(crate) enum TableFault {
     /// An error of SQLite.
     Sqlite(Error),
     /// A fault of the table, with advice.
     Table(String),
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Sqlite(error)
+impl From<Error> for TableFault {
+    fn from(error: Error) -> TableFault {
+        TableFault::Sqlite(error)
     }
 }
 
@@ -36,11 +36,11 @@ pub(crate) fn check(
     Schema { table, fields }: &Schema,
     purpose: Purpose,
     holder: &Holder,
-) -> Result<(), Refusal> {
+) -> Result<(), TableFault> {
     for (index, field) in fields.iter().enumerate() {
         let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
         if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
-            return Err(Refusal::Table(format!(
+            return Err(TableFault::Table(format!(
                 "fields '{other}' and '{field}' would be one column: SQL takes names that differ only in case for \
                  the same; change fieldnameprefix"
             )));
@@ -62,7 +62,7 @@ pub(crate) fn check(
     let Holder { store, noun, property, .. } = holder;
     let columns = columns(connection, table)?;
     if columns.is_empty() {
-        return Err(Refusal::Table(format!(
+        return Err(TableFault::Table(format!(
             "the {noun} has no table '{table}': load it first, with 'serval load {store}' and the same {property} \
              and table"
         )));
@@ -75,7 +75,7 @@ pub(crate) fn check(
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Refusal::Table(format!(
+    Err(TableFault::Table(format!(
         "table '{table}' lacks the columns {}; it has {}: set fieldcount and fieldnameprefix as they were when it was \
          loaded, or load into another {noun} ({property}) or table",
         missing.join(", "),

@@ -17,7 +17,7 @@ use crate::{
     sqlite::{
         STATEMENTS_MAX,
         client::{Under, code, words},
-        table::{self, Holder, Refusal},
+        table::{self, Holder, TableFault},
     },
 };
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
@@ -218,8 +218,8 @@ impl Store for YesquelSql {
         let checked = table::check(&keeper, schema, purpose, &Holder { kind, ..HOLDER });
         *prepared = PreparedStore { fields: schema.fields.clone().into(), keeper: Some(keeper) };
         checked.map_err(|refusal| match refusal {
-            Refusal::Sqlite(error) => self.refused(&error),
-            Refusal::Table(words) => self.error(words),
+            TableFault::Sqlite(error) => self.refused(&error),
+            TableFault::Table(words) => self.error(words),
         })
     }
 

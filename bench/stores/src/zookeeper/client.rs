@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     json,
-    reconnecting::{Connector, Failure, Fate, Limit, Reconnecting},
+    reconnecting::{ConnectionFate, Connector, OperationFailure, Reconnecting, TimeLimit},
 };
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
 use std::{collections::HashMap, sync::Arc, task::Context};
@@ -44,10 +44,10 @@ impl Connector for ZookeeperConnector {
     type Error = Error;
 
     /// The driver discards late answers.
-    const LATE: Fate = Fate::Kept;
+    const LATE: ConnectionFate = ConnectionFate::Kept;
 
-    fn limit(&self) -> Limit {
-        Limit { time: self.0.timeout, property: TIMEOUT.name }
+    fn limit(&self) -> TimeLimit {
+        TimeLimit { time: self.0.timeout, property: TIMEOUT.name }
     }
 
     fn open(&self) -> impl Future<Output = Result<Session, StoreError>> + 'static {
@@ -66,26 +66,26 @@ impl Connector for ZookeeperConnector {
         link::is_connected(session)
     }
 
-    fn failure(&self, session: &Session, error: &Error) -> Failure {
-        let fate = if link::is_connected(session) { Fate::Kept } else { Fate::Lost };
-        Failure { fate, outcome: failure(error) }
+    fn failure(&self, session: &Session, error: &Error) -> OperationFailure {
+        let fate = if link::is_connected(session) { ConnectionFate::Kept } else { ConnectionFate::Lost };
+        OperationFailure { fate, outcome: failure(error) }
     }
 }
 
 /// Separates expected refusals from errors.
-fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Refusal>, Error> {
+fn expected<T>(result: Result<T, Error>) -> Result<Result<T, RegularRefusal>, Error> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(Error::NoNode) => Ok(Err(Refusal::NoNode)),
-        Err(Error::NodeExists) => Ok(Err(Refusal::NodeExists)),
-        Err(Error::BadVersion) => Ok(Err(Refusal::BadVersion)),
+        Err(Error::NoNode) => Ok(Err(RegularRefusal::NoNode)),
+        Err(Error::NodeExists) => Ok(Err(RegularRefusal::NodeExists)),
+        Err(Error::BadVersion) => Ok(Err(RegularRefusal::BadVersion)),
         Err(error) => Err(error),
     }
 }
 
 /// Refusals that are regular outcomes of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum RegularRefusal {
     NoNode,
     NodeExists,
     BadVersion,
@@ -222,7 +222,7 @@ impl ZookeeperClient {
             match answer.await? {
                 Ok(_) => return Ok(()),
                 // Another client has changed it.
-                Err(Refusal::BadVersion) => {}
+                Err(RegularRefusal::BadVersion) => {}
                 Err(_) => return Err(Outcome::NOT_FOUND),
             }
         }
@@ -285,9 +285,9 @@ impl ZookeeperClient {
     }
 }
 
-fn not_inserted(refusal: Refusal) -> Outcome {
+fn not_inserted(refusal: RegularRefusal) -> Outcome {
     match refusal {
-        Refusal::NodeExists => Outcome::error("there is a record under this key already"),
+        RegularRefusal::NodeExists => Outcome::error("there is a record under this key already"),
         _ => Outcome::error("the node at the end of zookeeper.connectString is gone"),
     }
 }

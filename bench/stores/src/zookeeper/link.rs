@@ -4,7 +4,7 @@
 use super::settings::{Login, ZookeeperSettings};
 use rustls::{ClientConnection, pki_types::ServerName};
 use serval_model::{Purpose, StoreError};
-use serval_tls::Demand;
+use serval_tls::CertificateVerification;
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -118,7 +118,8 @@ pub(super) async fn reach(settings: &ZookeeperSettings) -> Result<(), StoreError
 async fn greet(settings: &ZookeeperSettings, host: &str, port: u16) -> Result<(), String> {
     let mut stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     let Some(options) = &settings.tls else { return Ok(()) };
-    let config = serval_tls::config(options.roots.clone(), Demand::Full, options.identity.clone())?;
+    let config =
+        serval_tls::config(options.roots.clone(), CertificateVerification::Full, options.identity.clone())?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
     shake_hands(&mut tls, &mut stream).await.map_err(|error| error.to_string())

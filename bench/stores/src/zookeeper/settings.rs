@@ -131,7 +131,7 @@ pub(super) struct ZookeeperSettings {
     pub(super) request_max: usize,
     pub(super) login: Option<Login>,
     pub(super) creator_only: bool,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<ZookeeperTls>,
 }
 
 /// Authentication of clients.
@@ -157,7 +157,7 @@ impl Login {
 }
 
 #[derive(Debug)]
-pub(super) struct Tls {
+pub(super) struct ZookeeperTls {
     pub(super) options: TlsOptions,
     /// The same for Serval's own checks, which report failures in detail.
     pub(super) roots: RootCertStore,
@@ -276,7 +276,7 @@ fn login(reader: &mut Reader<'_>) -> Option<Login> {
     Some(Login::Digest(format!("{username}:{password}")))
 }
 
-fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
+fn tls(reader: &mut Reader<'_>) -> Option<ZookeeperTls> {
     let wanted = reader.flag(&TLS);
     let (ca, certificate, key) = (reader.path(&TLS_CA), reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
     if !wanted {
@@ -299,14 +299,14 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
     let (roots, options) = trusted().map_err(|problem: String| reader.fault(&TLS_CA, problem)).ok()?;
     let Some(identity) = identity else {
-        return Some(Tls { options, roots, identity: None });
+        return Some(ZookeeperTls { options, roots, identity: None });
     };
     let handed = || {
         let (certificate, key) = (text(&identity.certificate_file)?, text(&identity.key_file)?);
         options.with_pem_identity(&certificate, &key).map_err(told)
     };
     let options = handed().map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem)).ok()?;
-    Some(Tls { options, roots, identity: Some(identity) })
+    Some(ZookeeperTls { options, roots, identity: Some(identity) })
 }
 
 fn told(error: zookeeper_client::Error) -> String {

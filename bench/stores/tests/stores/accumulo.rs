@@ -1,8 +1,8 @@
 //! Accumulo against a real server, through the Java driver: the suite, YCSB's
 //! layout, buffered writes, and what is wrong being told.
 //!
-//! `cargo xtask test` builds the driver and starts the server; without them
-//! these tests say that they are skipped.
+//! `cargo xtask test` builds the driver and starts the server; without them these tests are
+//! ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

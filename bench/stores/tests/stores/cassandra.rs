@@ -1,10 +1,9 @@
 //! Cassandra against a real node: the suite on columns of text and of blobs,
 //! YCSB's layout, and what a node may refuse.
 //!
-//! `cargo xtask test` starts the node, which asks for a password and speaks
-//! TLS to those who want it, and names it in the environment; without it these
-//! tests say that they are skipped. A node that asks for no password is not
-//! among them, nor is a ring of several nodes.
+//! `cargo xtask test` starts the node, which asks for a password and speaks TLS to those who want
+//! it, and names it in the environment; without it these tests are ignored. A node that asks for no
+//! password is not among them, nor is a ring of several nodes.
 
 #![cfg(feature = "cassandra")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

@@ -1,8 +1,8 @@
 //! etcd against real servers: the suite on one and on a cluster, the layout as
 //! another client sees it, and what servers may refuse.
 //!
-//! `cargo xtask test` starts the servers and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the servers and names them in the environment; without them these
+//! tests are ignored.
 
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

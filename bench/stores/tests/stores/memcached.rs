@@ -1,8 +1,8 @@
 //! memcached against real servers: the suite on one and on several, YCSB's
 //! layout, and what a server may refuse.
 //!
-//! `cargo xtask test` starts the servers and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the servers and names them in the environment; without them these
+//! tests are ignored.
 
 #![cfg(feature = "memcached")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

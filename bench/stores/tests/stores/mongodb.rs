@@ -3,8 +3,8 @@
 //! TLS; YCSB's layout both ways; what a server may refuse, and how it may go
 //! away.
 //!
-//! `cargo xtask test` starts the stand-ins and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the stand-ins and names them in the environment; without them these
+//! tests are ignored.
 
 #![cfg(feature = "mongodb")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

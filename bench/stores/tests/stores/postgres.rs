@@ -2,8 +2,8 @@
 //! bytea, on connections of each client's own and on shared ones; YCSB's
 //! layout both ways; what a server may refuse, and how it may go away.
 //!
-//! `cargo xtask test` starts the servers and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the servers and names them in the environment; without them these
+//! tests are ignored.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

@@ -1,8 +1,8 @@
 //! Redis against a real server: the suite on connections of each client's own
 //! and on shared ones, YCSB's layout, and what a server may refuse.
 //!
-//! `cargo xtask test` starts the servers and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the servers and names them in the environment; without them these
+//! tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

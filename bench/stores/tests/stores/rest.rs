@@ -2,8 +2,8 @@
 //! POST) and against a server of the tests' own, which also shows what
 //! requests look like byte for byte and misbehaves in every way.
 //!
-//! `cargo xtask test` starts nginx and names it in the environment; without it
-//! those tests say that they are skipped.
+//! `cargo xtask test` starts nginx and names it in the environment; without it those tests are
+//! ignored.
 
 #![cfg(feature = "rest")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

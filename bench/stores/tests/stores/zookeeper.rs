@@ -1,8 +1,8 @@
 //! ZooKeeper against real servers: the suite, YCSB's layout as another client
 //! sees it, who may do what, and servers that are not there or go away.
 //!
-//! `cargo xtask test` starts the servers and names them in the environment;
-//! without them these tests say that they are skipped.
+//! `cargo xtask test` starts the servers and names them in the environment; without them these
+//! tests are ignored.
 
 #![cfg(feature = "zookeeper")]
 #![allow(clippy::await_holding_lock, reason = "that is how answers are held back")]

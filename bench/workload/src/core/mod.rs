@@ -15,8 +15,8 @@ pub use tools::Tools;
 
 use crate::{
     distribution::{
-        AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
-        Zipfian,
+        AcknowledgedCounter, Discrete, DistributionError, KeyChooser, LengthChooser, LengthHistogram,
+        Uniform, Zipfian,
     },
     files::{self, InputFiles},
     keys::{KeyFormat, KeyNumbers, KeyOrder},
@@ -25,7 +25,7 @@ use crate::{
     workload::{ClientWorkload, Demand, Place, Workload},
 };
 use properties as p;
-use range::KeyRange;
+use range::RecordRange;
 use serval_model::{
     OperationKind, Record, Reply, Schema, Share, Status,
     properties::{Properties, Property, Reader, units::counted},
@@ -186,7 +186,7 @@ struct CoreShared {
     read_by_name: bool,
     write_all: bool,
     inserts: AcknowledgedCounter,
-    range: KeyRange,
+    range: RecordRange,
     // For loads only.
     next_load: AtomicU64,
     load_count: u64,
@@ -249,11 +249,11 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>, files: &dyn InputFiles) -> 
     }
 }
 
-fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, String> {
+fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<LengthHistogram, String> {
     let mut bytes = Vec::new();
     let read = files::open(files, path, HISTOGRAM_FILE_MAX)?.read_to_end(&mut bytes);
     read.map_err(|error| files::unreadable(path, &error))?;
-    Histogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+    LengthHistogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the operations' shares, whose sum must be above zero.
@@ -415,7 +415,7 @@ impl CoreWorkload {
         let new = if facts.phase == Phase::Run { expected_inserts(reader, facts, records) } else { 0 };
         let last_key = first_key.saturating_add(count - 1);
         let range_end = first_key.saturating_add(count).saturating_add(new);
-        let range = KeyRange::read(reader, records, first_key, last_key, range_end);
+        let range = RecordRange::read(reader, records, first_key, last_key, range_end);
         let chooser = Self::chooser(reader, &range);
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
@@ -451,7 +451,7 @@ impl CoreWorkload {
         Some(CoreWorkload(Arc::new(shared)))
     }
 
-    fn chooser(reader: &mut Reader<'_>, range: &KeyRange) -> Option<KeyChooser> {
+    fn chooser(reader: &mut Reader<'_>, range: &RecordRange) -> Option<KeyChooser> {
         let kind = reader.choice(&p::REQUEST_DISTRIBUTION);
         if reader.given(&p::ZIPFIAN_EXPONENT) && kind != "exactzipfian" {
             reader.fault(
@@ -498,7 +498,7 @@ impl CoreWorkload {
 
     /// Returns a sample of the records' numbers.
     pub fn sample_numbers(&self) -> Vec<u64> {
-        let KeyRange { first, records, .. } = self.0.range;
+        let RecordRange { first, records, .. } = self.0.range;
         let count = records.saturating_sub(first).max(1);
         (0..SAMPLE_KEYS.min(count)).map(|i| first + (count - 1) / SAMPLE_KEYS * i).collect()
     }

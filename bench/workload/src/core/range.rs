@@ -12,7 +12,7 @@ use serval_model::properties::Reader;
 const SCATTER_SEED: u64 = 0;
 
 #[derive(Debug)]
-pub(super) struct KeyRange {
+pub(super) struct RecordRange {
     /// The first key.
     pub(super) first: u64,
     /// The last key that a load inserts.
@@ -28,9 +28,9 @@ pub(super) struct KeyRange {
     fraction: f64,
 }
 
-impl KeyRange {
+impl RecordRange {
     pub(super) fn read(reader: &mut Reader<'_>, records: u64, first: u64, last: u64, end: u64) -> Self {
-        KeyRange {
+        RecordRange {
             first,
             last,
             records,
@@ -46,7 +46,7 @@ impl KeyRange {
     /// Returns the distribution for a value of `requestdistribution`; uniform for
     /// unknown ones.
     pub(super) fn chooser(&self, kind: &str) -> Result<KeyChooser, DistributionError> {
-        let KeyRange { first, last, records, end, .. } = *self;
+        let RecordRange { first, last, records, end, .. } = *self;
         match kind {
             // As in YCSB, whose closed range has one key too many.
             "zipfian" => ScrambledZipfian::new(first, end, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),

@@ -63,7 +63,7 @@ impl fmt::Display for HistogramError {
 
 /// A histogram of lengths. Clones share the counts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Histogram {
+pub struct LengthHistogram {
     block_size: u64,
     /// Of each bucket, the count of it and all before; not empty, and the
     /// last is above 0.
@@ -72,7 +72,7 @@ pub struct Histogram {
     weighted: f64,
 }
 
-impl Histogram {
+impl LengthHistogram {
     /// Reads a file. Lines may end in `\r\n`, and blank lines at the end are
     /// ignored.
     pub fn parse(file: &[u8]) -> Result<Self, HistogramError> {
@@ -111,7 +111,8 @@ impl Histogram {
             return Err(HistogramError(faults));
         }
         let behind = counts.len() + 2;
-        Histogram::new(block_size, &counts).map_err(|problem| HistogramError(vec![fault(behind, problem)]))
+        LengthHistogram::new(block_size, &counts)
+            .map_err(|problem| HistogramError(vec![fault(behind, problem)]))
     }
 
     /// From the `counts` of the buckets, the first of which ends at
@@ -130,7 +131,7 @@ impl Histogram {
                 "no bucket has a count above 0: lines of a bucket, a tab and a count must follow".into()
             );
         }
-        Ok(Histogram { block_size, cumulative: cumulative.into(), weighted: weighted as f64 })
+        Ok(LengthHistogram { block_size, cumulative: cumulative.into(), weighted: weighted as f64 })
     }
 
     fn total(&self) -> u64 {
@@ -160,7 +161,7 @@ impl Histogram {
         self.block_size as f64 * self.weighted / self.total() as f64
     }
 
-    /// The mean of [`Histogram::draw_exact`].
+    /// The mean of [`LengthHistogram::draw_exact`].
     pub fn mean_exact(&self) -> f64 {
         self.mean() + self.block_size as f64
     }

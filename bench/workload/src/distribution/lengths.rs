@@ -1,6 +1,6 @@
 //! How long a field or a scan is.
 
-use super::{Histogram, Uniform, Zipfian};
+use super::{LengthHistogram, Uniform, Zipfian};
 use crate::random::Random;
 
 /// A distribution of lengths.
@@ -13,9 +13,9 @@ pub enum LengthChooser {
     /// Short ones often, by Gray's formula.
     Zipfian(Zipfian),
     /// A histogram file, drawn as YCSB does.
-    Histogram(Histogram),
+    Histogram(LengthHistogram),
     /// A histogram file, drawn as it says.
-    ExactHistogram(Histogram),
+    ExactHistogram(LengthHistogram),
 }
 
 impl LengthChooser {
@@ -32,7 +32,7 @@ impl LengthChooser {
     }
 
     /// The mean of the draws; of a histogram that is drawn as in YCSB, YCSB's
-    /// idea of it ([`Histogram::mean`]). Up to some milliseconds.
+    /// idea of it ([`LengthHistogram::mean`]). Up to some milliseconds.
     pub fn mean(&self) -> f64 {
         match self {
             LengthChooser::Constant(length) => *length as f64,

@@ -31,7 +31,7 @@ pub use discrete::Discrete;
 pub use error::DistributionError;
 pub use exact::ExactZipf;
 pub use exponential::Exponential;
-pub use histogram::{Histogram, HistogramError, HistogramFault};
+pub use histogram::{HistogramError, HistogramFault, LengthHistogram};
 pub use hotspot::Hotspot;
 pub use keys::KeyChooser;
 pub use latest::SkewedLatest;

@@ -67,7 +67,7 @@ const EXPONENTIAL_SHARE_MIN: f64 = 0.01;
 
 /// How a line of a trace is chosen.
 #[derive(Debug, Clone)]
-enum Chooser {
+enum TraceChooser {
     Uniform(Uniform),
     Zipfian(Zipfian),
     Hotspot(Hotspot),
@@ -76,16 +76,16 @@ enum Chooser {
     ExactZipf(ExactZipf),
 }
 
-impl Chooser {
+impl TraceChooser {
     #[inline]
     fn draw(&mut self, rng: &mut Rng) -> u64 {
         match self {
-            Chooser::Uniform(uniform) => uniform.draw(rng),
-            Chooser::Zipfian(zipfian) => zipfian.next(rng),
-            Chooser::Hotspot(hotspot) => hotspot.draw(rng),
-            Chooser::Sequential(sequential) => sequential.draw(),
-            Chooser::ExactZipf(zipf) => zipf.draw(rng),
-            Chooser::Exponential(exponential, lines) => loop {
+            TraceChooser::Uniform(uniform) => uniform.draw(rng),
+            TraceChooser::Zipfian(zipfian) => zipfian.next(rng),
+            TraceChooser::Hotspot(hotspot) => hotspot.draw(rng),
+            TraceChooser::Sequential(sequential) => sequential.draw(),
+            TraceChooser::ExactZipf(zipf) => zipf.draw(rng),
+            TraceChooser::Exponential(exponential, lines) => loop {
                 // An infinite one saturates, and is too far as well.
                 let line = exponential.draw(rng) as u64;
                 if line < *lines {
@@ -98,10 +98,10 @@ impl Chooser {
 
 /// A verb of the mix.
 #[derive(Debug, Clone)]
-struct Verb {
+struct MixedVerb {
     kind: OperationKind,
     trace: Arc<Trace>,
-    chooser: Chooser,
+    chooser: TraceChooser,
 }
 
 /// How bodies are made.
@@ -121,7 +121,7 @@ impl Bodies {
 #[derive(Debug)]
 struct RestShared {
     phase: Phase,
-    verbs: Vec<Verb>,
+    verbs: Vec<MixedVerb>,
     mix: Discrete,
     demands: Vec<Demand>,
     bodies: Bodies,
@@ -139,7 +139,7 @@ fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, Dist
     result.map_err(|error| reader.fault(property, error)).ok()
 }
 
-fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Chooser> {
+fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<TraceChooser> {
     let property = if reader.given(verb.distribution) { verb.distribution } else { &p::REQUEST_DISTRIBUTION };
     if reader.text(property).eq_ignore_ascii_case("latest") {
         reader.fault(property, "a trace has no latest URL: use hotspot, zipfian or exponential");
@@ -148,16 +148,16 @@ fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Choose
     match reader.choice(property) {
         "zipfian" => {
             let zipfian = Zipfian::of(lines, reader.number(verb.exponent));
-            noted(reader, verb.exponent, zipfian).map(Chooser::Zipfian)
+            noted(reader, verb.exponent, zipfian).map(TraceChooser::Zipfian)
         }
         "exactzipfian" => {
             let zipf = ExactZipf::new(lines, reader.number(verb.exponent));
-            noted(reader, verb.exponent, zipf).map(Chooser::ExactZipf)
+            noted(reader, verb.exponent, zipf).map(TraceChooser::ExactZipf)
         }
         "hotspot" => {
             let hot = reader.number(&c::HOTSPOT_DATA_FRACTION);
             let share = reader.number(&c::HOTSPOT_OPERATION_FRACTION);
-            noted(reader, property, Hotspot::new(0, lines - 1, hot, share)).map(Chooser::Hotspot)
+            noted(reader, property, Hotspot::new(0, lines - 1, hot, share)).map(TraceChooser::Hotspot)
         }
         "exponential" => {
             let percentile = reader.number(&c::EXPONENTIAL_PERCENTILE);
@@ -168,15 +168,15 @@ fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Choose
                 reader.fault(&c::EXPONENTIAL_FRACTION, problem);
                 return None;
             }
-            Some(Chooser::Exponential(exponential, lines))
+            Some(TraceChooser::Exponential(exponential, lines))
         }
-        "sequential" => noted(reader, property, Sequential::new(0, lines - 1)).map(Chooser::Sequential),
-        _ => noted(reader, property, Uniform::new(0, lines - 1)).map(Chooser::Uniform),
+        "sequential" => noted(reader, property, Sequential::new(0, lines - 1)).map(TraceChooser::Sequential),
+        _ => noted(reader, property, Uniform::new(0, lines - 1)).map(TraceChooser::Uniform),
     }
 }
 
 /// Reads the verbs with their traces; faults of all of them are noted.
-fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
+fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVerb>, Vec<f64>, Vec<Demand>)> {
     // In the order of YCSB's walk over the shares.
     let all = [
         (&p::READ, OperationKind::Read),
@@ -222,7 +222,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<Verb>, 
         // Faults of the distribution are told even without the trace.
         let chooser = chooser(reader, verb, trace.as_ref().map_or(1, |trace| trace.len()));
         match (trace, chooser) {
-            (Some(trace), Some(chooser)) => verbs.push(Verb { kind, trace, chooser }),
+            (Some(trace), Some(chooser)) => verbs.push(MixedVerb { kind, trace, chooser }),
             _ => whole = false,
         }
     }
@@ -308,21 +308,21 @@ impl Workload for RestWorkload {
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
         let (shared, bodies) = (Arc::clone(&self.0), self.0.bodies.clone());
         match self.0.phase {
-            Phase::Load => Box::new(Loader { shared, bodies, seed: place.seed }),
-            Phase::Run => Box::new(Mixer { verbs: shared.verbs.clone(), shared, bodies, rng }),
+            Phase::Load => Box::new(RestLoader { shared, bodies, seed: place.seed }),
+            Phase::Run => Box::new(RestMixer { verbs: shared.verbs.clone(), shared, bodies, rng }),
         }
     }
 }
 
 /// A client of a run.
-struct Mixer {
+struct RestMixer {
     shared: Arc<RestShared>,
-    verbs: Vec<Verb>,
+    verbs: Vec<MixedVerb>,
     bodies: Bodies,
     rng: Rng,
 }
 
-impl ClientWorkload for Mixer {
+impl ClientWorkload for RestMixer {
     fn step(&mut self, _: Last<'_>, operation: &mut Operation) -> Step {
         let verb = &mut self.verbs[self.shared.mix.draw(&mut self.rng)];
         operation.begin(verb.kind);
@@ -335,7 +335,7 @@ impl ClientWorkload for Mixer {
 }
 
 /// A client of a load.
-struct Loader {
+struct RestLoader {
     shared: Arc<RestShared>,
     bodies: Bodies,
     /// A body follows from the run's seed and its number: which of several
@@ -343,7 +343,7 @@ struct Loader {
     seed: u64,
 }
 
-impl ClientWorkload for Loader {
+impl ClientWorkload for RestLoader {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         if let Last::Outcome(outcome, _) = last {
             return Step::End(End { stop: !outcome.is_ok() && !self.shared.keep_going, ..End::of(outcome) });

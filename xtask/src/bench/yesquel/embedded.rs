@@ -1,4 +1,4 @@
-//! Yesquel in the process of whoever uses it, beside redb and fjall.
+//! Embedded Yesquel, compared with redb and fjall.
 //!
 //! Each store has a folder that is made once. A round opens them in turn, each
 //! in a process of its own, reads every key once, and measures.

@@ -18,11 +18,11 @@ use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
 use crate::bench::measure::{TextTable, alternate};
 
-/// Operations that are to be offered.
+/// Operations to offer.
 pub(super) struct Load {
     pub(super) name: &'static str,
     pub(super) workload: &'static str,
-    /// What the peer did a second in a closed loop.
+    /// The peer's throughput in a closed loop, operations/s.
     pub(super) saturation: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Section 6.1.4: increasing keys into one leaf, and what becomes of that
-//! without each of the techniques that keep inserts out of each other's way.
+//! Section 6.1.4: increasing keys into one leaf, with and without each of the techniques against
+//! conflicts of inserts.
 
 use super::{KEYS, LoadResult, Programs, SystemUnderTest, median, options};
 use crate::Result;
@@ -9,8 +9,7 @@ use crate::bench::measure::TextTable;
 /// Clients, each with one thread, a connection and a cache, as in the paper.
 const CLIENTS: u64 = 32;
 
-/// What is taken away, and the share of the throughput that the paper has left
-/// then.
+/// The technique left out, and the share of throughput that remains in the paper.
 const WITHOUT: [(&str, &str, f64); 4] = [
     ("(nothing)", "", 1.0),
     ("right splits", "right-splits", 0.193),

@@ -1,4 +1,4 @@
-//! What a stored key takes: how much the processes of Yesquel and Redis grow.
+//! Memory per stored key: growth of the processes of Yesquel and Redis.
 
 use super::{Programs, SystemUnderTest, options};
 use crate::Result;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 const KEYS: [u64; 2] = [1_000_000, 5_000_000];
-/// Time in which a server lets go of what no snapshot sees any more.
+/// Time in which a server collects garbage.
 const SETTLES: Duration = Duration::from_secs(4);
 
 /// A line of /proc/PID/status, in bytes.
@@ -34,7 +34,7 @@ fn growth(bench: &BenchContext, load: &Path, side: &SystemUnderTest, more: &[Str
     Ok(memory(server, "VmRSS")? - before)
 }
 
-/// What the server itself counts.
+/// The server's own count.
 fn told(bench: &BenchContext, programs: &Programs, side: &SystemUnderTest) -> Result<f64> {
     let address = side.target.trim_start_matches("yesquel:");
     let mut command = Command::new(&programs.yesquel);
@@ -69,7 +69,7 @@ pub(in crate::bench) fn memory_per_key(bench: &BenchContext) -> Result<()> {
                 more.extend(shuffled.then(|| "--shuffled".to_owned()));
                 more
             };
-            // New servers: one that had more before would grow less.
+            // New servers: a server reuses memory from before.
             let yesquel = SystemUnderTest::yesquel(bench, &programs, false)?;
             let grown = growth(bench, &programs.load, &yesquel, &load(16, 20))? / keys as f64;
             let counted = told(bench, &programs, &yesquel)? / keys as f64;

@@ -21,7 +21,7 @@ const ENTRY_BYTES: u64 = 108;
 /// Rounds at most: each is a start of every server.
 const ROUNDS_MAX: u32 = 3;
 
-/// A server that was started on what it had stored.
+/// A server restarted on its data.
 struct RestartedServer {
     running: Running,
     port: u16,
@@ -54,7 +54,7 @@ fn yesquel(programs: &Programs, data: &Path, port: u16) -> Command {
 
 fn redis(data: &Path, port: u16) -> Command {
     let mut command = Command::new("redis-server");
-    // It rewrites when it is told to.
+    // Rewrites only on command.
     command.args(["--port", &port.to_string(), "--save", "", "--auto-aof-rewrite-percentage", "0"]);
     command.args(["--appendonly", "yes", "--dir"]).arg(data);
     command

@@ -1,4 +1,4 @@
-//! Who is loaded, and what the clients of a measurement saw.
+//! Systems under test, and results of their clients.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -18,15 +18,15 @@ use crate::children::Running;
 use crate::servers::mysql::MariaServer;
 use crate::servers::{self, ServerHandle};
 
-/// Who answers.
+/// Processes of a system under test.
 enum SystemProcess {
     Server(Running),
     Maria(MariaServer),
-    /// Each client by itself, on files that they share.
+    /// No server: clients share files.
     Clients,
 }
 
-/// Where a server of Yesquel keeps what it stores.
+/// Storage of a Yesquel server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerStorage {
     InMemory,
@@ -34,18 +34,17 @@ pub(super) enum ServerStorage {
     Durability(&'static str),
 }
 
-/// What is under load.
+/// A system under test.
 pub(super) struct SystemUnderTest {
     pub(super) target: String,
     host: SystemProcess,
-    /// Processes that have loaded it: each has a number, and by that keys, of
-    /// its own.
+    /// Number of loading processes so far; each has its own number and keys.
     processes: AtomicU64,
-    /// What is stored on disk goes with it.
+    /// Data on disk is removed with it.
     _folder: Option<tempfile::TempDir>,
 }
 
-/// What the clients of one measurement saw together.
+/// Result of all clients of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadResult {
     pub(super) throughput: f64,
@@ -86,7 +85,7 @@ fn cpu_us(pid: u32) -> Result<f64> {
     }
 }
 
-/// Waits until somebody listens.
+/// Waits until a server listens.
 fn wait_until(running: &Running, place: &str, mut listens: impl FnMut() -> bool) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(20);
     while !listens() {
@@ -98,7 +97,7 @@ fn wait_until(running: &Running, place: &str, mut listens: impl FnMut() -> bool)
     Ok(())
 }
 
-/// Waits until somebody listens at a port.
+/// Waits until a server listens on a port.
 pub(super) fn wait_for(running: &Running, port: u16) -> Result<()> {
     wait_until(running, &format!("port {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok())
 }
@@ -290,8 +289,8 @@ impl SystemUnderTest {
 }
 
 impl LoadResult {
-    /// What a process says; percentiles, and processor time of an operation, are
-    /// of all processes together.
+    /// Parses the output of a process; percentiles and CPU time per operation are of all processes
+    /// together.
     fn of(json: &str) -> Result<(LoadResult, Latencies)> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;

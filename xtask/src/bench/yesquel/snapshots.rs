@@ -1,4 +1,4 @@
-//! Section 6.1.6: what a long scan costs those who update meanwhile.
+//! Section 6.1.6: cost of a long scan for concurrent updates.
 
 use super::{LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;

@@ -54,7 +54,7 @@ fn requests(seen: &LoadResult) -> f64 {
     seen.requests / seen.operations
 }
 
-/// Makes the table, or what stands for it.
+/// Makes the table, or the keys in Redis.
 fn fill(bench: &BenchContext, program: &Path, sides: &[(&SystemUnderTest, &str)]) -> Result<()> {
     let filling = options(&[
         ("threads", "2".to_owned()),
@@ -192,7 +192,7 @@ fn anew(
     let measure = |which| {
         let side = if which == 0 { ours()? } else { SystemUnderTest::in_clients("sqlite", "")? };
         if processes > 1 {
-            // A file is put into WAL mode by one who has it to himself.
+            // Switching a file to WAL mode needs exclusive access.
             side.fill(bench, program, 1)?;
         }
         side.load_by(bench, program, workload, more, processes)

@@ -53,7 +53,7 @@ pub(crate) struct ImportArguments {
     quiet: bool,
 }
 
-/// Fails if a file is no database, with a description of what it is.
+/// Fails if a file is not a database, with a description of its content.
 fn look(path: &Path) -> Result<(), CliError> {
     let mut header = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut header));

@@ -1,4 +1,4 @@
-//! A server as a process of its own.
+//! A server in a process of its own.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -11,11 +11,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// A running process, of which everything is gone when this is dropped.
+/// A running process; dropping this kills its whole group.
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
-    /// Hears when it is ready, or has closed its standard error.
+    /// Signalled when it is ready, or has closed its standard error.
     heard: Receiver<()>,
     listener: Option<JoinHandle<()>>,
 }
@@ -29,21 +29,21 @@ impl Process {
         let lines = Arc::clone(&said);
         let listener = thread::spawn(move || {
             listen(errors, &lines, || {
-                // Nobody may wait for it any more.
+                // The receiver may be dropped.
                 let _ = ready.send(());
             });
         });
         Process { child, said, heard, listener: Some(listener) }
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the process reports that it is ready.
     #[track_caller]
     pub(crate) fn wait_until_ready(&self) {
         let ended = self.heard.recv().is_err();
         assert!(!ended, "the server ended: {}", self.said());
     }
 
-    /// All that it has said so far.
+    /// Returns its standard error so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }
@@ -52,7 +52,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until there is nothing left of it, and of whoever it has started.
+    /// Waits until it and its children have exited.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         if let Some(listener) = self.listener.take() {
@@ -61,7 +61,7 @@ impl Process {
         status
     }
 
-    /// Has it end in order.
+    /// Shuts it down cleanly.
     #[track_caller]
     pub(crate) fn terminate(&mut self) {
         self.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! The program as somebody runs it, and SQLite's own shell beside it.
+//! The program as a user runs it, and SQLite's own shell.
 
 #![allow(dead_code, reason = "each test file uses another part of it")]
 
@@ -10,10 +10,10 @@ use std::{
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
 
-/// A folder in which the program is run.
+/// Working folder of the program.
 pub(crate) struct Place(tempfile::TempDir);
 
-/// What a run has come to.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -42,7 +42,7 @@ impl Place {
         self.0.path()
     }
 
-    /// Names of files that the folder has.
+    /// Names of the files in the folder.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<String> =
@@ -57,7 +57,7 @@ impl Place {
         command
     }
 
-    /// Runs the program with something to read.
+    /// Runs the program with this standard input.
     pub(crate) fn runs_with(&self, arguments: &[&str], input: &str) -> Ended {
         fed(&mut self.program(arguments), input)
     }
@@ -66,7 +66,7 @@ impl Place {
         self.runs_with(arguments, "")
     }
 
-    /// What it prints, when all is well.
+    /// Returns the output of a successful run.
     #[track_caller]
     pub(crate) fn prints(&self, arguments: &[&str]) -> String {
         let ended = self.runs(arguments);
@@ -74,7 +74,7 @@ impl Place {
         ended.printed
     }
 
-    /// The status and the message, when it is not.
+    /// Returns the status and message of a failed run.
     #[track_caller]
     pub(crate) fn fails(&self, arguments: &[&str]) -> (i32, String) {
         let ended = self.runs(arguments);
@@ -82,7 +82,7 @@ impl Place {
         (ended.status, ended.said)
     }
 
-    /// What SQLite's own shell makes of the same input; none, if there is none.
+    /// Returns the result of SQLite's own shell for the same input; `None` if it is not installed.
     pub(crate) fn sqlite3(&self, arguments: &[&str], input: &str) -> Option<Ended> {
         let mut command = Command::new("sqlite3");
         if command.arg("--version").output().is_err() {
@@ -98,7 +98,7 @@ fn fed(command: &mut Command, input: &str) -> Ended {
     let mut child = command.spawn().unwrap();
     let mut to = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
-        // It may end before it has read all.
+        // The program may end before it has read everything.
         scope.spawn(move || drop(to.write_all(input.as_bytes())));
         Ended::new(child.wait_with_output().unwrap())
     })

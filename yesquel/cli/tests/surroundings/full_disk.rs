@@ -1,6 +1,5 @@
-//! A disk that takes no more, as a file that must not grow: writes fail
-//! clearly, reads go on, and all that was acknowledged is there afterwards; by
-//! SQL likewise.
+//! A full disk, simulated by a file size limit: writes fail with a clear message, reads continue,
+//! and acknowledged data survives; the same through SQL.
 
 use crate::{PROGRAM, support::Process};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
@@ -9,8 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// A server with its data in a folder, and its socket; `limit` is said to the
-/// shell before.
+/// A server with a data folder and a socket; `limit` is a shell command that runs before it.
 fn serve(folder: &Path, limit: &str) -> Process {
     let mut command = Command::new("bash");
     let script = format!("{limit} exec \"$0\" \"$@\"");
@@ -55,7 +53,7 @@ fn writes_fail_clearly_and_reads_go_on() {
         taken += 1;
         assert!(taken < 100, "the disk takes all");
     };
-    // What was under way may be on the disk, or not; what comes later is not.
+    // Writes in flight may be on disk or not; later ones are not.
     let lost = "failed or filled up while it was written; whether the transaction was committed is not known";
     assert!(said.contains(lost), "{said}");
     let said = fails(&["tree", "shop/stock", "put", "more", "v"]);
@@ -77,7 +75,7 @@ fn writes_fail_clearly_and_reads_go_on() {
     );
     server.terminate();
     assert!(server.said().contains("the disk has failed"), "{}", server.said());
-    // With room it goes on where it was.
+    // With free space it continues.
     let _server = serve("");
     all_is_there();
     assert!(run(&["tree", "shop/stock", "put", "more", "v"]).status.success());
@@ -126,8 +124,7 @@ fn statements_that_write_fail_in_words_and_queries_go_on() {
     };
     all_is_there();
     server.terminate();
-    // With room it goes on where it was, the first time perhaps with a word of the
-    // server's end.
+    // With free space it continues; the first statement may report the server's exit.
     let _server = serve("");
     let _ = connection.query_row("SELECT 1 FROM t WHERE id=0", [], |_| Ok(()));
     all_is_there();

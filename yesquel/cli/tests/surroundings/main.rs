@@ -1,4 +1,4 @@
-//! What a server does about the machine that it is on, and whoever has started it.
+//! Behaviour of a server towards its machine and its parent process.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

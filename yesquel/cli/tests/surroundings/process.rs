@@ -1,5 +1,4 @@
-//! What a server does about its surroundings: signals, standard error, the
-//! memory that it is given, what it says of those whom it closes.
+//! Signals, standard error, the memory limit, and log lines about closed connections.
 
 use crate::{PROGRAM, support::Process};
 use rustix::process::Signal;
@@ -22,13 +21,13 @@ fn serve(place: &Path) -> Command {
     command
 }
 
-/// Status and message of a server that does not begin.
+/// Returns the status and message of a server that fails to start.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let output: Output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// One that is killed with the test.
+/// A server that is killed with the test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -39,7 +38,7 @@ impl Drop for Killed {
     }
 }
 
-/// The log is lost where it cannot be written, and nothing else.
+/// If the log cannot be written, only the log is lost.
 #[test]
 fn a_server_whose_standard_error_is_full_serves() {
     let place = tempfile::tempdir().unwrap();
@@ -49,7 +48,7 @@ fn a_server_whose_standard_error_is_full_serves() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut server = Killed(command.stderr(Stdio::from(full)).spawn().unwrap());
     let address = Address::Unix(place.path().join("socket"));
-    // It cannot say when it is there.
+    // It cannot report that it is ready.
     let begun = Instant::now();
     let store = loop {
         match Store::connect(&address, SocketOptions::default()) {
@@ -58,16 +57,16 @@ fn a_server_whose_standard_error_is_full_serves() {
         }
         thread::yield_now();
     };
-    // The thread of the sockets has something to log.
+    // Give the socket thread something to log.
     for _ in 0..3 {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        // Closed, with or without what was unread.
+        // Closed, with or without unread bytes.
         let _ = stream.read(&mut [0]);
     }
     store.create_database("shop").unwrap();
     assert!(server.0.try_wait().unwrap().is_none());
-    // A command that cannot say why it failed still fails in order.
+    // A command that cannot print its error still exits with its status.
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut list = Command::new(PROGRAM);
     list.args(["databases", "list", "./nowhere"]).stderr(Stdio::from(full));
@@ -83,7 +82,7 @@ fn a_closed_terminal_ends_a_server_in_order() {
     let status = server.wait();
     assert!(status.success(), "{status}: {}", server.said());
     assert!(!place.path().join("socket").exists());
-    // But for one that was told not to hear of it.
+    // Except a server that ignores SIGHUP.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", PROGRAM, "serve", "--in-memory", "--listen"]);
     let mut server = Process::spawn(command.arg(place.path().join("socket")));
@@ -94,7 +93,7 @@ fn a_closed_terminal_ends_a_server_in_order() {
     server.terminate();
 }
 
-/// What the log says of those who are closed: who, and why.
+/// The log names the peer of a closed connection and the reason.
 #[test]
 fn the_log_says_who_was_refused_and_why() {
     let place = tempfile::tempdir().unwrap();
@@ -140,7 +139,7 @@ fn what_nobody_can_work_with_is_refused() {
         ("--socket-mode", "rw", "octal"),
         ("--metrics", "9100", "host:port"),
     ] {
-        // One that took it could not listen there.
+        // If the server accepted the option, it would fail to listen instead.
         let (status, said) = refused(&["--in-memory", "--listen", "./no/such/socket", option, value]);
         assert!(status == 2 && said.contains(option) && said.contains(why), "{said}");
     }
@@ -166,7 +165,7 @@ fn metrics_are_for_this_machine_unless_they_are_public() {
     }
 }
 
-/// Whatever the process gives to other files.
+/// The socket's mode does not depend on the umask.
 #[test]
 fn a_socket_is_for_its_owner() {
     let place = tempfile::tempdir().unwrap();

@@ -14,24 +14,24 @@ mod world;
 mod write;
 
 use crate::{
-    place::TreeLocation,
+    place::ScriptTrees,
     script::{Order, ScriptStep},
 };
 use world::{RandomDraw, RowIdentity, ScriptWorld};
 use yesquel_seeds::Random;
 
 /// Repeated according to their weights.
-const PLACES: [TreeLocation; 10] = [
-    TreeLocation::Memory,
-    TreeLocation::Memory,
-    TreeLocation::Memory,
-    TreeLocation::Memory,
-    TreeLocation::Memory,
-    TreeLocation::Folder,
-    TreeLocation::Folder,
-    TreeLocation::Served,
-    TreeLocation::Served,
-    TreeLocation::Plain,
+const PLACES: [ScriptTrees; 10] = [
+    ScriptTrees::Memory,
+    ScriptTrees::Memory,
+    ScriptTrees::Memory,
+    ScriptTrees::Memory,
+    ScriptTrees::Memory,
+    ScriptTrees::Folder,
+    ScriptTrees::Folder,
+    ScriptTrees::Served,
+    ScriptTrees::Served,
+    ScriptTrees::Plain,
 ];
 
 /// Maximum number of steps after a script's tables.

@@ -27,7 +27,7 @@ use crate::{
     staging::OperationScript,
 };
 use yesquel_model::{KeyRange, NodeId, Refusal, Timestamp};
-use yesquel_wire::{Operation, WriteOperation};
+use yesquel_wire::{NodeOperation, WriteOperation};
 
 /// One part in so many of the budget is reserved.
 const RESERVE: usize = 8;
@@ -110,7 +110,7 @@ impl Engine {
         let mut growth = Growth { bytes: script.staged_bytes(), ..Growth::default() };
         let (mut makes, mut moves) = (false, false);
         let mut last: Option<NodeId> = None;
-        for Operation { node: id, write } in script.iter() {
+        for NodeOperation { node: id, write } in script.iter() {
             growth.bytes += weight(&write);
             growth.pending += PLAN_BYTES + weight(&write);
             match &write {

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::{effects::Stop, node::Node, staging::OperationScript, store::TreeEnd, transaction::PreparedTxn};
 use rustc_hash::FxHashMap;
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, Timestamp, TreeId, TxnId};
-use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+use yesquel_wire::{NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Moves of one transaction from nodes that it has not reshaped yet; a split makes two.
 const MOVES_MAX: usize = 64;
@@ -61,7 +61,7 @@ impl Engine {
 }
 
 impl<'e> OperationCheck<'e> {
-    fn operation(&mut self, Operation { node: id, write }: Operation<'_>) -> Result<(), Stop> {
+    fn operation(&mut self, NodeOperation { node: id, write }: NodeOperation<'_>) -> Result<(), Stop> {
         match self.engine.store.tree_end(id.tree) {
             Some(TreeEnd::Prepared(by, _)) => return Err(Stop::Wait(by)),
             Some(TreeEnd::Dropped(_)) => return Err(Refusal::Moved(id).into()),

@@ -4,14 +4,16 @@
 use super::Engine;
 use crate::{
     effects::{Effects, Now, Stop, VoteQuery},
-    record::{NOBODY, Record},
+    record::{LogRecord, NOBODY},
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
     transaction::{KnownVote, PendingWrite, PreparedTxn},
     write_target::PreparedOperation,
 };
-use yesquel_model::{Clock, Conflict, NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Operation, Operations, Outcome, Participants, Vote, WriteOperation};
+use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_wire::{
+    Decision, NodeOperation, Operations, Participants, TransactionOutcome, Vote, WriteOperation,
+};
 
 impl Engine {
     /// Checks all operations. Nothing is changed.
@@ -38,7 +40,7 @@ impl Engine {
         match self.outcomes.single_server_outcome(txn) {
             None => {}
             // The request was sent again.
-            Some(Outcome::Decided(Decision::Commit(at))) => return Ok(at),
+            Some(TransactionOutcome::Decided(Decision::Commit(at))) => return Ok(at),
             Some(_) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
@@ -51,7 +53,7 @@ impl Engine {
         }
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        self.log(&Record::Commit { txn, at, staged, operations }, effects);
+        self.log(&LogRecord::Commit { txn, at, staged, operations }, effects);
         self.apply_commit(now.uptime_ms, txn, at, script);
         self.counts.commits += 1;
         self.touch(&operations);
@@ -65,7 +67,7 @@ impl Engine {
         at: Timestamp,
         script: OperationScript<'_>,
     ) {
-        for Operation { node, write } in script.iter() {
+        for NodeOperation { node, write } in script.iter() {
             self.apply_operation(at, node, &write);
         }
         if txn != NOBODY {
@@ -119,7 +121,7 @@ impl Engine {
         }
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        let record = Record::Prepare { txn, at, participants: *participants, staged, operations };
+        let record = LogRecord::Prepare { txn, at, participants: *participants, staged, operations };
         self.log(&record, effects);
         self.apply_prepare(txn, at, participants, script);
         self.counts.prepares += 1;
@@ -130,7 +132,7 @@ impl Engine {
     /// Counts an access for each operation.
     fn touch(&mut self, operations: &Operations<'_>) {
         let load_max = self.settings.load_max();
-        for Operation { node: id, write } in operations.iter() {
+        for NodeOperation { node: id, write } in operations.iter() {
             let Some(node) = self.store.get(id) else { continue };
             if node.load.touch(self.samples.second) > load_max
                 && let Some(key) = write.key()
@@ -175,11 +177,11 @@ impl Engine {
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
-            self.log(&Record::Decide { txn, decision }, effects);
+            self.log(&LogRecord::Decide { txn, decision }, effects);
             self.apply_decision(txn, decision);
         } else if decision == Decision::Abort && self.outcomes.distributed_outcome(txn).is_none() {
             // The transaction has not voted here and must not any more: a prepare may be in flight.
-            self.log(&Record::Decide { txn, decision }, effects);
+            self.log(&LogRecord::Decide { txn, decision }, effects);
             self.apply_decision(txn, decision);
         }
     }
@@ -197,7 +199,7 @@ impl Engine {
                 }
             }
             if let Decision::Commit(at) = decision {
-                self.clock = Clock::above(self.clock.last().max(at));
+                self.clock = HybridClock::above(self.clock.last().max(at));
                 let readable = self.snapshots.readable();
                 for pending in &prepared.pending {
                     if let Some(write) = pending.operation(at, readable) {
@@ -220,15 +222,15 @@ impl Engine {
         if let Some(prepared) = self.prepared.get(&txn) {
             return (KnownVote::Yes(prepared.at), prepared.participants.clone());
         }
-        self.log(&Record::Decide { txn, decision: Decision::Abort }, effects);
+        self.log(&LogRecord::Decide { txn, decision: Decision::Abort }, effects);
         self.apply_decision(txn, Decision::Abort);
         (KnownVote::No, Vec::new())
     }
 
-    pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> Outcome {
+    pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> TransactionOutcome {
         self.outcomes.single_server_outcome(txn).unwrap_or_else(|| {
             self.outcomes.give_up(txn, now.uptime_ms);
-            Outcome::Decided(Decision::Abort)
+            TransactionOutcome::Decided(Decision::Abort)
         })
     }
 

@@ -2,45 +2,51 @@
 
 use super::Engine;
 use crate::{
-    checkpoint::Checkpoint, record::Record, snapshots::Snapshots, staging::OperationScript,
+    checkpoint::Checkpoint, record::LogRecord, snapshots::Snapshots, staging::OperationScript,
     transaction::PendingWrite,
 };
-use yesquel_model::{Clock, Timestamp};
-use yesquel_wire::{Decision, Operation, Operations, Participants};
+use yesquel_model::{HybridClock, Timestamp};
+use yesquel_wire::{Decision, NodeOperation, Operations, Participants};
 
 impl Engine {
     /// Returns the present state, to be written while the engine goes on. Visits each node.
     pub fn checkpoint(&self) -> Checkpoint {
         let (mut rest, mut rest_ends) = (Vec::new(), Vec::new());
-        let mut push = |record: Record<'_>| {
+        let mut push = |record: LogRecord<'_>| {
             record.write(&mut rest);
             rest_ends.push(rest.len());
         };
-        push(Record::Ceiling(self.ceiling.max(self.clock.last())));
+        push(LogRecord::Ceiling(self.ceiling.max(self.clock.last())));
         for (node, next) in &self.counters {
-            push(Record::Counter { node: *node, next: *next });
+            push(LogRecord::Counter { node: *node, next: *next });
         }
         for (txn, decision, alone) in self.outcomes.iter() {
             match decision {
                 Decision::Commit(at) if alone => {
-                    push(Record::Commit { txn, at, staged: None, operations: Operations::NONE });
+                    push(LogRecord::Commit { txn, at, staged: None, operations: Operations::NONE });
                 }
-                decision => push(Record::Decide { txn, decision }),
+                decision => push(LogRecord::Decide { txn, decision }),
             }
         }
         for (txn, prepared) in &self.prepared {
-            let operations: Vec<Operation<'_>> =
+            let operations: Vec<NodeOperation<'_>> =
                 prepared.pending.iter().filter_map(PendingWrite::pending).collect();
             let (operations, participants) =
                 (Operations::encode(&operations), Participants::encode(&prepared.participants));
             let decoded = (Operations::decode(&operations), Participants::decode(&participants));
             // They were encoded just now.
             if let (Ok(operations), Ok(participants)) = decoded {
-                push(Record::Prepare { txn: *txn, at: prepared.at, participants, staged: None, operations });
+                push(LogRecord::Prepare {
+                    txn: *txn,
+                    at: prepared.at,
+                    participants,
+                    staged: None,
+                    operations,
+                });
             }
         }
         for (name, part, operations) in self.staging.iter() {
-            push(Record::Stage { name, part, operations });
+            push(LogRecord::Stage { name, part, operations });
         }
         // A prepared transaction may yet commit at its vote, and must then be newer than the
         // checkpoint's cells.
@@ -58,17 +64,17 @@ impl Engine {
     }
 
     /// Applies a log record, in log order.
-    pub fn replay(&mut self, record: &Record<'_>) {
+    pub fn replay(&mut self, record: &LogRecord<'_>) {
         self.lsn += 1;
         let mut highest = Timestamp::ZERO;
         match record {
-            Record::Commit { txn, at, staged, operations } => {
+            LogRecord::Commit { txn, at, staged, operations } => {
                 // Records before this one have staged the parts.
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
                 self.apply_commit(0, *txn, *at, OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
-            Record::Prepare { txn, at, participants, staged, operations } => {
+            LogRecord::Prepare { txn, at, participants, staged, operations } => {
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
                 self.apply_prepare(
                     *txn,
@@ -78,24 +84,24 @@ impl Engine {
                 );
                 highest = *at;
             }
-            Record::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),
-            Record::Unstage { name } => drop(self.staging.remove(*name)),
-            Record::Decide { txn, decision } => self.apply_decision(*txn, *decision),
-            Record::Forget { txn } => drop(self.outcomes.forget(*txn)),
-            Record::Ceiling(at) => {
+            LogRecord::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),
+            LogRecord::Unstage { name } => drop(self.staging.remove(*name)),
+            LogRecord::Decide { txn, decision } => self.apply_decision(*txn, *decision),
+            LogRecord::Forget { txn } => drop(self.outcomes.forget(*txn)),
+            LogRecord::Ceiling(at) => {
                 // A later ceiling may be lower: the server was shut down cleanly.
                 self.ceiling = *at;
                 self.ceiling_before = *at;
             }
-            Record::Counter { node, next } => drop(self.counters.insert(*node, *next)),
+            LogRecord::Counter { node, next } => drop(self.counters.insert(*node, *next)),
         }
-        self.clock = Clock::above(self.clock.last().max(highest));
+        self.clock = HybridClock::above(self.clock.last().max(highest));
     }
 
     /// Finishes the replay: no snapshot from before the restart is held.
     pub fn replayed(&mut self) {
         let low = self.clock.last().max(self.ceiling);
-        self.clock = Clock::above(low);
+        self.clock = HybridClock::above(low);
         self.snapshots = Snapshots::new(self.settings.grace_ms, self.settings.snapshot_age_ms_max, low);
         self.store.look_for_empty();
     }

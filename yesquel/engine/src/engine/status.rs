@@ -7,7 +7,7 @@ use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_wire::{
     NodeKind,
     status::{
-        Bucket, MemoryStatus, NodeStatus, RequestStatus, SnapshotStatus, Status, TransactionStatus,
+        Bucket, MemoryStatus, NodeStatus, RequestStatus, ServerStatus, SnapshotStatus, TransactionStatus,
         TreeNodes, TreeStatus,
     },
 };
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Returns the status. Visits each node.
-    pub fn status(&mut self, now: Now) -> Status {
+    pub fn status(&mut self, now: Now) -> ServerStatus {
         let clock = self.clock(now);
         let second = self.samples.second;
         let mut trees: BTreeMap<TreeId, TreeStatus> = BTreeMap::new();
@@ -97,7 +97,7 @@ impl Engine {
             busiest.into_iter().filter_map(|(_, node)| node_status(node, second)).collect();
         let oldest = self.oldest_snapshot();
         let bytes_max = self.settings.memory_bytes_max;
-        Status {
+        ServerStatus {
             server: self.settings.server.0,
             uptime_ms: now.uptime_ms,
             clock: clock.0,
@@ -136,7 +136,7 @@ impl Engine {
             nodes_by_cells: by_cells.finish(),
             nodes_by_load: by_load.finish(),
             busiest,
-            ..Status::default()
+            ..ServerStatus::default()
         }
     }
 

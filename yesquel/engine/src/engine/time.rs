@@ -4,7 +4,7 @@
 use super::{Engine, Frozen};
 use crate::{
     effects::{Effects, Now},
-    record::Record,
+    record::LogRecord,
 };
 use yesquel_model::{Refusal, Timestamp, limits::CLOCK_AHEAD_MS_MAX};
 
@@ -40,7 +40,7 @@ impl Engine {
         if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             self.ceiling_before = self.ceiling;
             self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
-            self.log(&Record::Ceiling(self.ceiling), effects);
+            self.log(&LogRecord::Ceiling(self.ceiling), effects);
             self.ceiling_lsn = self.lsn;
         }
         if given > self.ceiling_before { self.ceiling_lsn } else { 0 }
@@ -101,7 +101,7 @@ impl Engine {
             // Above the last timestamp given: no snapshot survives a restart.
             let above = Timestamp(self.clock.last().0.saturating_add(1));
             (self.ceiling, self.ceiling_before) = (above, above);
-            self.log(&Record::Ceiling(above), effects);
+            self.log(&LogRecord::Ceiling(above), effects);
         }
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }

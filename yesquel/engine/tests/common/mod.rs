@@ -1,6 +1,6 @@
 //! Helpers for tests with restarts.
 
-use yesquel_engine::{Checkpoint, Engine, EngineSettings, Record};
+use yesquel_engine::{Checkpoint, Engine, EngineSettings, LogRecord};
 
 /// The records of a checkpoint, and the last log record that it covers.
 pub(crate) type Written = (Vec<Vec<u8>>, usize);
@@ -19,11 +19,11 @@ pub(crate) fn write(checkpoint: &mut Checkpoint) -> Written {
 pub(crate) fn start(settings: EngineSettings, (records, lsn): &Written, log: &[Vec<u8>]) -> Engine {
     let mut engine = Engine::new(settings);
     for record in records {
-        engine.replay(&Record::decode(record).unwrap());
+        engine.replay(&LogRecord::decode(record).unwrap());
     }
     engine.restored(*lsn as u64);
     for record in &log[*lsn..] {
-        engine.replay(&Record::decode(record).unwrap());
+        engine.replay(&LogRecord::decode(record).unwrap());
     }
     engine.replayed();
     engine

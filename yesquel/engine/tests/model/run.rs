@@ -12,8 +12,8 @@ use answers::SentRequest;
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    ByteWriter, Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
-    Request, Scan, WriteOperation,
+    ByteWriter, Decision, Direction, NewNode, NodeKind, NodeOperation, Operations, Question, Questions,
+    Reply, Request, Scan, WriteOperation,
 };
 
 const US: ServerId = ServerId(0);
@@ -73,7 +73,7 @@ impl Run {
             ended: [Vec::new(), Vec::new()],
         };
         let create = WriteOperation::Create(leaf(&KeyRange::all()));
-        let at = run.structure(&[Operation { node: node(0), write: create }]);
+        let at = run.structure(&[NodeOperation { node: node(0), write: create }]);
         run.reference.place(at, &[(&KeyRange::all(), node(0))]);
         run
     }
@@ -119,7 +119,7 @@ impl Run {
     }
 
     /// Commits a change of nodes, which must not be refused.
-    fn structure(&mut self, operations: &[Operation<'_>]) -> Timestamp {
+    fn structure(&mut self, operations: &[NodeOperation<'_>]) -> Timestamp {
         let txn = self.txn();
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
@@ -265,9 +265,9 @@ impl Run {
         let high = KeyRange { low: key.into(), high: fence.high.clone() };
         let (stays, moves) = if right { (high, low) } else { (low, high) };
         let operations = [
-            Operation { node: new, write: WriteOperation::Create(leaf(&moves)) },
-            Operation { node: old, write: WriteOperation::Move { range: moves.clone(), to: new } },
-            Operation { node: old, write: WriteOperation::Reshape(leaf(&stays)) },
+            NodeOperation { node: new, write: WriteOperation::Create(leaf(&moves)) },
+            NodeOperation { node: old, write: WriteOperation::Move { range: moves.clone(), to: new } },
+            NodeOperation { node: old, write: WriteOperation::Reshape(leaf(&stays)) },
         ];
         let at = self.structure(&operations);
         self.reference.place(at, &[(&stays, old), (&moves, new)]);

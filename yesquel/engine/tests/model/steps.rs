@@ -2,7 +2,7 @@
 
 use yesquel_model::{KeyRange, NodeId};
 use yesquel_seeds::Random;
-use yesquel_wire::{Expect, Operation, Operations, WriteOperation};
+use yesquel_wire::{Expect, NodeOperation, Operations, WriteOperation};
 
 pub(crate) const KEYS: u8 = 12;
 
@@ -160,7 +160,7 @@ pub(crate) fn encode(writes: &[(NodeId, Do)]) -> Vec<u8> {
             Do::DeleteRange(first, length) => WriteOperation::DeleteRange(range(*first, *length)),
             Do::Guard(first, length) => WriteOperation::Guard(range(*first, *length)),
         };
-        Operations::push(&mut bytes, &mut last, &Operation { node: *node, write });
+        Operations::push(&mut bytes, &mut last, &NodeOperation { node: *node, write });
     }
     bytes
 }

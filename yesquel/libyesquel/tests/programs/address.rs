@@ -14,7 +14,7 @@ fn a_file_with_an_address_stands_for_the_database() {
     for kind in OURS {
         let place = Place::new(&ready, kind);
         let Some(address) = place.address("shop") else { continue };
-        // What is behind the first line is for those who read the file.
+        // Text after the first line is for readers of the file.
         fs::write(place.folder.path().join("shop.db"), format!("{address}\r\n# the shop's database\n"))
             .unwrap();
         place.printed(place.command(PYTHON).arg(script("python/address_file.py")).arg(&address));

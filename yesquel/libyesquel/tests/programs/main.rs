@@ -1,10 +1,9 @@
-//! Programs that know nothing of Yesquel, on our library in the place of
-//! SQLite's: what they print and what their own tests find must be what it is on
-//! the system's library, on plain files, in a folder and at a server.
+//! Unmodified programs on Yesquel's library in place of SQLite's: their output and the results of
+//! their own tests must be the same as with the system's library, on plain files, in a folder and
+//! at a server.
 //!
-//! `cargo xtask test` installs the programs and builds the library; without it
-//! these tests say that they are skipped. Each program first asserts which
-//! engine answers.
+//! `cargo xtask test` installs the programs and builds the library; without it these tests are
+//! ignored. Each program first asserts which engine answers.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -17,7 +17,7 @@ pub(crate) struct Ready {
     pub(crate) programs: PathBuf,
 }
 
-/// What is ready, or nothing, and then it says so.
+/// Returns the prepared programs; panics without them.
 pub(crate) fn ready() -> Option<Ready> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let (stand_in, programs) = (folder("YESQUEL_TEST_STAND_IN"), folder("YESQUEL_TEST_PROGRAMS"));
@@ -27,7 +27,7 @@ pub(crate) fn ready() -> Option<Ready> {
     Some(Ready { stand_in: stand_in?, programs: programs? })
 }
 
-/// What is said in SQLite's header.
+/// The version in SQLite's header.
 pub(crate) fn defined(stand_in: &Path, name: &str) -> String {
     let header = fs::read_to_string(stand_in.join("include/yesquel/sqlite3.h")).unwrap();
     let rest = header.split(&format!("#define {name} ")).nth(1).unwrap();

@@ -8,7 +8,7 @@ use std::{
 use yesquel_model::{Timestamp, TxnId};
 use yesquel_server::ManualTime;
 use yesquel_wire::{
-    ByteWriter, Expect, Operation, Operations, Request, WriteOperation,
+    ByteWriter, Expect, NodeOperation, Operations, Request, WriteOperation,
     frame::{Outbox, UNFINISHED_BYTES_MAX},
 };
 
@@ -16,7 +16,7 @@ use yesquel_wire::{
 fn long(bytes: usize) -> Vec<u8> {
     let value = [7; 32 << 10];
     let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
-    let put = Operation { node: root(), write };
+    let put = NodeOperation { node: root(), write };
     let bytes = Operations::encode(&vec![put; bytes / value.len()]);
     let operations = Operations::decode(&bytes).unwrap();
     let (txn, seen) = (TxnId { client: 1, number: 1 }, Timestamp::ZERO);

@@ -7,7 +7,7 @@ use yesquel_engine::EngineSettings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
 use yesquel_server::{Core, DataFolder, LogOptions, WallTime};
 use yesquel_wire::{
-    Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
+    Answer, ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions, Reply,
     Request, Scan, WriteOperation,
 };
 
@@ -25,7 +25,7 @@ fn scan() -> Vec<u8> {
     request
 }
 
-fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
+fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
     let bytes = Operations::encode(operations);
     let operations = Operations::decode(&bytes).unwrap();
     let (txn, seen) = (TxnId { client: 1, number }, Timestamp::ZERO);
@@ -38,7 +38,7 @@ fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
 /// Fills a leaf with half a megabyte.
 fn fill(raw: &mut Raw) {
     let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-    let create = Operation { node: root(), write: WriteOperation::Create(new) };
+    let create = NodeOperation { node: root(), write: WriteOperation::Create(new) };
     let value = vec![7; 16 << 10];
     let puts = (0..32u8).map(|key| WriteOperation::Put {
         key: Vec::leak(vec![key]),
@@ -46,7 +46,7 @@ fn fill(raw: &mut Raw) {
         expect: Expect::Any,
         is_large: false,
     });
-    let puts = puts.map(|write| Operation { node: root(), write });
+    let puts = puts.map(|write| NodeOperation { node: root(), write });
     let all: Vec<_> = [create].into_iter().chain(puts).collect();
     let reply = raw.ask(commit(1, &all));
     assert!(matches!(Reply::decode(&reply), Ok(Reply::Committed(_))));
@@ -106,7 +106,7 @@ fn replies_that_wait_for_the_disk_count() {
     let value = [8; 16 << 10];
     for round in 0..20u64 {
         let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
-        let write = Operation { node: root(), write };
+        let write = NodeOperation { node: root(), write };
         let number = round * 100;
         let scans = (number + 2..number + 100).map(|number| (number, scan()));
         slow.send([(number + 1, commit(number + 2, &[write]))].into_iter().chain(scans));

@@ -9,7 +9,7 @@ use std::{
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, Record, VoteQuery};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, LogRecord, VoteQuery};
 use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
 use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
@@ -111,7 +111,7 @@ impl SimulatedServer {
     /// Loads the checkpoint and the log, as `yesquel_server::Core::open` does.
     fn recover(&self) -> Result<(Engine, SegmentWriter<SimulatedDisk>, u64), LogError> {
         let mut engine = Engine::new(self.settings());
-        let replay = |engine: &mut Engine, bytes: &[u8]| match Record::decode(bytes) {
+        let replay = |engine: &mut Engine, bytes: &[u8]| match LogRecord::decode(bytes) {
             Ok(record) => engine.replay(&record),
             Err(malformed) => panic!("malformed log record: {malformed}"),
         };
@@ -145,12 +145,12 @@ fn refused() -> Vec<u8> {
 }
 
 fn fact(record: &[u8]) -> Option<LogFact> {
-    match Record::decode(record) {
-        Ok(Record::Commit { txn, at, .. }) => Some(LogFact::Committed(txn, at)),
-        Ok(Record::Prepare { txn, participants, .. }) => {
+    match LogRecord::decode(record) {
+        Ok(LogRecord::Commit { txn, at, .. }) => Some(LogFact::Committed(txn, at)),
+        Ok(LogRecord::Prepare { txn, participants, .. }) => {
             Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(Record::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
+        Ok(LogRecord::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
 }
@@ -274,7 +274,7 @@ impl Cluster {
         }
         let Some(running) = &mut self.servers[at].running else { return };
         let (log, ends) = (take(&mut running.log), take(&mut running.ends));
-        running.writing = Record::first_seen(&log, &ends);
+        running.writing = LogRecord::first_seen(&log, &ends);
         let written = running.writer.append(&log, &ends);
         running.grown += log.len() as u64;
         let next = running.writer.next_lsn();
@@ -345,7 +345,7 @@ impl Cluster {
         running.failed = true;
         let (synced, held) = (running.synced, take(&mut running.held));
         let lost =
-            [running.writing, Record::first_seen(&running.log, &running.ends)].into_iter().flatten().min();
+            [running.writing, LogRecord::first_seen(&running.log, &running.ends)].into_iter().flatten().min();
         self.step(at, |engine, effects| engine.freeze(synced, lost, effects));
         held.into_iter().for_each(|held| self.reply(held.caller, refused()));
         true

@@ -5,7 +5,7 @@ use crate::{
     code::ResultCode,
     key::{of_row, row_of},
     sequence::{
-        Counter, ExpectedNumber, ExplicitNumber, NumbersRequest, Row, SequenceRow, TakenNumbers,
+        Counter, ExpectedNumber, ExplicitNumber, NumbersRequest, SequenceEntry, SequenceRow, TakenNumbers,
         fresh_counter, signed,
     },
 };
@@ -28,7 +28,7 @@ impl SqlSession {
             Some(row) => self.with(|transaction| transaction.get(sequences, &of_row(row)))?,
             None => None,
         };
-        let mut counter = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let mut counter = stored.as_deref().and_then(SequenceEntry::of).and_then(|row| row.counter);
         let is_suspect = self.shared.rows().is_suspect(map.tree());
         if counter.is_none() {
             let name = name.ok_or(ResultCode::NOTFOUND)?;
@@ -181,14 +181,15 @@ impl SqlSession {
         row: i64,
         record: &[u8],
     ) -> Result<bool, ResultCode> {
-        let Some(new) = Row::of(record) else { return Err(ResultCode::CORRUPT) };
+        let Some(new) = SequenceEntry::of(record) else { return Err(ResultCode::CORRUPT) };
         let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
-        let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let named = stored.as_deref().and_then(SequenceEntry::of).and_then(|row| row.counter);
         let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
         let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
         if new.last == i64::MAX {
             // A counter cannot pass the largest number; the row records that none is left.
-            let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
+            let record =
+                SequenceEntry { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
             self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
             return Ok(stored.is_none());
         }
@@ -198,7 +199,7 @@ impl SqlSession {
             self.chooses(map, counter, new.last);
         }
         if named.is_none() {
-            let new = Row { counter: Some(counter), ..new };
+            let new = SequenceEntry { counter: Some(counter), ..new };
             let record = new.encode().unwrap_or_else(|| record.to_vec());
             self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
         }
@@ -208,7 +209,7 @@ impl SqlSession {
     /// Returns a row of `sqlite_sequence` with the position of its counter, if that differs from
     /// the stored value.
     pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, ResultCode> {
-        let Some((row, counter)) = Row::of(record).and_then(|row| Some((row, row.counter?))) else {
+        let Some((row, counter)) = SequenceEntry::of(record).and_then(|row| Some((row, row.counter?))) else {
             return Ok(None);
         };
         let next = self.take(map, counter, (0, 0))?.start;
@@ -218,7 +219,7 @@ impl SqlSession {
         let spare = self.shared.rows().spare(named).filter(|spare| spare.end == next);
         let next = own.map_or(spare.map_or(next, |spare| spare.start), |given| given.next);
         let next = next.max(self.chosen(map, named.1).map_or(0, |last| last.saturating_add(1)));
-        Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
+        Ok(SequenceEntry { last: row.last.max(next - 1), counter: None, ..row }.encode())
     }
 
     /// Notes the end of the transaction.

@@ -62,7 +62,7 @@ struct Receiving {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     channel: Channel,
     pub(super) server: ServerId,
     /// The server's clock at the greeting.
@@ -106,7 +106,7 @@ impl LostConnection {
 
 /// A request in flight. Polling it may receive for all threads.
 pub(super) struct InFlightCall {
-    connection: Arc<Connection>,
+    connection: Arc<ServerConnection>,
     slot: u32,
     is_cancelled: bool,
 }
@@ -133,12 +133,12 @@ impl Drop for InFlightCall {
     }
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) fn connect(
         address: &Address,
         client: u64,
         options: &SocketOptions,
-    ) -> Result<Connection, ConnectError> {
+    ) -> Result<ServerConnection, ConnectError> {
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
@@ -167,7 +167,7 @@ impl Connection {
             Welcome::Refused(denial) => return Err(denied(denial)),
         };
         channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
-        Ok(Connection {
+        Ok(ServerConnection {
             channel,
             server,
             now,
@@ -212,7 +212,7 @@ impl Connection {
 
     /// Sends a request; the future returns its reply.
     pub(super) fn call(
-        self: &Arc<Connection>,
+        self: &Arc<ServerConnection>,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
     ) -> Result<InFlightCall, LostConnection> {

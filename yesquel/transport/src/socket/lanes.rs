@@ -6,7 +6,7 @@
 //! that may overtake others go by a lane: for the server, a new connection of a client means that
 //! nothing more comes by the old one, and that holds for the shared connection.
 
-use super::connection::{Connection, LostConnection};
+use super::connection::{LostConnection, ServerConnection};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -32,13 +32,13 @@ pub(super) fn number(client: u64, lane: u64) -> u64 {
 
 #[derive(Default)]
 struct Lane {
-    connection: Mutex<Option<Arc<Connection>>>,
+    connection: Mutex<Option<Arc<ServerConnection>>>,
     /// It is connected and unused.
     is_free: AtomicBool,
 }
 
 impl Lane {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<ServerConnection>>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,12 +59,12 @@ pub(super) struct Lanes {
 pub(super) struct LaneGuard<'a> {
     lanes: &'a Lanes,
     lane: &'a Lane,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<ServerConnection>>,
 }
 
 impl Lanes {
     /// Takes a free lane, if a request is better sent by it than by the shared connection.
-    pub(super) fn take(&self, shared: &Connection) -> Option<LaneGuard<'_>> {
+    pub(super) fn take(&self, shared: &ServerConnection) -> Option<LaneGuard<'_>> {
         let under_way = shared.under_way();
         if under_way == 0 || under_way + self.taken.load(Relaxed) > LANES {
             return None;
@@ -89,7 +89,7 @@ impl Lanes {
 
     /// Connects a lane if one was missed and another one is allowed. No request waits for it, and
     /// the caller has other work, so only one is made per call.
-    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<Connection>) {
+    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<ServerConnection>) {
         if !self.wanted.swap(false, Relaxed) {
             return;
         }
@@ -133,7 +133,7 @@ impl Lanes {
 }
 
 impl LaneGuard<'_> {
-    pub(super) fn connection(&self) -> Option<&Arc<Connection>> {
+    pub(super) fn connection(&self) -> Option<&Arc<ServerConnection>> {
         self.connection.as_ref().filter(|connection| !connection.is_closed())
     }
 }

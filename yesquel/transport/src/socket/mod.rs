@@ -18,7 +18,7 @@ use crate::{
     HeartbeatSource, LostCall, OPENED_BEFORE_FORK, Transport,
     wait::{CHECK_EVERY, check_cancelled, was_cancelled},
 };
-use connection::{Connection, LostConnection};
+use connection::{LostConnection, ServerConnection};
 use lanes::{LANES, LaneGuard, Lanes};
 use std::{
     fmt,
@@ -74,7 +74,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(300);
 struct ServerLink {
     address: Address,
     server: ServerId,
-    connection: Mutex<Arc<Connection>>,
+    connection: Mutex<Arc<ServerConnection>>,
     connecting: Mutex<Connecting>,
     /// Signals that a connection attempt has ended.
     tried: Condvar,
@@ -91,7 +91,7 @@ struct Connecting {
 }
 
 impl ServerLink {
-    fn connection(&self) -> Arc<Connection> {
+    fn connection(&self) -> Arc<ServerConnection> {
         Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -102,7 +102,7 @@ impl ServerLink {
     /// Returns an open connection, connecting if necessary. Other waiting threads do not make a
     /// thread wait longer: the mutex is not held while connecting, since it would go to a thread
     /// that has just given up and tries again.
-    fn alive(&self, shared: &SharedLinks) -> Result<Arc<Connection>, String> {
+    fn alive(&self, shared: &SharedLinks) -> Result<Arc<ServerConnection>, String> {
         let connection = self.connection();
         if !connection.is_closed() {
             return Ok(connection);
@@ -138,9 +138,9 @@ impl ServerLink {
     }
 
     /// Connects; tries until a deadline, and at least once.
-    fn connect(&self, shared: &SharedLinks, until: Instant) -> Result<Arc<Connection>, String> {
+    fn connect(&self, shared: &SharedLinks, until: Instant) -> Result<Arc<ServerConnection>, String> {
         loop {
-            let connected = Connection::connect(&self.address, shared.client, &shared.options);
+            let connected = ServerConnection::connect(&self.address, shared.client, &shared.options);
             let connected = connected.and_then(|connection| match connection.server {
                 now if now == self.server => Ok(connection),
                 now => Err(ConnectError::Another { address: self.address.clone(), before: self.server, now }),
@@ -227,7 +227,7 @@ impl SharedLinks {
                 link.lanes.provide(shared.options.lanes, |number| {
                     let number = lanes::number(shared.client, number);
                     let options = SocketOptions { connect_timeout, ..shared.options.clone() };
-                    let connection = Connection::connect(&link.address, number, &options).ok()?;
+                    let connection = ServerConnection::connect(&link.address, number, &options).ok()?;
                     (connection.server == link.server).then_some(connection)
                 });
             }
@@ -243,7 +243,7 @@ impl SocketTransport {
         options: SocketOptions,
     ) -> Result<SocketTransport, ConnectError> {
         let link = |address: &Address| {
-            let connection = Connection::connect(address, client, &options)?;
+            let connection = ServerConnection::connect(address, client, &options)?;
             let server = connection.server;
             let (address, connection) = (address.clone(), Mutex::new(Arc::new(connection)));
             Ok(ServerLink {

@@ -13,7 +13,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, StagedWrites, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{LargeValue, NewNode, NodeKind, Operation, PIECE_BYTES, WriteOperation};
+use yesquel_wire::{LargeValue, NewNode, NodeKind, NodeOperation, PIECE_BYTES, WriteOperation};
 
 /// Maximum number of times a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
@@ -144,7 +144,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
         };
         for root in self.trees_to_create() {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-            writes.push(&Operation { node: root, write: WriteOperation::Create(new) });
+            writes.push(&NodeOperation { node: root, write: WriteOperation::Create(new) });
             goals.push(Addressed { root, key: Cow::default(), leaf: root });
         }
         let ranges = self.ranges.iter().map(|range| (range, true));
@@ -155,7 +155,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 // The common case: one leaf holds the range.
                 let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
                 let leaf = leaf.unwrap_or_else(|| self.trees.leaf(*root, &range.low));
-                writes.push(&Operation { node: leaf, write: WriteOperation::Guard(range.clone()) });
+                writes.push(&NodeOperation { node: leaf, write: WriteOperation::Guard(range.clone()) });
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(&range.low), leaf });
                 continue;
             }
@@ -172,7 +172,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 };
                 let write =
                     if deletes { WriteOperation::DeleteRange(part) } else { WriteOperation::Guard(part) };
-                writes.push(&Operation { node: guess.leaf, write });
+                writes.push(&NodeOperation { node: guess.leaf, write });
                 goals.push(Addressed { root: *root, key, leaf: guess.leaf });
                 match next {
                     Some(next) => rest.low = next,
@@ -198,12 +198,12 @@ impl<T: Transport> TreeTransaction<'_, T> {
                     }
                     (None, None) => WriteOperation::Delete { key, expect: *expect },
                 };
-                writes.push(&Operation { node: leaf, write });
+                writes.push(&NodeOperation { node: leaf, write });
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
         for root in self.drops.iter().filter(|root| !self.is_bulk_loaded(**root)) {
-            writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
+            writes.push(&NodeOperation { node: *root, write: WriteOperation::DropTree });
             goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
         }
         // Last: the written cells are checked first and then move with the rest of the leaf.

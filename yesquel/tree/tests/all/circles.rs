@@ -8,7 +8,7 @@ use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError, Trees};
-use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+use yesquel_wire::{NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Returns a tree whose root leads to an inner node that leads to itself.
 fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
@@ -19,8 +19,8 @@ fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
     let mut writes = Writes::new();
     for node in [tree.root(), child] {
         let new = NewNode { kind: NodeKind::Inner, fence: KeyRange::all() };
-        writes.push(&Operation { node, write: WriteOperation::Create(new) });
-        writes.push(&Operation { node, write: WriteOperation::Link { key: b"", child } });
+        writes.push(&NodeOperation { node, write: WriteOperation::Create(new) });
+        writes.push(&NodeOperation { node, write: WriteOperation::Link { key: b"", child } });
     }
     block_on(trees.client().commit(None, &writes)).unwrap();
     (trees, tree)

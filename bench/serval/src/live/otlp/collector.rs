@@ -1,6 +1,5 @@
-//! The collector that metrics are sent to: its address, what goes with each
-//! message, and the connection to it, from the command line and from the
-//! environment variables that OpenTelemetry has for all programs.
+//! The OpenTelemetry collector: its address, headers and connection, from the command line and
+//! OpenTelemetry's standard environment variables.
 
 use crate::failure::Failure;
 use http_body_util::Full;
@@ -15,7 +14,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
-use serval_tls::Demand;
+use serval_tls::CertificateVerification;
 use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -26,14 +25,14 @@ use tokio_rustls::{
     rustls::{self, CertificateError, pki_types::ServerName},
 };
 
-/// The path of metrics below a collector's address.
+/// Path of metrics below a collector's address.
 const PATH: &str = "/v1/metrics";
-/// Where a collector is if nobody says: the port is OTLP's.
+/// Default URL of the collector, with OTLP's port.
 const DEFAULT_URL: &str = "http://localhost:4318";
 
-/// The flag, for messages.
+/// Name of the flag, for messages.
 const FLAG: &str = "--otlp";
-// A variable of metrics alone wins over that of all signals.
+// A variable for metrics takes precedence over the one for all signals.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const METRICS_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT";
 const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
@@ -42,24 +41,23 @@ const PROTOCOL: [&str; 2] = ["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORT
 const RESOURCE_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 
-/// The environment's variables. One that is empty counts as not set, as
-/// OpenTelemetry wants it.
-pub(super) struct Environment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+/// The environment variables. An empty variable counts as unset, as OpenTelemetry requires.
+pub(super) struct OtlpEnvironment<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
-impl Environment<'static> {
-    /// That of this process.
+impl OtlpEnvironment<'static> {
+    /// The environment of this process.
     pub(super) fn of_process() -> Self {
-        // What is not UTF-8 is refused later, for the sign that stands for it.
-        Environment(&|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+        // Invalid UTF-8 is rejected later, because of its replacement character.
+        OtlpEnvironment(&|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
     }
 }
 
-impl Environment<'_> {
+impl OtlpEnvironment<'_> {
     fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|text| !text.trim().is_empty())
     }
 
-    /// The first of these that is set, and its name.
+    /// Returns the first of these variables that is set, with its name.
     fn first(&self, names: [&'static str; 2]) -> Option<(&'static str, String)> {
         names.into_iter().find_map(|name| Some((name, self.get(name)?)))
     }
@@ -86,19 +84,18 @@ impl Environment<'_> {
     }
 }
 
-/// What is said of the process that metrics are of: its name, and what the
-/// environment has besides.
-pub(super) fn resource(environment: &Environment<'_>) -> Result<Vec<(String, String)>, Failure> {
+/// Returns the resource attributes: the service name and those of the environment.
+pub(super) fn resource(environment: &OtlpEnvironment<'_>) -> Result<Vec<(String, String)>, Failure> {
     let mut all = vec![
         ("service.name".to_owned(), "serval".to_owned()),
         ("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("process.pid".to_owned(), std::process::id().to_string()),
     ];
     let mut given = match environment.get(RESOURCE_ATTRIBUTES) {
-        Some(text) => Environment::pairs(RESOURCE_ATTRIBUTES, &text)?,
+        Some(text) => OtlpEnvironment::pairs(RESOURCE_ATTRIBUTES, &text)?,
         None => Vec::new(),
     };
-    // The name has a variable of its own, which wins.
+    // The service name's own variable takes precedence.
     given.extend(environment.get(SERVICE_NAME).map(|name| ("service.name".to_owned(), name)));
     for (key, value) in given {
         match all.iter_mut().find(|(known, _)| *known == key) {
@@ -109,21 +106,21 @@ pub(super) fn resource(environment: &Environment<'_>) -> Result<Vec<(String, Str
     Ok(all)
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Address {
+struct CollectorAddress {
     https: bool,
     host: String,
     port: u16,
     path: String,
-    /// `?` and what follows, or nothing. It may have a secret.
+    /// `?` and the query, or empty. It may contain a secret.
     query: String,
 }
 
-impl Address {
-    /// `origin` is who says it; the path of metrics is appended unless the URL is
-    /// `whole`.
-    fn parse(origin: &str, url: &str, whole: bool) -> Result<Address, Failure> {
+impl CollectorAddress {
+    /// Parses a URL. `origin` is the flag or variable that it is from; the path of metrics is
+    /// appended unless the URL is `whole`.
+    fn parse(origin: &str, url: &str, whole: bool) -> Result<CollectorAddress, Failure> {
         let wrong = |what: &str| {
             Failure::usage(format!(
                 "{origin}: {what}: write http://HOST:PORT or https://HOST:PORT, such as {DEFAULT_URL}"
@@ -143,7 +140,7 @@ impl Address {
             )));
         }
         let host = uri.host().unwrap_or_default();
-        // A port that is none is left out of what has been read.
+        // The parser omits an invalid port.
         let behind = authority.as_str().get(host.len()..).unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let base = uri.path().trim_end_matches('/');
@@ -159,13 +156,13 @@ impl Address {
             None => 80,
         };
         let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
-        Ok(Address { https, host: host.to_owned(), port, path, query })
+        Ok(CollectorAddress { https, host: host.to_owned(), port, path, query })
     }
 
-    /// Where the command line sends it, or else the environment.
-    fn find(url: Option<&str>, environment: &Environment<'_>) -> Result<Address, Failure> {
+    /// Returns the address from the command line, otherwise from the environment.
+    fn find(url: Option<&str>, environment: &OtlpEnvironment<'_>) -> Result<CollectorAddress, Failure> {
         if let Some(url) = url {
-            return Address::parse(FLAG, url, false);
+            return CollectorAddress::parse(FLAG, url, false);
         }
         if let Some((name, protocol)) = environment.first(PROTOCOL)
             && protocol.trim() != "http/protobuf"
@@ -177,25 +174,25 @@ impl Address {
             )));
         }
         match (environment.get(METRICS_ENDPOINT), environment.get(ENDPOINT)) {
-            (Some(url), _) => Address::parse(METRICS_ENDPOINT, &url, true),
-            (None, Some(url)) => Address::parse(ENDPOINT, &url, false),
-            (None, None) => Address::parse(FLAG, DEFAULT_URL, false),
+            (Some(url), _) => CollectorAddress::parse(METRICS_ENDPOINT, &url, true),
+            (None, Some(url)) => CollectorAddress::parse(ENDPOINT, &url, false),
+            (None, None) => CollectorAddress::parse(FLAG, DEFAULT_URL, false),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for CollectorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { host, port, .. } = self;
+        let CollectorAddress { host, port, .. } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
 
-/// What goes with each message besides what Serval says itself.
-fn headers(environment: &Environment<'_>) -> Result<HeaderMap, Failure> {
+/// Returns the additional headers of each message.
+fn headers(environment: &OtlpEnvironment<'_>) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     let Some((variable, text)) = environment.first(HEADERS) else { return Ok(headers) };
-    for (key, value) in Environment::pairs(variable, &text)? {
+    for (key, value) in OtlpEnvironment::pairs(variable, &text)? {
         let wrong = |what: &str| Failure::usage(format!("{variable}: '{}' {what}", key.escape_debug()));
         let name = HeaderName::try_from(&key).map_err(|_| wrong("is no name of an HTTP header"))?;
         if [CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING].contains(&name) {
@@ -209,22 +206,22 @@ fn headers(environment: &Environment<'_>) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// What encrypts, and what a certificate must name.
+/// The TLS connector and the name that the certificate must have.
 type Encryption = (TlsConnector, ServerName<'static>);
 
-fn encryption(host: &str, environment: &Environment<'_>) -> Result<Encryption, Failure> {
+fn encryption(host: &str, environment: &OtlpEnvironment<'_>) -> Result<Encryption, Failure> {
     let (name, file) = environment.first(CERTIFICATE).unzip();
     let roots = serval_tls::roots(file.as_deref().map(Path::new))
         .map_err(|problem| Failure::usage(format!("{}: {problem}", name.unwrap_or(FLAG))))?;
     let failed = |problem: String| Failure::usage(format!("{FLAG}: {problem}"));
-    let config = serval_tls::config(roots, Demand::Full, None).map_err(failed)?;
+    let config = serval_tls::config(roots, CertificateVerification::Full, None).map_err(failed)?;
     let server = ServerName::try_from(host.to_owned());
     let server = server
         .map_err(|_| failed(format!("'{}' is no host that a certificate names", host.escape_debug())))?;
     Ok((TlsConnector::from(Arc::new(config)), server))
 }
 
-/// Why a connection could not be encrypted, in words.
+/// Returns the reason of a TLS failure.
 fn refused(error: &io::Error) -> String {
     let own = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     let advice = match own {
@@ -236,19 +233,19 @@ fn refused(error: &io::Error) -> String {
     format!("the connection cannot be encrypted: {error}{advice}")
 }
 
-/// A collector.
+/// Collector of metrics.
 #[derive(Clone)]
 pub(super) struct Collector {
-    address: Address,
+    address: CollectorAddress,
     headers: HeaderMap,
     encryption: Option<Encryption>,
 }
 
 impl Collector {
-    /// The collector that the command line names, or else the environment, which
-    /// also has what goes with messages to it.
-    pub(super) fn find(url: Option<&str>, environment: &Environment<'_>) -> Result<Collector, Failure> {
-        let address = Address::find(url, environment)?;
+    /// Returns the collector from the command line, otherwise from the environment. Headers come
+    /// from the environment.
+    pub(super) fn find(url: Option<&str>, environment: &OtlpEnvironment<'_>) -> Result<Collector, Failure> {
+        let address = CollectorAddress::find(url, environment)?;
         let encryption = address.https.then(|| encryption(&address.host, environment)).transpose()?;
         Ok(Collector { address, headers: headers(environment)?, encryption })
     }
@@ -272,7 +269,7 @@ impl Collector {
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
         let connection = tokio::spawn(connection);
-        let Address { path, query, .. } = &self.address;
+        let CollectorAddress { path, query, .. } = &self.address;
         let mut request = Request::post(format!("{path}{query}"))
             .header(USER_AGENT, concat!("serval/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(Bytes::from(body)))
@@ -283,7 +280,7 @@ impl Collector {
         headers.insert(HOST, host);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let response = sender.send_request(request).await;
-        // What else it says is not read.
+        // The rest of the response is ignored.
         connection.abort();
         match response {
             Ok(response) if response.status().is_success() => Ok(()),
@@ -300,7 +297,7 @@ impl Collector {
         }
     }
 
-    /// Sends a message, within a time.
+    /// Sends a message within a time limit.
     pub(super) async fn send(&self, body: Vec<u8>, limit: Duration) -> Result<(), String> {
         let in_time = tokio::time::timeout(limit, self.post(body)).await;
         in_time.unwrap_or_else(|_| Err(format!("no answer in {} s", limit.as_secs_f64())))
@@ -320,10 +317,10 @@ mod tests {
     use std::collections::HashMap;
 
     /// Calls with an environment of these variables.
-    fn with<T>(variables: &[(&str, &str)], call: impl FnOnce(&Environment<'_>) -> T) -> T {
+    fn with<T>(variables: &[(&str, &str)], call: impl FnOnce(&OtlpEnvironment<'_>) -> T) -> T {
         let all: HashMap<String, String> =
             variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        call(&Environment(&|name| all.get(name).cloned()))
+        call(&OtlpEnvironment(&|name| all.get(name).cloned()))
     }
 
     /// What is wrong.
@@ -333,8 +330,8 @@ mod tests {
 
     #[test]
     fn addresses_of_collectors() {
-        let parsed = |url: &str| Address::parse(FLAG, url, false);
-        let is = |https, host: &str, port, path: &str, query: &str| Address {
+        let parsed = |url: &str| CollectorAddress::parse(FLAG, url, false);
+        let is = |https, host: &str, port, path: &str, query: &str| CollectorAddress {
             https,
             host: host.to_owned(),
             port,
@@ -366,7 +363,7 @@ mod tests {
     #[test]
     fn the_environment_says_where_if_the_command_line_does_not() {
         let found = |url: Option<&str>, variables: &[(&str, &str)]| {
-            let found = with(variables, |environment| Address::find(url, environment));
+            let found = with(variables, |environment| CollectorAddress::find(url, environment));
             found.map(|address| format!("{address}{}", address.path))
         };
         assert_eq!(found(None, &[]).unwrap(), "localhost:4318/v1/metrics");

@@ -1,16 +1,16 @@
-//! Metrics sent to an OpenTelemetry collector, by OTLP over HTTP.
+//! Export of metrics to an OpenTelemetry collector, by OTLP over HTTP.
 //!
-//! The messages are made here and not by OpenTelemetry's SDK, for that counts
-//! single times, each once more, and has no way in for what is counted.
+//! The messages are built here because OpenTelemetry's SDK records single values and cannot take
+//! existing histograms.
 
 mod collector;
 
 use super::{
     Warn,
-    totals::{BOUNDS_NS, Family, Sample, Totals, Value},
+    totals::{BOUNDS_NS, Family, LiveTotals, SeriesSample, SeriesValue},
 };
 use crate::{failure::Failure, locked};
-use collector::{Collector, Environment, resource};
+use collector::{Collector, OtlpEnvironment, resource};
 use opentelemetry_proto::tonic::{
     collector::metrics::v1::ExportMetricsServiceRequest,
     common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
@@ -30,21 +30,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How often, and for how long.
+/// Interval and time limits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct ExportTimes {
     /// Time between messages.
     pub(super) every: Duration,
-    /// Longest time of one.
+    /// Time limit of a message.
     pub(super) limit: Duration,
-    /// Longest time of the last, for which the end of the process waits.
+    /// Time limit of the last message, which delays the end of the process.
     pub(super) last_limit: Duration,
 }
 
-impl Default for Times {
+impl Default for ExportTimes {
     fn default() -> Self {
         let (every, limit) = (Duration::from_secs(5), Duration::from_secs(5));
-        Times { every, limit, last_limit: Duration::from_secs(1) }
+        ExportTimes { every, limit, last_limit: Duration::from_secs(1) }
     }
 }
 
@@ -58,7 +58,7 @@ fn attributes<K: AsRef<str>>(pairs: &[(K, String)]) -> Vec<KeyValue> {
     pairs.iter().map(pair).collect()
 }
 
-/// Nanoseconds since 1970 as the messages have them.
+/// Nanoseconds since 1970, the unit of the messages.
 fn unix_ns(at: SystemTime) -> u64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -66,21 +66,21 @@ fn unix_ns(at: SystemTime) -> u64 {
 
 fn metric(family: &Family, start: u64, now: u64) -> Metric {
     let cumulative = AggregationTemporality::Cumulative.into();
-    let number = |(labels, value): &Sample| {
-        let (Value::Counter(number) | Value::Gauge(number)) = value else {
+    let number = |(labels, value): &SeriesSample| {
+        let (SeriesValue::Counter(number) | SeriesValue::Gauge(number)) = value else {
             return number_of(labels, 1.0, now);
         };
-        let start_time_unix_nano = if let Value::Counter(_) = value { start } else { 0 };
+        let start_time_unix_nano = if let SeriesValue::Counter(_) = value { start } else { 0 };
         NumberDataPoint { start_time_unix_nano, ..number_of(labels, *number, now) }
     };
     let numbers = || family.samples.iter().map(number).collect();
     let data = match family.samples.first().map(|(_, value)| value) {
-        Some(Value::Counter(_)) => {
+        Some(SeriesValue::Counter(_)) => {
             Data::Sum(Sum { data_points: numbers(), aggregation_temporality: cumulative, is_monotonic: true })
         }
-        Some(Value::Histogram(_)) => {
+        Some(SeriesValue::Histogram(_)) => {
             let points = family.samples.iter().filter_map(|(labels, value)| match value {
-                Value::Histogram(counts) => Some(HistogramDataPoint {
+                SeriesValue::Histogram(counts) => Some(HistogramDataPoint {
                     attributes: attributes(labels),
                     start_time_unix_nano: start,
                     time_unix_nano: now,
@@ -114,7 +114,7 @@ fn number_of(labels: &[(&'static str, String)], number: f64, now: u64) -> Number
     }
 }
 
-/// The message of what is known now, of a process that `resource` tells of.
+/// Builds a message with the current values, for a process that `resource` describes.
 fn message(families: &[Family], resource: &[(String, String)], start: u64, now: u64) -> Vec<u8> {
     let scope = InstrumentationScope {
         name: "serval".to_owned(),
@@ -132,29 +132,29 @@ fn message(families: &[Family], resource: &[(String, String)], start: u64, now: 
     request.encode_to_vec()
 }
 
-/// A thread that sends until this is dropped, and once more then.
+/// A thread that sends until this is dropped, then a last time.
 pub(super) struct Sending {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sending {
-    /// Begins to send to a collector, or without one to the environment's. One
-    /// that is away is told of by `warn`, once.
+    /// Starts sending to a collector, or without a URL to that of the environment. `warn` reports
+    /// an unreachable collector once.
     pub(super) fn begin(
         url: Option<&str>,
-        totals: &Arc<Mutex<Totals>>,
-        times: Times,
+        totals: &Arc<Mutex<LiveTotals>>,
+        times: ExportTimes,
         warn: Warn,
     ) -> Result<Sending, Failure> {
-        Sending::begin_in(&Environment::of_process(), url, totals, times, warn)
+        Sending::begin_in(&OtlpEnvironment::of_process(), url, totals, times, warn)
     }
 
     fn begin_in(
-        environment: &Environment<'_>,
+        environment: &OtlpEnvironment<'_>,
         url: Option<&str>,
-        totals: &Arc<Mutex<Totals>>,
-        times: Times,
+        totals: &Arc<Mutex<LiveTotals>>,
+        times: ExportTimes,
         warn: Warn,
     ) -> Result<Sending, Failure> {
         let collector = Collector::find(url, environment)?;
@@ -182,7 +182,7 @@ impl Sending {
                     ));
                 }
                 if is_last {
-                    // A host name that is still looked up is not waited for.
+                    // Do not wait for a pending DNS lookup.
                     runtime.shutdown_background();
                     return;
                 }
@@ -211,8 +211,8 @@ mod tests {
     };
     use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
-    fn totals() -> Arc<Mutex<Totals>> {
-        let mut totals = Totals::default();
+    fn totals() -> Arc<Mutex<LiveTotals>> {
+        let mut totals = LiveTotals::default();
         totals.step(&sample_run::step(7), "redis", std::time::Instant::now());
         for second in 0..5 {
             totals.interval(&sample_run::interval(second, 10_000, 7));
@@ -257,18 +257,22 @@ mod tests {
     }
 
     /// Begins to send with these variables.
-    fn begin(url: Option<&str>, variables: &[(&str, &str)], times: Times, warn: Warn) -> Sending {
+    fn begin(url: Option<&str>, variables: &[(&str, &str)], times: ExportTimes, warn: Warn) -> Sending {
         let get = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, text)| (*text).to_owned())
         };
-        Sending::begin_in(&Environment(&get), url, &totals(), times, warn)
+        Sending::begin_in(&OtlpEnvironment(&get), url, &totals(), times, warn)
             .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Times with which nothing is sent before the end.
-    fn at_the_end() -> Times {
-        Times { every: Duration::from_secs(3600), last_limit: Duration::from_secs(60), ..Times::default() }
+    fn at_the_end() -> ExportTimes {
+        ExportTimes {
+            every: Duration::from_secs(3600),
+            last_limit: Duration::from_secs(60),
+            ..ExportTimes::default()
+        }
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
         // Nobody listens there any more.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
-        let times = Times { every: Duration::from_millis(1), ..Times::default() };
+        let times = ExportTimes { every: Duration::from_millis(1), ..ExportTimes::default() };
         let sending = begin(Some(&format!("http://{gone}")), &[], times, warn);
         let words = told.recv().unwrap();
         assert!(words.contains(&gone.to_string()) && words.contains("goes on without"), "{words}");
@@ -339,7 +343,7 @@ mod tests {
         assert_eq!(first, "POST /base/v1/metrics HTTP/1.1");
         assert!(told.recv().unwrap().contains("503"));
         // This one takes the connection and never answers.
-        let times = Times { last_limit: Duration::from_millis(50), ..at_the_end() };
+        let times = ExportTimes { last_limit: Duration::from_millis(50), ..at_the_end() };
         drop(begin(Some(&url), &[], times, warn(tell)));
         assert!(told.recv().unwrap().contains("no answer in 0.05 s"));
         drop(silent);

@@ -12,7 +12,7 @@ const TRANSACTION: u64 = 100;
 /// Twenty times what the authors' prototype does, which is 5,000.
 const WANTED: &str = "100000 rows/s";
 
-/// Where the rows are kept, and what it is called.
+/// Storage of the rows, with its name.
 const PLACES: [(ServerStorage, &str); 3] = [
     (ServerStorage::InMemory, "in memory"),
     (ServerStorage::Durability("none"), "a log, never waited for"),

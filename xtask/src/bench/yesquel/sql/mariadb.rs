@@ -6,7 +6,7 @@
 use super::{Programs, SystemUnderTest, fill, section};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::setup::{self, Missing, Purpose};
+use crate::setup::{self, Missing, ProgramPurpose};
 
 /// What makes it fast where nothing need be left after a crash.
 const SETTINGS: [(&str, &str); 5] = [
@@ -19,7 +19,7 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 
 pub(in crate::bench) fn mariadb(bench: &BenchContext) -> Result<()> {
-    setup::provide(bench.children, Purpose::Mysql, Missing::Report)?;
+    setup::provide(bench.children, ProgramPurpose::Mysql, Missing::Report)?;
     let programs = Programs::build_with(bench, &["--features", "yesquel-bench/mariadb"])?;
     let load = programs.load.as_path();
     let (yesquel, maria) =

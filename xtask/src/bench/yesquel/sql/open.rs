@@ -1,6 +1,5 @@
-//! What a connection costs: time from nothing until the answer of its first
-//! SELECT, and memory of one that does nothing. At a server by its Unix socket,
-//! in a folder, and on SQLite's own file.
+//! Cost of a connection: time from its opening to the result of its first SELECT, and memory when
+//! idle; at a server by its Unix socket, in a folder, and on SQLite's own file.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +23,7 @@ const IDLE: u64 = 100;
 const TIME_WANTED_MS: f64 = 3.0;
 const MEMORY_WANTED_MB: f64 = 3.0;
 
-/// What is opened.
+/// A database to open.
 struct OpenTarget {
     name: String,
     side: SystemUnderTest,

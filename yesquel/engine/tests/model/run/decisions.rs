@@ -7,7 +7,7 @@ use crate::{
 };
 use yesquel_engine::VoteQuery;
 use yesquel_model::{Conflict, Refusal, Timestamp};
-use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Vote};
+use yesquel_wire::{Decision, Operations, Participants, Reply, Request, TransactionOutcome, Vote};
 
 impl Run {
     pub(super) fn prepare(&mut self, snapshot: usize, writes: &[Do]) {
@@ -113,7 +113,7 @@ impl Run {
         let expected = if several {
             Reply::Vote(Vote::Decided(decision))
         } else {
-            Reply::Outcome(Outcome::Decided(decision))
+            Reply::Outcome(TransactionOutcome::Decided(decision))
         };
         assert_eq!(Reply::decode(&reply).unwrap(), expected);
         let reply = self.reply_to(&again);
@@ -130,7 +130,7 @@ impl Run {
         let txn = self.txn();
         let question = if several { Request::Resolve { txn } } else { Request::Outcome { txn } };
         let reply = self.reply_to(&question);
-        let no = [Reply::Vote(Vote::No), Reply::Outcome(Outcome::Decided(Decision::Abort))];
+        let no = [Reply::Vote(Vote::No), Reply::Outcome(TransactionOutcome::Decided(Decision::Abort))];
         assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
         let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
         let request = if several {

@@ -1,5 +1,5 @@
-//! Errors that a statement finds before its first request follow from the present schema, not from
-//! the one that its connection has cached.
+//! Statements whose schema is outdated before their first request: errors follow from the present
+//! schema, not from the one that the connection has cached, and schema changes see the others'.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -71,5 +71,24 @@ fn a_constraint_of_the_present_schema_is_reported() {
         let error = one.execute("INSERT INTO t VALUES(1, NULL, 'a')", []).unwrap_err();
         assert_eq!(error.to_string(), *message, "{constrained}");
         assert_eq!(rows(&other), 0);
+    }
+}
+
+#[test]
+fn a_schema_change_in_a_transaction_follows_another_ones() {
+    assert!(yesquel_sqlite::is_linked());
+    for begin in ["BEGIN", "SAVEPOINT s"] {
+        let place = Place(TempDir::new().unwrap());
+        let (one, other) = (place.open(), place.open());
+        one.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, c, n)").unwrap();
+        assert_eq!(rows(&other), 0);
+        one.execute_batch(begin).unwrap();
+        other.execute_batch("CREATE INDEX i ON t(c)").unwrap();
+        let change = "CREATE TRIGGER g AFTER INSERT ON t BEGIN DELETE FROM t WHERE id = 6; END";
+        one.execute_batch(change).unwrap();
+        one.execute_batch(if begin == "BEGIN" { "COMMIT" } else { "RELEASE s" }).unwrap();
+        let objects = "SELECT count(*) FROM sqlite_schema WHERE name IN ('t', 'i', 'g')";
+        let count: i64 = other.query_row(objects, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 3);
     }
 }
