@@ -55,9 +55,9 @@ pub struct TooFarAhead {
 /// harmless.
 ///
 /// ```
-/// use yesquel_model::{Clock, Timestamp};
+/// use yesquel_model::{HybridClock, Timestamp};
 ///
-/// let mut clock = Clock::default();
+/// let mut clock = HybridClock::default();
 /// let snapshot = clock.now(5_000);
 /// assert_eq!(snapshot, Timestamp::from_ms(5_000));
 /// // A later commit is above every snapshot given, even if physical time stands still or goes back.
