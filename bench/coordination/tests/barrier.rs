@@ -29,7 +29,7 @@ fn never() -> bool {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() {
+fn processes_start_when_the_last_joins_and_leave_when_the_last_is_done() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     // The same place twice: what the first meeting leaves is none of the second's.
@@ -56,7 +56,7 @@ fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() 
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn one_that_died_is_not_waited_for_and_is_named() {
+fn a_dead_process_is_named_and_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     let barriers: Vec<Barrier> =
@@ -77,7 +77,7 @@ fn one_that_died_is_not_waited_for_and_is_named() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
+fn a_timeout_lists_the_present_processes_without_dead_ones() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     let soon = |number| Meeting { wait: Duration::from_millis(300), ..meeting(&cluster, &place, 2, number) };

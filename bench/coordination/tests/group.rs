@@ -24,7 +24,7 @@ fn entering() -> Group {
 }
 
 #[test]
-fn one_that_was_told_to_finish_before_the_start_is_not_waited_for() {
+fn a_client_asked_to_finish_before_the_start_is_not_waited_for() {
     let (mut group, mut actions) = (entering(), Vec::new());
     group.on(1, Event::Left, 20, &mut actions);
     group.on(0, Event::Entered, 30, &mut actions);
@@ -36,7 +36,7 @@ fn one_that_was_told_to_finish_before_the_start_is_not_waited_for() {
 }
 
 #[test]
-fn one_that_is_silent_is_noticed_when_it_was_so_for_the_timeout_and_not_later() {
+fn a_silent_client_is_lost_exactly_at_the_timeout() {
     let (mut group, mut actions) = (entering(), Vec::new());
     let mut lost = None;
     // One is heard of each half second, the other never again.

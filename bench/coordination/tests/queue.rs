@@ -28,7 +28,7 @@ fn place(max: usize) -> Option<QueueLocation> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn everything_is_taken_once_whoever_takes_it() {
+fn every_item_is_taken_once_by_any_consumer() {
     const ITEMS: usize = 2000;
     let Some(place) = place(100_000) else { return };
     let producer = ZooKeeperQueue::open(&place, false).unwrap();
@@ -58,7 +58,7 @@ fn everything_is_taken_once_whoever_takes_it() {
 /// At an ensemble each end has a server of its own, which may not have heard of all yet.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
-fn nothing_is_left_when_it_is_said_to_be_drained() {
+fn a_drained_queue_is_empty() {
     const ITEMS: usize = 500;
     let Some(alone) = place(100_000) else { return };
     let servers = std::env::var("SERVAL_TEST_ZOOKEEPER_ENSEMBLE").unwrap_or(alone.cluster.clone());
@@ -83,7 +83,7 @@ fn nothing_is_left_when_it_is_said_to_be_drained() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
+fn items_beyond_the_capacity_are_counted_and_leftovers_removed() {
     let Some(place) = place(10) else { return };
     let producer = ZooKeeperQueue::open(&place, false).unwrap();
     assert!(!producer.offer(vec![0; ITEM_MAX + 1]));
@@ -110,7 +110,7 @@ fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
+fn an_unreachable_zookeeper_is_reported() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let place =
         QueueLocation { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };

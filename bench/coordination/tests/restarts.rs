@@ -21,7 +21,7 @@ fn is_waiting(news: &AgentEvent) -> bool {
 }
 
 #[test]
-fn a_zookeeper_that_is_restarted_is_borne_while_agents_wait_in_a_phase_and_between_phases() {
+fn a_group_survives_a_restart_of_zookeeper_in_any_stage() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = Zookeeper::start(&folder) else { return };
     let (cluster, root) = (server.address(), root());
@@ -50,7 +50,7 @@ fn a_zookeeper_that_is_restarted_is_borne_while_agents_wait_in_a_phase_and_betwe
 }
 
 #[test]
-fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it_is_back() {
+fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = Zookeeper::start(&folder) else { return };
     let (cluster, root) = (server.address(), root());
@@ -105,7 +105,7 @@ fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it
 }
 
 #[test]
-fn of_an_ensemble_of_three_any_may_die_in_mid_run() {
+fn a_run_survives_the_death_of_any_one_of_three_servers() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut servers) = Zookeeper::ensemble(&folder) else { return };
     let cluster = servers.iter().map(Zookeeper::address).collect::<Vec<_>>().join(",");

@@ -452,7 +452,7 @@ fn settings(clients: usize, on_lost: OnLost) -> GroupSettings {
 }
 
 #[test]
-fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
+fn clients_start_together_within_the_error_of_their_clocks() {
     for seed in 0..200 {
         let mut world = World::new(seed, settings(4, OnLost::End), 10_000 * MS, MS);
         world.phases = 3;
@@ -472,7 +472,7 @@ fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
 }
 
 #[test]
-fn a_client_that_dies_or_freezes_at_any_moment_is_reported_and_nothing_hangs() {
+fn a_client_that_dies_or_freezes_at_any_time_is_reported_and_nothing_hangs() {
     for seed in 0..600 {
         let on_lost = if seed % 2 == 0 { OnLost::End } else { OnLost::Continue };
         let mut world = World::new(seed, settings(3, on_lost), 10_000 * MS, MS);
@@ -554,7 +554,7 @@ fn ten_thousand_clients_at_the_barrier() {
 
 /// The coordinator's time for a message is the first limit. `docs/coordination.md` has the table.
 #[test]
-fn the_coordinators_time_for_a_message_is_the_first_limit() {
+fn the_coordinators_time_per_message_is_the_first_limit() {
     let outcome = |clients: usize, cost_us: u64, way_ms: u64| {
         let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, way_ms * MS);
         world.cost = cost_us * 1000;

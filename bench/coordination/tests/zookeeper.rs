@@ -22,7 +22,7 @@ use std::{
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
+fn clients_start_each_phase_together_and_serve_the_next_group() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let agents = Agents::start(&cluster, &root, 4);
@@ -69,7 +69,7 @@ fn clients_without_work_wait_for_the_others() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
+fn a_client_that_fails_is_named_and_the_others_continue_if_requested() {
     let Some(cluster) = zookeeper() else { return };
     for on_lost in [OnLost::End, OnLost::Continue] {
         let root = root();
@@ -93,7 +93,7 @@ fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
+fn a_stop_request_before_the_work_is_distributed_waits_for_no_client() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let agents = Agents::start(&cluster, &root, 2);
@@ -113,7 +113,7 @@ fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
 /// What a killed coordinator leaves has the address at which the next one listens already.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_killed() {
+fn a_coordinator_waits_until_the_node_of_a_killed_predecessor_expires() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let address: SocketAddr = {
@@ -143,7 +143,7 @@ fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_k
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
+fn a_group_has_one_coordinator_and_disbands_without_clients() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let mut lonely = leading(&cluster, &root, 2, OnLost::End);
@@ -158,7 +158,7 @@ fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
 
 /// Machines start in any order.
 #[test]
-fn an_agent_waits_for_a_zookeeper_that_is_not_up_yet() {
+fn an_agent_waits_for_a_zookeeper_that_is_not_running_yet() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let agents = Agents::start(&nobody, "x", 1);
     agents
@@ -167,7 +167,7 @@ fn an_agent_waits_for_a_zookeeper_that_is_not_up_yet() {
 }
 
 #[test]
-fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
+fn an_unreachable_zookeeper_is_reported() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let error = Coordinator::open(leading(&nobody, "x", 1, OnLost::End), "the test").unwrap_err();
     assert!(error.to_string().contains("cannot be reached"), "{error}");

@@ -148,7 +148,7 @@ fn repeated_inserts_never_use_a_key_twice_and_leave_none_out() {
 }
 
 #[test]
-fn an_interrupted_experiment_goes_on_where_it_stopped() {
+fn an_interrupted_experiment_resumes_where_it_stopped() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
@@ -172,7 +172,7 @@ fn an_interrupted_experiment_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_load_that_was_interrupted_goes_on() {
+fn an_interrupted_load_is_resumed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 300, ..Strict::default() };
@@ -192,7 +192,7 @@ fn a_load_that_was_interrupted_goes_on() {
 }
 
 #[test]
-fn a_load_of_an_embedded_store_that_was_cut_off_begins_again() {
+fn an_interrupted_load_of_an_embedded_store_starts_over() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let mut file = file("", "[\"max\"]", "workloadd");
@@ -213,7 +213,7 @@ fn a_load_of_an_embedded_store_that_was_cut_off_begins_again() {
 }
 
 #[test]
-fn records_from_before_are_not_taken_for_the_experiments_own() {
+fn earlier_records_are_not_taken_for_the_experiments_own() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict::default();
@@ -234,7 +234,7 @@ fn records_from_before_are_not_taken_for_the_experiments_own() {
 }
 
 #[test]
-fn stores_whose_names_are_alike_have_files_of_their_own() {
+fn stores_with_similar_names_have_separate_files() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let mut file = file("", "[\"max\"]", "workloada");
@@ -254,7 +254,7 @@ fn stores_whose_names_are_alike_have_files_of_their_own() {
 }
 
 #[test]
-fn an_experiment_is_carried_out_by_one_process_at_a_time() {
+fn one_process_at_a_time_runs_an_experiment() {
     use serval_experiment::{ExperimentJournal, JournalError, sweep::Experiment};
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
@@ -267,7 +267,7 @@ fn an_experiment_is_carried_out_by_one_process_at_a_time() {
 }
 
 #[test]
-fn records_that_a_server_has_lost_are_loaded_again() {
+fn records_lost_by_a_server_are_loaded_again() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
@@ -283,7 +283,7 @@ fn records_that_a_server_has_lost_are_loaded_again() {
 }
 
 #[test]
-fn inserts_go_on_after_the_last_key_of_another_experiment() {
+fn inserts_continue_after_the_last_key_of_another_experiment() {
     let place = tempfile::tempdir().unwrap();
     let store = Strict::default();
     for (name, load) in [("first", "true"), ("second", "false"), ("third", "false")] {
@@ -297,7 +297,7 @@ fn inserts_go_on_after_the_last_key_of_another_experiment() {
 }
 
 #[test]
-fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
+fn unsupported_operations_are_refused_before_the_load() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { scanless: true, ..Strict::default() };
@@ -312,7 +312,7 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
 }
 
 #[test]
-fn records_that_a_killed_run_left_are_found() {
+fn records_left_by_a_killed_run_are_found() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
@@ -335,7 +335,7 @@ fn records_that_a_killed_run_left_are_found() {
 }
 
 #[test]
-fn reload_removes_what_is_there_and_loads_it_again() {
+fn reload_removes_the_records_and_loads_them_again() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict::default();
@@ -350,7 +350,7 @@ fn reload_removes_what_is_there_and_loads_it_again() {
 }
 
 #[test]
-fn embedded_stores_are_put_back_from_a_copy() {
+fn embedded_stores_are_restored_from_a_copy() {
     for (state, store) in
         [("snapshot", "sqlite"), ("snapshot", "yesquel"), ("reload", "yesquel"), ("reload", "memory")]
     {
@@ -393,7 +393,7 @@ fn commands_save_and_restore_a_server() {
 }
 
 #[test]
-fn plans_that_cannot_be_kept_are_refused_before_anything_starts() {
+fn impossible_plans_are_refused_before_the_first_run() {
     let words = |file: ExperimentFile| {
         serval_experiment::sweep::Experiment::new(file)
             .err()

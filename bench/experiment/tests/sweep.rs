@@ -34,7 +34,7 @@ fn points(document: &ExperimentDocument) -> impl Iterator<Item = &RunEntry> {
 }
 
 #[test]
-fn the_saturation_of_a_queue_is_its_servers_rate() {
+fn the_saturation_of_a_queue_is_its_service_rate() {
     for servers in [1, 8] {
         let time = VirtualTime::new();
         let file = experiment(&format!("{SWEEP}[sweep]\npoints = [\"50%\"]\n"), "workloadc");
@@ -52,7 +52,7 @@ fn the_saturation_of_a_queue_is_its_servers_rate() {
 }
 
 #[test]
-fn the_curve_of_a_queue_is_its_closed_form() {
+fn the_curve_of_a_queue_agrees_with_its_closed_form() {
     let time = VirtualTime::new();
     let text = format!("{SWEEP}[sweep]\npoints = [300, 600, 800, \"130%\"]\n");
     let file = experiment(&text, "workloadc");
@@ -86,7 +86,7 @@ fn the_curve_of_a_queue_is_its_closed_form() {
 }
 
 #[test]
-fn the_highest_rate_under_a_promise_is_the_laws() {
+fn the_highest_rate_under_a_promise_agrees_with_theory() {
     // p99 = ln 100 / (1000 - r) < 20 ms: r < 1000 - 230.3.
     let truth = RATE - 100f64.ln() / 0.020;
     let time = VirtualTime::new();
@@ -114,7 +114,7 @@ fn the_highest_rate_under_a_promise_is_the_laws() {
 }
 
 #[test]
-fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
+fn a_promise_that_every_load_breaks_or_keeps_is_reported() {
     let highest = |promise: &str| {
         let time = VirtualTime::new();
         let settings = SWEEP.replace("60s", "10s").replace("repeats = 2", "repeats = 1");
@@ -134,7 +134,7 @@ fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
 }
 
 #[test]
-fn runs_without_an_operation_of_the_promise_say_nothing() {
+fn runs_without_an_operation_of_the_promise_do_not_violate_it() {
     let time = VirtualTime::new();
     let settings = SWEEP.replace("60s", "5s").replace("repeats = 2", "repeats = 1");
     let mut file = experiment(&format!("{settings}[max]\npromise = \"update.p99 < 1us\"\n"), "workloadc");
@@ -150,7 +150,7 @@ fn runs_without_an_operation_of_the_promise_say_nothing() {
 }
 
 #[test]
-fn points_and_stores_are_interleaved_and_all_are_asked_the_same() {
+fn points_and_stores_are_interleaved_with_equal_operations() {
     let time = VirtualTime::new();
     let text = format!("{}[sweep]\npoints = [100, 200, 300, 400]\n", SWEEP.replace("60s", "1s"));
     let mut file = experiment(&text, "workloadc");
@@ -194,7 +194,7 @@ fn the_same_seed_gives_the_same_experiment() {
 }
 
 #[test]
-fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
+fn changes_in_the_measured_part_are_flagged_except_for_loads() {
     let text = format!("{}[sweep]\npoints = [\"max\"]\n", SWEEP.replace("60s", "20s"));
     let time = VirtualTime::new();
     let stores = Only(Box::new(move || {
@@ -214,7 +214,7 @@ fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
 }
 
 #[test]
-fn what_drifts_is_flagged_and_what_is_steady_is_not() {
+fn drifting_runs_are_flagged_and_steady_ones_are_not() {
     let steady = SWEEP.replace("warmup_max = \"0s\"", "warmup_max = \"30s\"").replace("60s", "10s");
     let text = format!("{steady}[sweep]\npoints = [\"max\", 500]\n");
     let flagged = |stores: Only| {

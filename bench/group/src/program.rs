@@ -170,7 +170,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_program_reads_and_is_heard() {
+    fn a_program_gets_input_and_its_output_is_read() {
         let done = outcome("cat; echo $SERVAL_TEST; echo no >&2", LONG, false);
         assert_eq!(done.failure(LONG), None);
         let mut output = done.output;
@@ -179,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_last_line() {
+    fn a_failure_is_reported_with_the_last_line() {
         let failed = outcome("echo first; echo last; exit 3", LONG, false);
         assert_eq!(failed.failure(LONG).unwrap(), "ended with exit status: 3; its last line: last");
     }
 
     #[test]
-    fn what_is_too_long_or_not_wanted_any_more_is_ended_with_all_it_started() {
+    fn a_program_that_times_out_or_is_cancelled_ends_with_its_children() {
         let late = outcome("sleep 1000 & sleep 1000", Duration::from_millis(1), false);
         assert_eq!(late.ended, CommandEnd::TimedOut);
         assert_eq!(outcome("sleep 1000", LONG, true).ended, CommandEnd::Interrupted);
     }
 
     #[test]
-    fn of_much_output_the_end_is_kept() {
+    fn the_end_of_long_output_is_kept() {
         let done = outcome("seq 1 1000", LONG, false);
         assert_eq!((done.output.len(), done.output.last().map(String::as_str)), (LINES_MAX, Some("1000")));
     }

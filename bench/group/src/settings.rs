@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_is_no_group_unless_a_group_is_named() {
+    fn a_barrier_is_a_group_only_with_a_group_name() {
         let all = "barrier-status=yes barrier-zkServer=zoo:2181 barrier-zkRoot=/b/ barrier-size=3";
         let at = |place: &str| Some((3, "zoo:2181".to_owned(), place.to_owned()));
         assert_eq!((group(all), barrier(all)), (None, at("/b-run")));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_settings_are_reported() {
         let words = |faults: Faults| faults.to_string();
         let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
         assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_does_nothing_while_all_others_have_ended_is_named_once() {
+    fn an_idle_client_is_named_once_after_all_others_have_ended() {
         const SECOND: u64 = 1_000_000_000;
         let mut still = StallDetector::new(3, 0);
         still.done(1, 5, 40 * SECOND);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_counts_and_not_what_one_does() {
+    fn steadiness_is_judged_by_the_sum_of_the_clients() {
         // One falls as the other rises: neither is steady, and together they are.
         let mut both = steadily(2);
         both.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_judged_before_all_have_told_and_the_lost_are_not_waited_for() {
+    fn steadiness_is_judged_after_reports_of_all_clients_except_lost_ones() {
         let mut both = steadily(2);
         both.take(0, looks(50, 20, |_| 1000.0));
         assert!(!both.update(0));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_once_wherever_looks_fall() {
+    fn operations_count_once_whatever_the_times_of_samples() {
         let mut both = steadily(2);
         both.take(0, looks(50, 3, |_| 2000.0));
         both.take(1, looks(70, 3, |_| 3000.0));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_out_of_order_are_left_out() {
+    fn samples_out_of_order_are_ignored() {
         let mut one = steadily(1);
         let look = |at, operations| Sample { at, operations, service_ns: 0 };
         one.take(

@@ -68,7 +68,7 @@ proptest! {
     /// However long clients' intervals are, and whoever stood still when: each sample is in one sum, sums
     /// follow each other, and what is in one was done in its time.
     #[test]
-    fn intervals_of_different_lengths_are_added_where_they_lie(
+    fn intervals_of_different_lengths_are_added_by_their_times(
         lengths in prop::collection::vec(prop::collection::vec(1u64..6, 1..12), CLIENTS),
         order in Just((0..CLIENTS * 12).collect::<Vec<_>>()).prop_shuffle(),
     ) {
@@ -120,7 +120,7 @@ proptest! {
     /// However samples lie among clients and intervals, and in whatever order intervals come:
     /// the sum's histograms are those of all samples, and so are its percentiles.
     #[test]
-    fn sums_are_the_histograms_of_all_samples(
+    fn sums_equal_the_histograms_of_all_samples(
         samples in prop::collection::vec(
             (0..CLIENTS, 0..INTERVALS, any::<bool>(), any::<bool>(), 0..20_000_000_000u64, 0..5_000_000u64),
             1..400,

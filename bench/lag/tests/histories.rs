@@ -41,7 +41,7 @@ fn part(journal: Journal, clock: PartClock) -> Part {
 }
 
 #[test]
-fn a_read_that_goes_back_breaks_both_promises_once_and_what_was_seen_before_is_not_forgotten() {
+fn a_read_of_an_older_version_violates_both_guarantees_once() {
     let mut journal = journal(WRITER);
     let stamp = |version| Stamp { writer: WRITER, version };
     write(&mut journal, 1, 10);
@@ -59,7 +59,7 @@ fn a_read_that_goes_back_breaks_both_promises_once_and_what_was_seen_before_is_n
 }
 
 #[test]
-fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
+fn versions_of_an_unknown_clock_leave_staleness_undecided() {
     let mut reader = journal(WRITER);
     write(&mut reader, 1, 1000);
     read(&mut reader, 2000, Stamp { writer: WRITER, version: 1 });
@@ -76,7 +76,7 @@ fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
 }
 
 #[test]
-fn all_fields_that_can_carry_versions_do_so_in_every_write() {
+fn every_write_stamps_all_fields_that_are_long_enough() {
     let mut all = Journal::new(WRITER);
     all.keys.number("user1");
     for field in 0..64 {
@@ -94,7 +94,7 @@ fn all_fields_that_can_carry_versions_do_so_in_every_write() {
 }
 
 #[test]
-fn a_value_that_was_too_short_for_a_version_is_no_proof_of_staleness() {
+fn a_value_too_short_for_a_stamp_does_not_prove_staleness() {
     let mut short = journal(WRITER);
     write(&mut short, 1, 10);
     // The value of a write that carries nothing.
@@ -115,7 +115,7 @@ fn a_value_that_was_too_short_for_a_version_is_no_proof_of_staleness() {
 }
 
 #[test]
-fn promises_are_kept_only_where_it_could_be_told() {
+fn guarantees_are_checked_only_for_known_versions() {
     let mut reader = journal(WRITER);
     let other = Stamp { writer: WRITER + 1, version: 1 };
     for sent in [50, 60] {
@@ -129,7 +129,7 @@ fn promises_are_kept_only_where_it_could_be_told() {
 
 /// Its notes are lost with a process, and not what it put into the queue, nor what is known of its clock.
 #[test]
-fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
+fn keys_of_a_lost_writer_keep_their_bounds_if_its_clock_is_known() {
     const LOST: u64 = WRITER + 1;
     const STRANGER: u64 = WRITER + 2;
     let mut reader = journal(WRITER);
@@ -178,7 +178,7 @@ fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
 
 /// Of two writes on their way at the same time either may be the last: that the later one is not seen is then no lag.
 #[test]
-fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
+fn a_write_possibly_overwritten_by_its_own_process_is_undecided() {
     let tried = |earlier_acknowledged| {
         let mut journal = journal(WRITER);
         write(&mut journal, 1, 10);
@@ -204,7 +204,7 @@ fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
 }
 
 #[test]
-fn keys_that_were_carried_and_came_to_nobody_are_counted() {
+fn keys_put_into_the_queue_and_taken_by_no_consumer_are_counted() {
     let mut journal = journal(WRITER);
     write(&mut journal, 1, 10);
     journal.counts.carried = 5;

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 /// The paper's lag is the delay less the hand-over, to a poll and the time of a read; the brackets hold
 /// the delay of each key.
 #[test]
-fn inserts_are_found_when_their_delay_is_over() {
+fn inserts_are_found_after_their_delay() {
     for (shape, mean) in [(Shape::Constant, 50), (Shape::Exponential, 50), (Shape::Exponential, 3)] {
         let run = run(&Run { delay: (shape, mean * MS), ..Run::inserts(2000) });
         let delays: HashMap<&str, u64> =
@@ -76,7 +76,7 @@ fn a_consistent_store_violates_nothing() {
 }
 
 #[test]
-fn a_store_that_delays_in_order_keeps_monotonic_promises_and_is_behind() {
+fn a_store_that_delays_in_order_is_stale_and_keeps_monotonic_guarantees() {
     let run = run(&Run {
         writers: 4,
         consumers: 3,
@@ -95,7 +95,7 @@ fn a_store_that_delays_in_order_keeps_monotonic_promises_and_is_behind() {
 }
 
 #[test]
-fn old_versions_now_and_then_are_found() {
+fn occasional_old_versions_are_detected() {
     let staleness = Staleness { one_behind: 0.05, torn: 0.0 };
     let old = run(&Run {
         staleness,
@@ -118,7 +118,7 @@ fn old_versions_now_and_then_are_found() {
 }
 
 #[test]
-fn what_is_not_found_in_time_is_censored_and_not_dropped() {
+fn keys_not_found_in_time_are_censored() {
     let run =
         run(&Run { delay: (Shape::Exponential, 2000 * MS), ends_after: 3000 * MS, ..Run::inserts(1000) });
     let keys = &run.result.keys;
@@ -135,7 +135,7 @@ fn what_is_not_found_in_time_is_censored_and_not_dropped() {
 }
 
 #[test]
-fn what_the_queue_cannot_take_is_counted() {
+fn items_refused_by_the_queue_are_counted() {
     // The only consumer comes late.
     let run = run(&Run { queue_max: 10, consumers: 0, ..Run::inserts(500) });
     assert_eq!((run.result.writes.acknowledged, run.result.writes.carried), (500, 10));
@@ -143,7 +143,7 @@ fn what_the_queue_cannot_take_is_counted() {
 }
 
 #[test]
-fn what_is_left_in_the_queue_is_counted() {
+fn items_left_in_the_queue_are_counted() {
     // Four write more than one can read.
     let run = run(&Run { writers: 4, consumers: 1, ends_after: 100 * MS, ..Run::inserts(500) });
     let (keys, writes) = (&run.result.keys, &run.result.writes);

@@ -426,7 +426,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_arrives(times in proptest::collection::vec((any::<u64>(), 1u64..1000), 0..50)) {
+        fn encoded_histograms_survive_a_round_trip(times in proptest::collection::vec((any::<u64>(), 1u64..1000), 0..50)) {
             let mut histogram = Histogram::new();
             times.iter().for_each(|(ns, n)| histogram.record_n(*ns >> (n % 60), *n));
             let sent = serde_json::to_vec(&histogram.to_cells()).unwrap();
@@ -435,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_sent_is_taken_or_refused(
+        fn arbitrary_bytes_are_decoded_or_refused(
             steps in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..9), ends in any::<(u64, u64, u64, u64)>(),
         ) {
             let (sum_high, sum_low, min, max) = ends;
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_encodings_are_refused() {
         for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
             assert!(Histogram::decode(text).is_err());
         }
@@ -512,7 +512,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_is_recording_all(a in prop::collection::vec(0u64..1 << 43, 0..50),
+        fn merging_equals_recording_all_values(a in prop::collection::vec(0u64..1 << 43, 0..50),
                                     b in prop::collection::vec(0u64..1 << 43, 0..50)) {
             let mut merged = of(&a);
             merged.merge(&of(&b));
@@ -544,7 +544,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[A-Za-z0-9+/=]{0,200}") {
+        fn arbitrary_text_does_not_panic(text in "[A-Za-z0-9+/=]{0,200}") {
             let _ = Histogram::decode(&text);
         }
     }

@@ -120,7 +120,7 @@ fn driver_tasks_run_while_the_run_waits_for_its_start() {
 }
 
 #[test]
-fn a_start_that_is_refused_ends_the_run_on_threads_and_event_loops() {
+fn a_refused_start_ends_the_run_on_threads_and_event_loops() {
     for execution in [Execution::Threads, Execution::EventLoops] {
         let store = Arc::new(TestStore::new(execution, Answer::AtOnce));
         let workload: Arc<dyn Workload> = Arc::new(Reads);

@@ -17,7 +17,7 @@ fn refused(place: &std::path::Path, words: &str, status: i32, parts: &[&str]) {
 }
 
 #[test]
-fn wrong_files_and_lines() {
+fn invalid_files_and_lines_are_refused() {
     let place = folder();
     let here = place.path();
     write(here, "bad", "recordcount=10\nfieldlength=\\u12\nfieldcount=3\n");
@@ -51,7 +51,7 @@ fn wrong_files_and_lines() {
 }
 
 #[test]
-fn impossible_settings() {
+fn impossible_settings_are_refused() {
     let place = folder();
     let here = place.path();
     refused(here, "run noop -p readproportion=0 -p updateproportion=0", 2, &["there is nothing to do"]);
@@ -113,7 +113,7 @@ fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() 
 }
 
 #[test]
-fn stores_that_cannot_be_used() {
+fn unusable_stores_are_refused() {
     let place = folder();
     let here = place.path();
     let file = workload("workloadc");
@@ -139,7 +139,7 @@ fn stores_that_cannot_be_used() {
 }
 
 #[test]
-fn results_are_never_overwritten_and_never_half_written() {
+fn results_are_complete_and_never_overwritten() {
     let place = folder();
     let here = place.path();
     let file = workload("workloadc");
@@ -163,7 +163,7 @@ fn results_are_never_overwritten_and_never_half_written() {
 
 /// Numbers of a run that took hours are not lost for a file.
 #[test]
-fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
+fn a_failed_write_at_the_end_keeps_the_numbers() {
     let place = folder();
     let here = place.path();
     // Opening succeeds, writing does not.
@@ -184,7 +184,7 @@ fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
 /// A disk that is full: a tmpfs of a few pages, where one can be mounted.
 #[test]
 #[ignore = "needs mount"]
-fn a_full_disk_leaves_nothing() {
+fn a_full_disk_leaves_no_files() {
     let place = folder();
     let small = place.path().join("small");
     std::fs::create_dir(&small).unwrap();

@@ -20,7 +20,7 @@ const FILES: [&str; 8] = [
 ];
 
 #[test]
-fn a_result_folder_is_whole_and_its_parts_agree() {
+fn a_result_folder_is_complete_and_consistent() {
     let place = folder();
     let file = workload("workloada");
     let ran = serval(
@@ -65,7 +65,7 @@ fn a_result_folder_is_whole_and_its_parts_agree() {
 }
 
 #[test]
-fn a_result_runs_again_from_its_properties() {
+fn a_run_is_repeated_from_the_properties_of_its_result() {
     for (store, kept) in [("yesquel", "store"), ("sqlite", "store.db")] {
         let place = folder();
         let file = workload("workloadc");
@@ -80,7 +80,7 @@ fn a_result_runs_again_from_its_properties() {
 }
 
 #[test]
-fn sqlite_leaves_nothing_in_the_result_folder_either() {
+fn sqlite_leaves_no_files_in_the_result_folder() {
     let place = folder();
     let words = format!("bench {} --store sqlite --operations 50 --warm-up 0 --out r", workload("workloadc"));
     serval(place.path(), &words).expect(0);
@@ -93,7 +93,7 @@ fn sqlite_leaves_nothing_in_the_result_folder_either() {
 }
 
 #[test]
-fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() {
+fn bench_ignores_a_files_operation_count_and_the_time_does_not_limit_the_load() {
     let place = folder();
     let file = workload("workloadc");
     let ran =
@@ -105,7 +105,7 @@ fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() 
 }
 
 #[test]
-fn a_run_that_inserts_has_keys_for_what_it_does() {
+fn a_run_with_inserts_has_enough_keys() {
     let place = folder();
     let file = workload("workloade");
     let words =
@@ -135,7 +135,7 @@ fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
 }
 
 #[test]
-fn reports_are_made_again_and_results_merged() {
+fn reports_are_repeated_and_results_merged() {
     let place = folder();
     let file = workload("workloadc");
     for name in ["a", "b"] {
@@ -171,7 +171,7 @@ fn reports_are_made_again_and_results_merged() {
 
 /// What a store keeps is not said to be gone.
 #[test]
-fn a_load_that_fails_tells_where_records_are() {
+fn a_failed_load_reports_where_its_records_are() {
     let place = folder();
     let words =
         format!("bench {} --store sqlite --records 50 --time 20ms --warm-up 0", workload("workloadc"));
@@ -215,7 +215,7 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
 }
 
 #[test]
-fn ctrl_c_during_a_bench_leaves_nothing() {
+fn ctrl_c_during_a_bench_leaves_no_files() {
     let place = folder();
     let file = workload("workloadc");
     let mut command = common::program();

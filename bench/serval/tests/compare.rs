@@ -87,7 +87,7 @@ fn sides_are_folders_files_patterns_and_lists() {
 }
 
 #[test]
-fn forms_for_programs_and_pull_requests() {
+fn json_and_markdown_output() {
     let place = folder();
     let place = place.path();
     let mut pattern = pattern(place);
@@ -116,7 +116,7 @@ fn forms_for_programs_and_pull_requests() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn results_that_cannot_be_compared_are_reported() {
     let place = folder();
     let place = place.path();
     let pattern = pattern(place);

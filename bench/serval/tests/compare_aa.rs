@@ -118,7 +118,7 @@ fn alarms(store: &str, pairs: usize) -> (usize, usize) {
 }
 
 #[test]
-fn real_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
+fn real_pairs_of_equal_sides_stay_within_the_alarm_rate() {
     let pairs = std::env::var("PAIRS").map_or(PAIRS, |pairs| pairs.parse().expect("PAIRS is a number"));
     let bound = alarms_max(2 * pairs);
     let _alone = ONE_AT_A_TIME.lock();
@@ -147,7 +147,7 @@ fn the_bound_of_alarms() {
 }
 
 #[test]
-fn a_real_difference_is_found_by_the_same_runs() {
+fn a_real_difference_is_detected_by_the_same_runs() {
     let _alone = ONE_AT_A_TIME.lock();
     let place = tempfile::tempdir().unwrap();
     let slow = Some(("memory.delay", "200us"));

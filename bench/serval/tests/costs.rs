@@ -19,7 +19,7 @@ fn result(place: &Path) -> ResultDocument {
 }
 
 #[test]
-fn a_store_that_does_nothing_shows_that_the_client_is_measured() {
+fn a_no_op_store_is_reported_as_client_bound() {
     let place = folder();
     // Long enough that what other processes take falls on both sides alike.
     serval(place.path(), "run noop -p recordcount=100 -p operationcount=3000000 --result r").expect(0);
@@ -39,7 +39,7 @@ fn a_store_that_does_nothing_shows_that_the_client_is_measured() {
 }
 
 #[test]
-fn an_idle_client_with_a_schedule_is_not_blamed_for_its_store() {
+fn an_idle_paced_client_is_not_reported_as_client_bound() {
     let place = folder();
     // A busy thread of a store in the same process is the store's work.
     let words = "bench --out r --records 200 --time 500ms --warm-up 0";
@@ -53,7 +53,7 @@ fn an_idle_client_with_a_schedule_is_not_blamed_for_its_store() {
 }
 
 #[test]
-fn watching_what_is_not_there_is_refused_by_name() {
+fn watching_a_missing_process_is_refused_by_name() {
     let place = folder();
     let words = "run noop -p recordcount=1 -p operationcount=1 -p watch=no-such-server,4294967295";
     let ran = serval(place.path(), words).expect(2);

@@ -77,7 +77,7 @@ fn run(block: &Block, folder: &Path) -> Result<String, String> {
 }
 
 #[test]
-fn the_examples_of_the_pages_run() {
+fn the_examples_of_the_pages_run_with_the_output_shown() {
     for page in pages(&root()) {
         // The blocks of a page are run in one folder, one after the other.
         let folder = tempfile::tempdir().unwrap();

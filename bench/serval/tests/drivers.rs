@@ -60,7 +60,7 @@ fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
 }
 
 #[test]
-fn what_a_driver_has_not_is_refused_naming_who_asks() {
+fn operations_a_driver_lacks_are_refused_with_the_property_that_needs_them() {
     let place = folder();
     // WELCOME of a store without scans (capabilities 0b10111), for printf.
     let welcome = r"\020\000\000\000\001\001\000\001\000\000\000x\027\000\000\000\000\000\000\000";
@@ -76,7 +76,7 @@ fn what_a_driver_has_not_is_refused_naming_who_asks() {
 
 /// It reports what was measured, and says what happened.
 #[test]
-fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
+fn the_death_of_a_driver_ends_the_run_with_report_and_message() {
     let place = folder();
     let file = workload("workloadc");
     // It dies after a second of its own processor time, and not of the clock: on a busy
@@ -109,7 +109,7 @@ fn a_driver_is_checked() {
 
 #[test]
 #[ignore = "needs python3"]
-fn the_driver_in_python_keeps_to_the_protocol() {
+fn the_python_driver_follows_the_protocol() {
     let place = folder();
     let script =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/python/sqlite_driver.py");
@@ -124,7 +124,7 @@ fn the_driver_in_python_keeps_to_the_protocol() {
 }
 
 #[test]
-fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
+fn a_driver_ends_when_serval_is_killed() {
     let place = folder();
     // A Redis that takes connections, and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -157,7 +157,7 @@ fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
 }
 
 #[test]
-fn what_a_driver_leaves_holding_its_standard_error_is_not_waited_for() {
+fn serval_does_not_wait_for_children_of_a_driver_that_hold_its_standard_error() {
     let place = folder();
     // Out of the driver's group, which is killed at the end.
     let driver = format!("sh -c 'setsid sleep 1000 & echo $! >left; exec {}'", serving("noop"));

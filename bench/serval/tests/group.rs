@@ -32,7 +32,7 @@ fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn operations_are_divided_and_the_sum_is_whole() {
+fn operations_are_divided_and_sum_to_the_total() {
     let Some(cluster) = zookeeper() else { return };
     let words =
         format!("run noop -P {} -p operationcount=3001 -p threadcount=2 -p seed=7", workload("workloada"));
@@ -61,7 +61,7 @@ fn operations_are_divided_and_the_sum_is_whole() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_are_loaded_once_and_offered_load_is_that_of_all() {
+fn records_are_loaded_once_and_the_offered_load_is_the_groups() {
     let Some(cluster) = zookeeper() else { return };
     let (_, loaded) =
         result(&cluster, &format!("load noop -P {} -p recordcount=1000", workload("workloada")), 4);
@@ -109,7 +109,7 @@ fn a_client_that_is_killed_is_named_and_ends_the_run() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
+fn a_frozen_client_is_detected_and_the_others_continue_if_requested() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 3);
@@ -140,7 +140,7 @@ fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn too_few_clients_and_no_zookeeper_are_said() {
+fn too_few_clients_and_a_missing_zookeeper_are_reported() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let words = format!("run noop -P {} --clients 2 -p coordination.wait=200ms", workload("workloada"));

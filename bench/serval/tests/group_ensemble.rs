@@ -31,7 +31,7 @@ fn who(servers: &[Zookeeper], mode: &str) -> usize {
 }
 
 #[test]
-fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
+fn a_run_survives_the_death_of_the_leader_and_then_of_a_follower() {
     let folder_of_servers = folder();
     let Some(mut servers) = Zookeeper::ensemble(&folder_of_servers) else { return };
     let cluster = servers.iter().map(Zookeeper::address).collect::<Vec<_>>().join(",");
@@ -79,7 +79,7 @@ fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn what_a_zookeeper_that_is_restarted_did_not_carry_is_counted() {
+fn items_lost_by_a_restart_of_zookeeper_are_counted() {
     let folder_of_server = folder();
     let Some(mut server) = Zookeeper::start(&folder_of_server) else { return };
     let Some(redis) = serval_conformance::variable("SERVAL_TEST_REDIS") else { return };

@@ -43,7 +43,7 @@ fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Ta
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
+fn a_client_whose_store_does_not_answer_is_late_and_named() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let (quick, slow, leader) = two_on_slow_store(place.path(), &cluster, &root, "-p coordination.wait=1s");
@@ -64,7 +64,7 @@ fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
+fn a_client_frozen_at_the_start_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let (mut quick, slow, leader) =
@@ -86,7 +86,7 @@ fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
+fn the_next_coordinator_takes_over_agents_and_name_of_a_killed_one() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let mut agents: Vec<Talker> = (0..2).map(|_| agent(&cluster, &root, |_| {})).collect();
@@ -117,7 +117,7 @@ fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
+fn a_group_performs_load_and_run_of_a_bench_with_warm_up_until_steady() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -144,7 +144,7 @@ fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn all_runs_of_a_sweep_are_made_by_one_group() {
+fn one_group_performs_all_runs_of_a_sweep() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -174,7 +174,7 @@ fn all_runs_of_a_sweep_are_made_by_one_group() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
+fn processes_started_one_by_one_meet_at_ycsbs_barrier() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let words = format!(
@@ -203,7 +203,7 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
+fn keys_of_a_killed_producer_keep_their_bounds() {
     let (Some(cluster), Some(redis)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();
     let (place, root) = (folder(), root());

@@ -51,7 +51,7 @@ fn told_to_end(agents: Vec<Talker>) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_begin() {
+fn a_client_frozen_before_the_confirmation_of_the_start_does_not_begin() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     // The first stands still when the start is proposed, so that nothing is confirmed before it goes on; the
@@ -85,7 +85,7 @@ fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_beg
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
+fn a_client_frozen_in_the_last_barrier_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let first = agent(&cluster, &root, |_| {});
@@ -114,7 +114,7 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_comes_late_is_taken_within_the_wait_and_not_after_it() {
+fn a_late_client_joins_within_the_wait_and_not_after_it() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let first = agent(&cluster, &root, |_| {});
@@ -185,7 +185,7 @@ fn ended_at(words: &str, come: usize, slow: bool, until: impl Fn(&mut Talker, &m
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_while_clients_come() {
+fn a_coordinator_ends_cleanly_while_clients_join() {
     ended_at("load driver -p recordcount=100", 1, false, |coordinator, _| {
         coordinator.wait_for("client 1 of 2")
     });
@@ -193,7 +193,7 @@ fn a_coordinator_may_be_ended_while_clients_come() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_while_clients_get_ready() {
+fn a_coordinator_ends_cleanly_while_clients_prepare() {
     ended_at("load driver -p recordcount=100", 2, true, |_, agents| {
         agents.iter_mut().for_each(|agent| agent.wait_for("load driver:"));
     });
@@ -201,7 +201,7 @@ fn a_coordinator_may_be_ended_while_clients_get_ready() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_in_mid_run() {
+fn a_coordinator_ends_cleanly_during_a_run() {
     let words = "load driver -p recordcount=1000000 -p target=100 -s -p status.interval=1";
     ended_at(words, 2, false, |coordinator, _| {
         coordinator.wait_for("current ops/sec");

@@ -42,7 +42,7 @@ fn all_ended(agents: Vec<Talker>) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_search_for_the_highest_rate_is_made_by_one_group() {
+fn one_group_performs_a_search_for_the_highest_rate() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -66,7 +66,7 @@ fn a_search_for_the_highest_rate_is_made_by_one_group() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_file_with_a_group_is_swept_by_it() {
+fn the_group_of_a_file_performs_its_sweep() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -143,14 +143,14 @@ fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn a_sweep_that_inserts_reads_what_is_there_and_inserts_no_key_twice() {
+fn a_sweep_with_inserts_reads_existing_records_and_inserts_no_key_twice() {
     // Without a target one is ahead of the others, and leaves them gaps.
     inserted_once(13, "--points 900,max --repeats 2 --time 400ms", |_, _, _| {});
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_is_lost_leaves_no_gaps_to_runs_without_it() {
+fn runs_without_a_lost_client_leave_no_gaps_in_the_keys() {
     let more = "--points max --repeats 4 --time 500ms -p coordination.lost=continue";
     inserted_once(14, more, |cluster, root, agents| {
         // The load is the first phase.

@@ -12,7 +12,7 @@ use serval_conformance::variable;
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
+fn a_buffered_load_is_complete_and_a_run_verifies_it() {
     let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
     else {
         return;

@@ -201,7 +201,7 @@ fn called_as_ycsb_calls_it(driver: &Path, place: &Path, connections: &str) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn the_java_driver_keeps_to_the_protocol() {
+fn the_java_driver_follows_the_protocol() {
     let Some((driver, place)) = ready() else { return };
     let class_path = format!(".:{0}/serval-java-driver.jar:{0}/lib/*", driver.display());
     let mut check = program();
@@ -218,7 +218,7 @@ fn the_java_driver_keeps_to_the_protocol() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn what_a_binding_returns_and_throws_is_told() {
+fn results_and_exceptions_of_a_binding_are_reported() {
     let Some((driver, place)) = ready() else { return };
     let words = |fail: &str| {
         format!(
@@ -249,7 +249,7 @@ fn what_a_binding_returns_and_throws_is_told() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn what_is_missing_is_said_before_anything_starts() {
+fn missing_parts_are_reported_before_the_start() {
     let Some((driver, place)) = ready() else { return };
     let file = workload("workloadc");
     let run = |words: &str| java(&driver, place.path(), "run java", &format!("-P {file} {words}"));

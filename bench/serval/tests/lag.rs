@@ -46,7 +46,7 @@ fn nothing_is_stale(lag: &LagResult) {
 }
 
 #[test]
-fn consumers_beside_a_load_find_all_that_was_sampled() {
+fn consumers_of_a_load_find_all_sampled_keys() {
     let place = folder();
     let words = format!(
         "load memory -P {} -p recordcount=20000 -p threadcount=3 -p lag.role=both -p lag.consumers=2 -p lag.sample=0.1 --result r",
@@ -95,7 +95,7 @@ fn a_store_that_is_read_beside_the_run_is_finished_once() {
 }
 
 #[test]
-fn updates_and_batches_are_sampled_too_and_a_warm_up_is_not() {
+fn updates_and_batches_are_sampled_and_the_warm_up_is_not() {
     let place = folder();
     let store = format!(
         "sqlite -P {} -p sqlite.path=x.db -p recordcount=500 -p lag.sample=0.2",
@@ -113,7 +113,7 @@ fn updates_and_batches_are_sampled_too_and_a_warm_up_is_not() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_starts() {
+fn impossible_settings_are_reported_before_the_start() {
     let place = folder();
     for (words, part) in [
         ("run noop -p lag.role=producer", "lag.zookeeper"),

@@ -128,7 +128,7 @@ fn list(path: &Path) -> HashMap<String, (u64, u64)> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn one_process_measures_the_delay_that_its_store_was_given() {
+fn one_process_measures_the_delay_of_its_store() {
     let Some((redis, _guard)) = redis() else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();
     for law in ["constant:50ms", "exponential:50ms"] {

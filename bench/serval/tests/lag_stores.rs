@@ -113,7 +113,7 @@ fn ring(read: &str, write: &str) -> Option<String> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
-fn a_ring_whose_quorums_meet_shows_no_lag_and_keeps_its_promises() {
+fn a_ring_with_overlapping_quorums_has_no_lag_and_keeps_all_guarantees() {
     let Some(store) = ring("QUORUM", "QUORUM") else { return };
     let (_place, documents) = load_and_run(&store);
     for document in documents {
@@ -126,7 +126,7 @@ fn a_ring_whose_quorums_meet_shows_no_lag_and_keeps_its_promises() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
-fn a_ring_of_which_one_node_is_asked_shows_all_in_the_end() {
+fn a_ring_read_at_one_node_shows_every_write_eventually() {
     let Some(store) = ring("ONE", "ONE") else { return };
     let (_place, documents) = load_and_run(&store);
     documents.into_iter().for_each(|document| holds_together(&document.lag.unwrap()));
@@ -134,7 +134,7 @@ fn a_ring_of_which_one_node_is_asked_shows_all_in_the_end() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES_PRIMARY SERVAL_TEST_POSTGRES_REPLICA"]
-fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
+fn a_standby_shows_every_write_in_order() {
     if !cfg!(feature = "postgres") {
         panic!("the feature postgres is off: --features full");
     }
@@ -161,7 +161,7 @@ fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
 /// finds its own writes, whatever server it is at.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
-fn sessions_with_an_ensemble_keep_their_promises() {
+fn sessions_with_an_ensemble_keep_their_guarantees() {
     if !cfg!(feature = "zookeeper") {
         panic!("the feature zookeeper is off: --features full");
     }
@@ -181,7 +181,7 @@ fn sessions_with_an_ensemble_keep_their_promises() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_write_buffer_of_hbases_hides_keys_until_it_is_sent() {
+fn a_write_buffer_of_hbase_hides_keys_until_it_is_flushed() {
     let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
     else {
         return;

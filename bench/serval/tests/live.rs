@@ -19,7 +19,7 @@ fn scraped(address: &str) -> Option<String> {
 }
 
 #[test]
-fn prometheus_sees_a_bench_as_it_runs() {
+fn prometheus_scrapes_a_running_bench() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = program();
     command.current_dir(folder.path()).args(["bench", &workload("workloada"), "--store", "memory"]);
@@ -64,7 +64,7 @@ fn prometheus_sees_a_bench_as_it_runs() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_before_anything_starts() {
+fn unavailable_endpoints_are_reported_before_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -85,7 +85,7 @@ fn what_cannot_be_had_is_said_before_anything_starts() {
 
 #[cfg(feature = "opentelemetry")]
 #[test]
-fn a_collector_that_is_away_spoils_no_run() {
+fn an_unreachable_collector_does_not_affect_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let words = format!("load noop -P {} --otlp http://{gone}", workload("workloada"));
@@ -96,7 +96,7 @@ fn a_collector_that_is_away_spoils_no_run() {
 
 #[cfg(feature = "opentelemetry")]
 #[test]
-fn the_environment_says_where_the_collector_is() {
+fn the_environment_sets_the_collectors_address() {
     let folder = tempfile::tempdir().unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // The flag without a value stands before others, YCSB's own among them.

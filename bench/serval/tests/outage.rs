@@ -18,7 +18,7 @@ const OPERATIONS: u64 = 4000;
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn an_outage_is_seen_and_nothing_is_counted_twice() {
+fn an_outage_is_recorded_and_no_operation_counts_twice() {
     let Some(server) = variable("SERVAL_TEST_REDIS") else { return };
     let place = folder();
     let (host, port) = server.rsplit_once(':').unwrap();
@@ -63,7 +63,7 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
 }
 
 #[test]
-fn a_load_whose_clients_give_up_lasted_until_they_did() {
+fn a_load_lasts_until_its_clients_give_up() {
     let place = folder();
     let here = place.path();
     let load = "load sqlite -p sqlite.path=s.db -p recordcount=20 -p fieldcount=1 --threads 2";
@@ -82,7 +82,7 @@ fn a_load_whose_clients_give_up_lasted_until_they_did() {
 }
 
 #[test]
-fn a_disk_that_fails_ends_the_run_and_its_results_are_there() {
+fn a_failed_disk_ends_the_run_and_keeps_its_results() {
     for durability in ["sync", "none"] {
         let place = folder();
         let words = format!(

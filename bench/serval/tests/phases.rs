@@ -112,7 +112,7 @@ fn phases_follow_each_other_on_one_axis() {
 }
 
 #[test]
-fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
+fn properties_define_phases_as_in_ycsb_plus_plus() {
     let place = folder();
     let words = format!(
         "run memory -P {} -p phases=3 -p recordcount=500 -p operationcount=700 -p phase1.load=yes -p phase2.load=no \
@@ -137,7 +137,7 @@ fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_begins() {
+fn faults_are_reported_before_the_first_phase() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nname = \"A\"\nkind = \"run\"\n[phases.properties]\nrecordcuont = 3\n\
@@ -176,7 +176,7 @@ fn what_is_wrong_is_told_before_anything_begins() {
 }
 
 #[test]
-fn what_a_phase_would_not_heed_is_refused() {
+fn settings_that_a_phase_would_ignore_are_refused() {
     let place = folder();
     let waiting = "kind = \"wait\"\ncommand = \"true\"";
     let cases = [
@@ -198,7 +198,7 @@ fn what_a_phase_would_not_heed_is_refused() {
 }
 
 #[test]
-fn a_failure_ends_it_and_it_goes_on_from_there() {
+fn a_failure_ends_an_experiment_which_resumes_from_there() {
     let place = folder();
     let file = format!(
         "version = 1\n[[stores]]\nname = \"sqlite\"\n[properties]\nrecordcount = 300\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
@@ -226,7 +226,7 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
 }
 
 #[test]
-fn a_load_that_is_not_complete_is_a_failure() {
+fn an_incomplete_load_is_a_failure() {
     let place = folder();
     let many = "[phases.properties]\nrecordcount = 100000000\ninsertrange = \"0..999999999\"\n";
     let file = format!("{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\ntime = \"20ms\"\n{many}");
@@ -240,7 +240,7 @@ fn a_load_that_is_not_complete_is_a_failure() {
 }
 
 #[test]
-fn what_phases_have_alike_is_said_once() {
+fn settings_common_to_phases_are_printed_once() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\n{}{}",
@@ -255,7 +255,7 @@ fn what_phases_have_alike_is_said_once() {
 }
 
 #[test]
-fn a_scale_makes_all_of_it_smaller() {
+fn a_scale_reduces_all_phases() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nkind = \"load\"\n[[phases]]\nkind = \"pause\"\ntime = \"5m\"\n[[phases]]\nkind = \"run\"\ntime = \"4m\"\n"
@@ -285,7 +285,7 @@ fn a_scale_makes_all_of_it_smaller() {
 
 /// The second load finds the last record of the first, which cannot be inserted again.
 #[test]
-fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
+fn a_missing_record_is_reported_and_decides_the_exit_status() {
     let place = folder();
     let again = "insertstart = 9\ninsertcount = 2\n";
     let file = format!(
@@ -342,7 +342,7 @@ fn led(folder: &Path, cluster: &str, root: &str, file: &str) -> Ran {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
+fn clients_of_a_group_pass_phases_together_each_with_its_own_share() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     // A store that all processes share.
@@ -388,7 +388,7 @@ fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn agents_run_no_programs_unless_they_were_told_to() {
+fn agents_run_programs_only_if_allowed() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let file = "version = 1\n[group]\nclients = 2\n[[stores]]\nname = \"noop\"\n[[phases]]\nname = \"Where\"\nkind = \"command\"\n\
@@ -406,7 +406,7 @@ fn agents_run_no_programs_unless_they_were_told_to() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
+fn the_part_of_a_phase_before_the_loss_of_a_client_is_kept_and_marked() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let root = format!("serval-phases-lost-{}", std::process::id());
@@ -467,7 +467,7 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
 }
 
 #[test]
-fn stores_that_each_client_would_have_for_itself_are_refused() {
+fn stores_embedded_in_each_client_are_refused() {
     let place = folder();
     for (store, part) in [("sqlite", "set sqlite.path"), ("memory", "records of its own")] {
         let file = format!(

@@ -9,7 +9,7 @@ use common::{entries, folder, serval};
 use std::fs;
 
 #[test]
-fn an_experiment_is_reported_in_all_forms() {
+fn an_experiment_is_reported_in_all_formats() {
     let place = folder();
     let here = place.path();
     let size = synthetic::Size { stores: 2, points: 4, repeats: 2, seconds: 4, drawn: 60 };

@@ -35,7 +35,7 @@ fn refused(script: &str, more: &str) -> String {
 }
 
 #[test]
-fn a_scripted_workload_c_asks_what_the_core_asks() {
+fn a_scripted_workload_c_equals_the_core_workload() {
     // The core draws which operation comes next, also when there is but one.
     let script = "operations = { 'read' }\nlocal choose\nfunction start() choose = CHOOSER end\n\
                   function step() random() read(choose()) end";
@@ -62,7 +62,7 @@ fn a_scripted_workload_c_asks_what_the_core_asks() {
 }
 
 #[test]
-fn the_same_seed_asks_the_same() {
+fn equal_seeds_give_equal_operations() {
     let script = "operations = { 'read', 'scan', 'update', 'insert', 'delete' }\n\
                   local which, choose, short\n\
                   function start() which = discrete(1, 1, 1, 1, 1) choose = uniform() short = text(3, 9) end\n\
@@ -96,7 +96,7 @@ const TRANSFER: &str = "operations = { 'read', 'update' }\ntransactions = { 'TX-
     transaction('TX-MOVE', move, turn % 4 == 1)\n end";
 
 #[test]
-fn a_transactions_line_stands_in_every_output() {
+fn every_output_has_a_line_for_a_transaction() {
     let place = folder();
     write(place.path(), "test.lua", TRANSFER);
     let words = "run noop -p workload=test.lua -p recordcount=10 -p operationcount=400 -p failures.allowed=1";
@@ -132,7 +132,7 @@ fn a_transactions_line_stands_in_every_output() {
 }
 
 #[test]
-fn a_transaction_takes_from_its_first_start_to_its_last_end() {
+fn a_transaction_lasts_from_its_first_start_to_its_last_end() {
     let place = folder();
     let script = "operations = { 'insert' }\ntransactions = { 'TX-MOVE' }\n\
         local function move(op) for i = 1, 4 do op.insert() end end\n\
@@ -155,7 +155,7 @@ fn a_transaction_takes_from_its_first_start_to_its_last_end() {
 }
 
 #[test]
-fn a_script_reads_what_a_reply_brought() {
+fn a_script_reads_the_records_of_a_reply() {
     let place = folder();
     // Each round adds one to what is there, and stops when it is not what it
     // was told to be.
@@ -181,7 +181,7 @@ fn a_script_reads_what_a_reply_brought() {
 }
 
 #[test]
-fn integrity_is_verified_by_the_core() {
+fn the_core_workload_verifies_integrity() {
     let place = folder();
     let script = "operations = { 'read' }\nlocal choose\nfunction start() choose = keys() end\n\
         local function check(op, key) op.read(key) verify(key) end\n\
@@ -195,7 +195,7 @@ fn integrity_is_verified_by_the_core() {
 }
 
 #[test]
-fn faults_are_told_with_their_place_before_the_run() {
+fn faults_are_reported_with_their_place_before_the_run() {
     for (script, words) in [
         ("operations = { 'read' }\nfunction step() read(1) + end", "test.lua:2:25: "),
         (
@@ -245,7 +245,7 @@ fn faults_are_told_with_their_place_before_the_run() {
 }
 
 #[test]
-fn faults_in_the_run_end_it_with_their_place() {
+fn faults_in_a_run_end_it_with_their_place() {
     let step = |body: &str| {
         format!("operations = {{ 'read' }}\nlocal n = 0\nfunction step()\n  n = n + 1\n  {body}\nend")
     };
@@ -275,7 +275,7 @@ fn faults_in_the_run_end_it_with_their_place() {
 }
 
 #[test]
-fn a_script_that_loops_for_ever_is_ended() {
+fn an_endless_loop_in_a_script_is_ended() {
     let looping = |body: &str| format!("operations = {{ 'read' }}\nfunction step()\n  {body}\nend");
     for body in ["while true do end", "sequence(function(op) op.read(1) while true do end end)"] {
         let told = refused(&looping(body), "-p script.budget=5000");
@@ -317,7 +317,7 @@ fn a_scripts_properties_are_known_checked_and_explained() {
 }
 
 #[test]
-fn a_store_without_the_verbs_is_refused_before_the_run() {
+fn a_store_without_the_operations_is_refused_before_the_run() {
     let place = folder();
     write(place.path(), "test.lua", "operations = { 'scan' }\nfunction step() scan(1) end");
     let sets = "-p workload=test.lua -p recordcount=10 -p operationcount=10";
@@ -361,7 +361,7 @@ fn the_ready_made_scripts_load_and_run() {
 }
 
 #[test]
-fn a_script_that_stops_has_run_as_long_as_it_did() {
+fn the_duration_of_a_stopped_script_is_its_actual_run() {
     let script = "operations = { 'read' }\nlocal n = 0\nfunction step() n = n + 1 if n > 30 then stop() return end \
                   read('k') end";
     let place = folder();
@@ -381,7 +381,7 @@ fn a_script_that_stops_has_run_as_long_as_it_did() {
 }
 
 #[test]
-fn what_a_sequence_says_of_itself_wins_over_its_operations() {
+fn the_result_of_a_sequence_overrides_those_of_its_operations() {
     let place = folder();
     serval(place.path(), "load sqlite -p recordcount=1").expect(0);
     for (says, failed) in [("true", 0), ("false", 20), ("nil", 20)] {

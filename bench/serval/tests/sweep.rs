@@ -65,7 +65,7 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
 }
 
 #[test]
-fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
+fn a_killed_sweep_resumes_and_performs_each_run_once() {
     let place = folder();
     let mut command = program();
     command.current_dir(place.path()).args(["sweep", &workload("workloadd"), "--store", "sqlite", "--plain"]);
@@ -111,7 +111,7 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
 }
 
 #[test]
-fn the_highest_rate_is_told_with_its_interval() {
+fn the_highest_rate_is_reported_with_its_interval() {
     let place = folder();
     let words = format!(
         "max {} --store memory -p memory.delay=1ms --slo 'read.p99<1s' {QUICK} --out r",
@@ -125,7 +125,7 @@ fn the_highest_rate_is_told_with_its_interval() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_starts() {
+fn faults_are_reported_before_the_start() {
     let place = folder();
     let here = place.path();
     let file = workload("workloada");
@@ -178,7 +178,7 @@ fn a_dry_run_prints_the_plan_and_runs_nothing() {
 }
 
 #[test]
-fn every_ready_made_experiment_is_whole_and_names_its_figure() {
+fn every_ready_made_experiment_is_complete_and_names_its_figure() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -200,7 +200,7 @@ fn every_ready_made_experiment_is_whole_and_names_its_figure() {
 }
 
 #[test]
-fn a_ready_made_experiment_runs_on_the_stores_that_are_asked_for() {
+fn a_ready_made_experiment_runs_on_the_chosen_stores() {
     let place = folder();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/range-size.toml");
     let words = format!(

@@ -46,7 +46,7 @@ fn the_six_workloads_load_and_run_on_yesquels_maps() {
 }
 
 #[test]
-fn the_rest_workload_loads_and_runs_where_its_traces_are() {
+fn the_rest_workload_loads_and_runs_from_the_folder_of_its_traces() {
     let place = folder();
     std::fs::create_dir(place.path().join("workloads")).unwrap();
     for name in ["rest", "rest-urls.txt", "rest-new-urls.txt"] {
@@ -62,7 +62,7 @@ fn the_rest_workload_loads_and_runs_where_its_traces_are() {
 }
 
 #[test]
-fn what_ycsbs_command_line_says_is_understood() {
+fn ycsbs_command_line_is_understood() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!(
@@ -79,7 +79,7 @@ fn what_ycsbs_command_line_says_is_understood() {
 }
 
 #[test]
-fn later_files_win_and_the_command_line_over_all() {
+fn later_files_win_and_the_command_line_wins_over_all() {
     let place = folder();
     write(
         place.path(),
@@ -94,7 +94,7 @@ fn later_files_win_and_the_command_line_over_all() {
 }
 
 #[test]
-fn intended_times_are_printed_when_asked_for() {
+fn intended_times_are_printed_on_request() {
     let place = folder();
     let file = workload("workloadc");
     let metrics = |more: &str| {
@@ -119,7 +119,7 @@ fn intended_times_are_printed_when_asked_for() {
 }
 
 #[test]
-fn remarks_are_for_terminals_and_for_those_who_ask() {
+fn remarks_are_printed_on_terminals_and_on_request() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!("run noop -P {file} -p operationcount=50");
@@ -161,7 +161,7 @@ fn a_run_without_records_is_refused_unless_it_inserts_them() {
 }
 
 #[test]
-fn a_look_for_records_prints_nothing() {
+fn a_check_for_records_prints_nothing() {
     let place = folder();
     let words = format!("basic -P {} -p operationcount=5 -threads 2", workload("workloadc"));
     let ran = serval(place.path(), &format!("run {words}")).expect(0);
@@ -232,7 +232,7 @@ fn shell(place: &std::path::Path, input: &[u8]) -> common::Ran {
 }
 
 #[test]
-fn a_shells_line_that_is_no_text_is_told_and_the_next_one_read() {
+fn a_shell_line_that_is_not_utf_8_is_reported_and_the_next_is_read() {
     let place = folder();
     let ran = shell(place.path(), b"insert a field0=x\nupdate a field0=\xff\xfe\nread a\nread b");
     assert!(ran.stdout.contains("Error: this line is not UTF-8: update a field0="), "{}", ran.stdout);
@@ -242,7 +242,7 @@ fn a_shells_line_that_is_no_text_is_told_and_the_next_one_read() {
 }
 
 #[test]
-fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
+fn data_integrity_is_verified_and_a_corrupt_record_is_found() {
     let place = folder();
     let file = workload("workloadf");
     let words = format!("-P {file} -p dataintegrity=true -p recordcount=50 -p readproportion=0.8");
@@ -283,7 +283,7 @@ fn failures_decide_the_exit_status_above_a_threshold() {
 }
 
 #[test]
-fn loads_in_parts_and_in_batches_make_one_data_set() {
+fn loads_in_parts_and_in_batches_produce_one_data_set() {
     let place = folder();
     let file = workload("workloadc");
     for (start, more) in [(0, ""), (400, "-p batchsize=7 -threads 3"), (700, "-p batchsize=1000")] {
@@ -308,7 +308,7 @@ fn loads_in_parts_and_in_batches_make_one_data_set() {
 }
 
 #[test]
-fn an_interrupted_load_goes_on_and_ends_with_every_record_once() {
+fn an_interrupted_load_resumes_and_stores_every_record_once() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!("sqlite -P {file} -p recordcount=30000 -p insertorder=ordered -p zeropadding=8");
@@ -366,7 +366,7 @@ fn the_same_seed_writes_the_same_data() {
 }
 
 #[test]
-fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measured() {
+fn a_write_buffer_is_flushed_when_full_and_flushes_are_measured() {
     let place = folder();
     let file = workload("workloada");
     let words = format!("sqlite -P {file} -threads 2 -p writebuffer.size=10000");
@@ -389,7 +389,7 @@ fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measur
 }
 
 #[test]
-fn a_store_that_lags_on_purpose_says_so() {
+fn a_delayed_store_is_reported_as_such() {
     let place = folder();
     let file = workload("workloada");
     let words = format!("sqlite -P {file} -p visibility.delay=constant:1ms -p visibility.log=delays.csv");

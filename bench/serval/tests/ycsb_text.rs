@@ -315,14 +315,14 @@ fn named(command: &str, words: &str) -> String {
 }
 
 #[test]
-fn serval_prints_what_ycsb_prints() {
+fn the_output_equals_ycsbs() {
     let texts =
         cases().into_iter().map(|(command, words)| (named(command, &words), normal(&ours(command, &words))));
     compare(texts, "serval");
 }
 
 #[test]
-fn the_golden_text_is_what_ycsb_prints() {
+fn the_golden_text_is_ycsbs_output() {
     let Ok(class_path) = std::env::var("SERVAL_YCSB_CLASSPATH") else {
         eprintln!("skipped: SERVAL_YCSB_CLASSPATH is not set; 'cargo xtask test' fetches YCSB's core");
         return;

@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn runs_alone_give_the_variance_of_a_mean() {
+    fn resampling_runs_gives_the_variance_of_a_mean() {
         let values: Vec<Vec<f64>> = [1.0, 2.0, 4.0, 8.0, 3.0].iter().map(|&v| vec![v, 0.5]).collect();
         let runs = [Run { intervals: 0, block: 1 }; 5];
         let mut random = fastrand::Rng::with_seed(1);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_alone_give_the_variance_of_their_mean() {
+    fn resampling_intervals_gives_the_variance_of_their_mean() {
         // Independent intervals, and runs that have the same mean to the last digit.
         let mut random = fastrand::Rng::with_seed(2);
         let mut series: Vec<Vec<f64>> = (0..6).map(|_| (0..50).map(|_| random.f64()).collect()).collect();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_blocks_see_what_hangs_together() {
+    fn longer_blocks_capture_autocorrelation() {
         // Intervals that come in tens: blocks of one take them for independent.
         let mut random = fastrand::Rng::with_seed(3);
         let series: Vec<f64> = (0..200).map(|_| random.f64()).flat_map(|x| [x; 10]).collect();
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_draw_as_many_as_there_are(n in 1usize..80, length in 0usize..100, seed in 0u64..1000) {
+        fn blocks_draw_as_many_samples_as_given(n in 1usize..80, length in 0usize..100, seed in 0u64..1000) {
             let mut counts = vec![7; n];
             circular_blocks(length, &mut fastrand::Rng::with_seed(seed), &mut counts);
             prop_assert_eq!(counts.iter().sum::<u32>() as usize, n);

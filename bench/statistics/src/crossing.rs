@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_noise_it_is_exact() {
+    fn the_crossing_is_exact_without_noise() {
         let mut random = fastrand::Rng::with_seed(1);
         let Crossing::At { at, low, high } = crossing(&trials(&mut random, 540.0, 0.0), 0.95, 1) else {
             panic!()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_the_truth_as_often_as_they_say() {
+    fn intervals_have_their_nominal_coverage() {
         let mut random = fastrand::Rng::with_seed(2);
         let rounds = 400;
         let covered = (0..rounds)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_nowhere_is_said() {
+    fn a_curve_without_a_crossing_is_reported() {
         let trial = |at, value| Trial { at, value };
         assert_eq!(crossing(&[trial(1.0, 0.5), trial(2.0, 1.0)], 0.95, 1), Crossing::Below);
         assert_eq!(crossing(&[trial(1.0, -2.0), trial(2.0, -1.0)], 0.95, 1), Crossing::Above);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn as_the_textbook_has_it() {
+    fn values_agree_with_the_textbook() {
         // Pooled by hand for equal variances and sizes, where Welch's ν is n_A + n_B − 2:
         // d = 1, SE = √(2.5/5 + 2.5/5) = 1, ν = 8, t = 1: p = 0.3466, t(0.975) = 2.3060.
         let a = of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_that_vary_differently_have_fewer_degrees_of_freedom() {
+    fn sides_of_unequal_variance_have_fewer_degrees_of_freedom() {
         let quiet = Mean { mean: 0.0, squared_error: 1e-9, runs: 9 };
         let loud = Mean { mean: 1.0, squared_error: 1.0, runs: 5 };
         let freedom = Difference::of(&quiet, &loud).unwrap().freedom;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_and_what_is_no_number() {
+    fn constant_samples_and_samples_that_are_not_finite() {
         let mean = |mean, runs| Mean { mean, squared_error: 0.0, runs };
         let same = Difference::of(&mean(1.0, 5), &mean(1.0, 5)).unwrap();
         assert_eq!(

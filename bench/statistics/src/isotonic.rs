@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_falls_is_pooled() {
+    fn decreasing_values_are_pooled() {
         let points = [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0), (4.0, 6.0), (5.0, 4.0), (6.0, 5.0)];
         assert_eq!(isotonic(&points, None), [1.0, 2.5, 2.5, 5.0, 5.0, 5.0]);
         let weighted = isotonic(&points, Some(&[1.0, 3.0, 1.0, 1.0, 1.0, 1.0]));
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_rises_keeps_the_sum_and_is_closest(
+        fn the_fit_is_isotonic_keeps_the_sum_and_is_the_closest(
             values in prop::collection::vec((0.0f64..10.0, 0.1f64..5.0), 1..30), other in prop::collection::vec(0.0f64..10.0, 30)) {
             let points: Vec<_> = values.iter().enumerate().map(|(i, v)| (i as f64, v.0)).collect();
             let weights: Vec<_> = values.iter().map(|v| v.1).collect();

@@ -60,7 +60,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn of_a_known_sample() {
+    fn moments_of_a_known_sample() {
         assert_eq!(mean(&[2.0, 4.0, 9.0]), Some(5.0));
         assert_eq!(variance(&[2.0, 4.0, 9.0]), Some(13.0));
         assert_eq!((mean(&[]), variance(&[1.0])), (None, None));
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn running_is_the_same(values in prop::collection::vec(-1e3f64..1e3, 2..60)) {
+        fn running_moments_equal_those_of_the_sample(values in prop::collection::vec(-1e3f64..1e3, 2..60)) {
             let mut running = RunningMoments::default();
             values.iter().for_each(|&v| running.push(v));
             prop_assert!((running.mean() - mean(&values).unwrap()).abs() < 1e-9);

@@ -28,7 +28,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn as_r_has_them() {
+    fn values_agree_with_r() {
         // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
         for (told, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
@@ -40,7 +40,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn between_none_and_bonferroni(p_values in prop::collection::vec(0.0f64..1.0, 1..20)) {
+        fn corrections_lie_between_none_and_bonferroni(p_values in prop::collection::vec(0.0f64..1.0, 1..20)) {
             let adjusted = holm(&p_values);
             for (p, adjusted) in p_values.iter().zip(&adjusted) {
                 prop_assert!(p <= adjusted && *adjusted <= (p * p_values.len() as f64).min(1.0) + 1e-12);

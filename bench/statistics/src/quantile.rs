@@ -37,7 +37,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn as_r_has_them() {
+    fn values_agree_with_r() {
         // quantile(c(1, 2, 4, 8, 16), c(0, .1, .5, .9, 1), type = 7)
         let values = [8.0, 1.0, 16.0, 4.0, 2.0];
         for (p, expected) in [(0.0, 1.0), (0.1, 1.4), (0.5, 4.0), (0.9, 12.8), (1.0, 16.0)] {
@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_rise_and_stay_inside(values in prop::collection::vec(-1e6f64..1e6, 1..50), p in 0.0f64..1.0, q in 0.0f64..1.0) {
+        fn quantiles_increase_and_stay_within_the_sample(values in prop::collection::vec(-1e6f64..1e6, 1..50), p in 0.0f64..1.0, q in 0.0f64..1.0) {
             let (low, high) = (quantile_of(&values, p.min(q)).unwrap(), quantile_of(&values, p.max(q)).unwrap());
             prop_assert!(low <= high + 1e-9);
             prop_assert!(values.iter().any(|v| *v <= low) && values.iter().any(|v| *v >= high));

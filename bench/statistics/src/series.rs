@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn autocorrelation_of_ar1_falls_by_its_power() {
+    fn autocorrelation_of_ar1_decays_geometrically() {
         let rho = autocorrelation(&ar1(0.6, 50_000, 1), 4);
         for (lag, rho) in rho.iter().enumerate() {
             assert!((rho - 0.6f64.powi(lag as i32)).abs() < 0.03, "{lag}: {rho}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_as_long_as_theory_has_them() {
+    fn block_lengths_agree_with_theory() {
         // For AR(1): G = 2 φ / ((1 − φ)² (1 − φ²)) σ², g = σ² / (1 − φ)², so that
         // b = (3/2 (2 φ / (1 − φ²))²)^{1/3} n^{1/3}.
         let theory = |phi: f64, n: f64| (1.5 * (2.0 * phi / (1.0 - phi * phi)).powi(2) * n).cbrt();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_constant_series_have_single_blocks() {
+    fn short_and_constant_series_have_blocks_of_one() {
         assert_eq!(block_length(&[]), 1.0);
         assert_eq!(block_length(&[1.0, 2.0, 3.0]), 1.0);
         assert_eq!(block_length(&[5.0; 100]), 1.0);
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_series_has_blocks_beyond_the_bounds(series in prop::collection::vec(-1e6f64..1e6, 0..120)) {
+        fn block_lengths_stay_within_their_bounds(series in prop::collection::vec(-1e6f64..1e6, 0..120)) {
             let length = block_length(&series);
             let n = series.len() as f64;
             prop_assert!(length >= 1.0 && length <= (3.0 * n.sqrt()).min(n / 3.0).ceil().max(1.0), "{length}");

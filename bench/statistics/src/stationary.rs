@@ -320,7 +320,7 @@ mod tests {
 
     /// The noise is large, so that no change is too small to be told.
     #[test]
-    fn steady_runs_are_told_to_have_changed_as_seldom_as_the_document_says() {
+    fn steady_runs_are_reported_as_changed_at_the_documented_rate() {
         for (correlation, at_most) in [(0.0, 5), (0.3, 15), (0.5, 30), (0.7, 100)] {
             let told = told(0.15, correlation, |_| 1.0);
             println!("{correlation}: {told}");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_told_as_often_as_the_document_says() {
+    fn relevant_changes_are_detected_at_the_documented_rate() {
         for (noise, correlation, at_least) in [(0.02, 0.0, 999), (0.02, 0.5, 930), (0.03, 0.3, 850)] {
             let step = told(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
             let drift = told(noise, correlation, |place| 1.0 + 0.2 * place);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_with_its_shape_place_and_size() {
+    fn a_change_is_reported_with_shape_place_and_size() {
         let change = |law: &dyn Fn(f64) -> f64| judge(&run(1, 0.001, 0.0, law)).unwrap().throughput.unwrap();
         let drift = change(&|place| 1.0 - 0.3 * place);
         assert_eq!((drift.shape, drift.from_s), (ChangePattern::Drift, 0.0));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_has_too_few_operations_is_not_judged() {
+    fn short_runs_and_few_operations_are_not_judged() {
         assert_eq!(judge(&[]), None);
         assert_eq!(judge(&even(COUNT - 1, 1000)), None);
         assert!(judge(&even(COUNT, 1000)).is_some());
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stands_still_for_most_of_its_time_says_so() {
+    fn a_run_that_stalls_for_most_of_its_time_is_reported() {
         let mut intervals = even(600, 50);
         intervals[150..].fill(SteadinessInterval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
         let stalls = judge(&intervals).unwrap().stalls;
@@ -424,7 +424,7 @@ mod tests {
 
     /// Random arrivals of an idle hour: silence is no stall where it is chance.
     #[test]
-    fn few_random_arrivals_do_not_stall() {
+    fn few_random_arrivals_are_not_stalls() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut next = 0.0;
@@ -442,7 +442,7 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), ..Default::default() })]
 
         #[test]
-        fn what_is_told_is_finite_and_matters(
+        fn reported_changes_are_finite_and_relevant(
             intervals in prop::collection::vec((1e-3f64..10.0, 0u64..1_000, 0.0f64..1e3), 0..200),
         ) {
             let intervals: Vec<SteadinessInterval> = intervals

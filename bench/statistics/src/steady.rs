@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_with_its_sign_and_size() {
+    fn a_change_is_reported_with_sign_and_size() {
         // From 100 to 150 a second over a window from 10 to 20 s: the halves'
         // means are 112.5 and 137.5.
         let rising = sequence(1, 400, 0.0, |t| 100.0 * (1.0 + (t - 10.0) / 20.0), |_| 1e-3);
@@ -290,7 +290,7 @@ mod tests {
         /// White noise of 20 % an interval has an error of 2.5 % after 29 s:
         /// 2 x 0.2 / sqrt(T / 2 / 50 ms). Ten more for chance.
         #[test]
-        fn what_is_constant_but_for_noise_is_steady_soon(seed: u64, noise in 0.0f64..0.2) {
+        fn a_constant_series_with_noise_is_steady_soon(seed: u64, noise in 0.0f64..0.2) {
             let constant = sequence(seed, 1200, noise, |_| 1e4, |_| 1e-4);
             let end = end(&constant, HORIZON_S);
             prop_assert!(end.is_some_and(|end| end <= 10.0 + 150.0 * noise), "{end:?}");
@@ -339,13 +339,13 @@ mod tests {
 
         /// Never by chance: what varies by its own size is not judged.
         #[test]
-        fn what_is_wildly_noisy_is_not_steady(seed: u64) {
+        fn a_very_noisy_series_is_not_steady(seed: u64) {
             let wild = sequence(seed, 100, 0.9, |_| 1e4, |_| 1e-4);
             prop_assert_eq!(end(&wild, HORIZON_S), None);
         }
 
         #[test]
-        fn nothing_panics(values in prop::collection::vec((0.0f64..1e3, any::<u32>(), 0.0f64..1e9), 0..100),
+        fn arbitrary_sequences_do_not_panic(values in prop::collection::vec((0.0f64..1e3, any::<u32>(), 0.0f64..1e9), 0..100),
                           horizon in 0.0f64..1e6) {
             let intervals: Vec<_> = values
                 .into_iter()

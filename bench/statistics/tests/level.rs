@@ -131,7 +131,7 @@ fn binomial_bound(n: u32, p: f64) -> u32 {
 }
 
 #[test]
-fn four_thousand_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
+fn four_thousand_equal_pairs_stay_within_the_alarm_rate() {
     // 5 % of 4,000 are 200; more than 244 happen less than once in a thousand. With a thousand
     // pairs the bound would be 7.3 %, and a bootstrap without its correction would pass.
     assert_eq!(binomial_bound(4_000, ALPHA), 244);
@@ -144,7 +144,7 @@ fn four_thousand_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
 }
 
 #[test]
-fn nor_without_differences_between_runs_nor_with_strong_autocorrelation() {
+fn equal_pairs_stay_within_the_alarm_rate_with_autocorrelation_and_without_variance_between_runs() {
     for (seed, law) in [
         (2, Law { between: 0.0, within: 0.05, phi: 0.0, runs: (5, 5) }),
         (3, Law { between: 0.0, within: 0.05, phi: 0.9, runs: (5, 10) }),
@@ -160,7 +160,7 @@ fn nor_without_differences_between_runs_nor_with_strong_autocorrelation() {
 }
 
 #[test]
-fn five_percent_is_found_where_it_was_told_that_it_could_be() {
+fn a_difference_of_five_percent_is_detected_with_the_computed_power() {
     let shift = 0.05;
     for (seed, between) in [(6, 0.005), (7, 0.015), (8, 0.02)] {
         let law = Law { between, within: 0.02, phi: 0.5, runs: (5, 10) };
@@ -174,7 +174,7 @@ fn five_percent_is_found_where_it_was_told_that_it_could_be() {
 }
 
 #[test]
-fn an_uncorrected_bootstrap_would_not_pass() {
+fn an_uncorrected_bootstrap_exceeds_the_alarm_rate() {
     // The test can fail: the plain bootstrap's standard error with a normal
     // quantile, at five runs that differ, raises too many alarms.
     let law = Law { between: 0.05, within: 0.001, phi: 0.0, runs: (5, 5) };

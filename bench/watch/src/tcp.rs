@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_read_without_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u16..30) {
+        fn arbitrary_answers_do_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u16..30) {
             let _ = take(&bytes, &mut Sockets::new());
             // As a message of sock_diag that says its true length.
             if bytes.len() >= 16 {

@@ -82,7 +82,7 @@ fn server(arguments: &'static [&'static str]) -> Process {
 }
 
 #[test]
-fn command_lines_are_found_and_the_watcher_is_not() {
+fn processes_are_found_by_command_line_except_for_the_watcher() {
     let (root, system) = machine(&[
         (7, server(&["/usr/bin/redis-server", "*:6379"])),
         (9, server(&["/usr/bin/redis-server", "*:6380"])),
@@ -151,7 +151,7 @@ fn usage_is_the_difference_and_children_belong_to_it() {
 }
 
 #[test]
-fn who_is_watched_may_have_started_us() {
+fn a_parent_process_may_be_watched() {
     let (root, system) = machine(&[(40, server(&["starter"]))]);
     let group = system.find(&command("40")).unwrap();
     let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
@@ -164,7 +164,7 @@ fn who_is_watched_may_have_started_us() {
 }
 
 #[test]
-fn a_process_that_has_gone_is_not_another_with_its_id() {
+fn a_process_that_reuses_an_id_is_not_the_watched_one() {
     let (root, system) = machine(&[(7, Process { own: 500, ..server(&["etcd"]) })]);
     let group = system.find(&command("etcd")).unwrap();
     let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
@@ -176,7 +176,7 @@ fn a_process_that_has_gone_is_not_another_with_its_id() {
 }
 
 #[test]
-fn bytes_that_are_not_known_have_a_reason() {
+fn unknown_byte_counts_have_a_reason() {
     let process = Process { sockets: vec![100], ..server(&["x"]) };
     let (root, system) = machine(&[(7, process)]);
     let take = |system: &System| {
@@ -197,7 +197,7 @@ fn bytes_that_are_not_known_have_a_reason() {
 }
 
 #[test]
-fn machines_that_tell_nothing_are_looked_at_without_a_panic() {
+fn machines_without_proc_files_do_not_panic() {
     let root = tempfile::tempdir().unwrap();
     let system = System::at(root.path(), refused, OWN);
     assert_eq!(system.machine(), None);
@@ -214,7 +214,7 @@ fn machines_that_tell_nothing_are_looked_at_without_a_panic() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
     #[test]
-    fn hostile_files_do_not_panic_and_nothing_is_negative(
+    fn hostile_files_do_not_panic_and_counts_are_not_negative(
         texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 8),
         number: u64, other: u64,
     ) {

@@ -22,7 +22,7 @@ fn own_cpu_s() -> f64 {
 
 /// The child: this test in a process of its own.
 #[test]
-fn as_the_child() {
+fn the_child_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let mut stream = TcpStream::connect(address).unwrap();
     // Before the first look, and so not counted.
@@ -44,7 +44,7 @@ fn as_the_child() {
 fn exchange(listener: TcpListener) {
     let address = listener.local_addr().unwrap().to_string();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "as_the_child", "--nocapture"])
+        .args(["--exact", "the_child_process", "--nocapture"])
         .env(ADDRESS, &address)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -92,12 +92,12 @@ fn exchange(listener: TcpListener) {
 }
 
 #[test]
-fn cpu_time_and_bytes_are_those_that_the_process_says() {
+fn cpu_time_and_bytes_equal_those_of_the_process() {
     exchange(TcpListener::bind("127.0.0.1:0").unwrap());
 }
 
 #[test]
-fn connections_of_ipv6_are_counted_too() {
+fn connections_over_ipv6_are_counted() {
     match TcpListener::bind("[::1]:0") {
         Ok(listener) => exchange(listener),
         Err(error) => eprintln!("skipped: no IPv6 here ({error})"),
@@ -105,7 +105,7 @@ fn connections_of_ipv6_are_counted_too() {
 }
 
 #[test]
-fn the_machine_is_between_idle_and_busy() {
+fn the_utilization_of_the_machine_is_between_0_and_1() {
     let system = System::this();
     let earlier = system.machine().unwrap();
     assert_eq!(earlier.busy_since(&earlier), None);

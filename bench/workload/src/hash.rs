@@ -28,7 +28,7 @@ mod tests {
     use super::fnv64;
 
     #[test]
-    fn known_hashes() {
+    fn hashes_equal_known_values() {
         assert_eq!(fnv64(0), 6_284_781_860_667_377_211);
     }
 }

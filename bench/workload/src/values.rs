@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_comes_about_as_often() {
+    fn every_character_is_about_equally_frequent() {
         let mut rng = Rng::new(7);
         let mut out = Vec::new();
         INCOMPRESSIBLE.write(&mut out, 95_000, &mut rng);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn values_compress_as_much_as_is_said() {
+    fn values_compress_as_documented() {
         let mut rng = Rng::new(7);
         let cases = [
             (INCOMPRESSIBLE, 0.82, 0.84),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn values_compress_as_much_as_ycsbs() {
+    fn values_compress_as_much_as_those_of_ycsb() {
         for (ours, theirs) in [(1, 2), (3, 4)] {
             let (mut ours, mut theirs) = (Rng::new(ours), Rng::new(theirs));
             let ours = deflated(|values| YCSB.write(values, 100, &mut ours));

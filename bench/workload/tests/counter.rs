@@ -25,7 +25,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn is_the_model(start in prop_oneof![Just(0u64), 0..1000u64, Just(1 << 62)], steps in prop::collection::vec(0usize..8, 0..300)) {
+    fn the_counter_equals_its_model(start in prop_oneof![Just(0u64), 0..1000u64, Just(1 << 62)], steps in prop::collection::vec(0usize..8, 0..300)) {
         let counter = AcknowledgedCounter::new(start, 8);
         let mut model = Model { next: start, outstanding: BTreeSet::new() };
         let mut keys = [None; 8];
@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn starts_before_the_first_key() {
+fn a_counter_starts_before_the_first_key() {
     assert_eq!(AcknowledgedCounter::new(0, 1).last(), None);
     assert_eq!(AcknowledgedCounter::new(5, 1).last(), Some(4));
     let counter = AcknowledgedCounter::new(0, 3);
@@ -105,7 +105,7 @@ impl Gate {
 }
 
 #[test]
-fn under_threads_nothing_is_acknowledged_early_or_goes_back() {
+fn concurrent_acknowledgements_are_never_early_and_never_decrease() {
     const EACH: u64 = 100_000;
     const START: u64 = 17;
     for clients in [2, 3, 8] {
@@ -139,7 +139,7 @@ fn under_threads_nothing_is_acknowledged_early_or_goes_back() {
 }
 
 #[test]
-fn whenever_all_clients_rest_nothing_is_left_behind() {
+fn with_all_clients_idle_every_key_is_acknowledged() {
     // One key a client and round: the end of each is the moment in question.
     const CLIENTS: usize = 2;
     const ROUNDS: u64 = 100_000;
@@ -300,7 +300,7 @@ mod interleavings {
     }
 
     #[test]
-    fn the_algorithm_is_right_in_every_order() {
+    fn the_algorithm_is_correct_in_every_interleaving() {
         for (clients, keys) in [(1, 3), (2, 1), (2, 3), (3, 1)] {
             let (states, wrong) = explore(clients, keys, Fault::No);
             assert_eq!(wrong, None, "{clients} clients, {keys} keys each");
@@ -309,7 +309,7 @@ mod interleavings {
     }
 
     #[test]
-    fn each_step_stands_where_it_must() {
+    fn every_order_of_steps_but_the_actual_one_fails() {
         assert_eq!(explore(2, 1, Fault::NoBound).1, Some("early"));
         assert_eq!(explore(2, 2, Fault::NextReadLast).1, Some("early"));
         assert_eq!(explore(2, 1, Fault::NextReadEarly).1, Some("left behind"));

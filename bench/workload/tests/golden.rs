@@ -53,7 +53,7 @@ fn constants(out: &mut String, zipfian: &Zipfian) {
 }
 
 #[test]
-fn injected_draws_are_those_of_java() {
+fn injected_draws_equal_those_of_java() {
     let mut out = String::new();
     for seed in [0, 1, -1, 0x0123_4567_89ab_cdef] {
         line!(out, "seed={seed}");
@@ -72,7 +72,7 @@ fn injected_draws_are_those_of_java() {
 }
 
 #[test]
-fn hashes_and_key_names() {
+fn hashes_and_key_names_equal_those_of_java() {
     let special = [
         0,
         1,

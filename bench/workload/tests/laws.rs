@@ -43,7 +43,7 @@ fn cells(n: u64, below: impl Fn(u64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn p_values_are_those_of_the_tables() {
+fn p_values_agree_with_the_tables() {
     for (cells, chi, p) in
         [(1, 3.841_458_8, 0.05), (10, 18.307_038, 0.05), (10, 3.940_299, 0.95), (100, 149.449_25, 0.001)]
     {
@@ -54,7 +54,7 @@ fn p_values_are_those_of_the_tables() {
 }
 
 #[test]
-fn a_wrong_law_is_found() {
+fn a_wrong_distribution_is_detected() {
     let mut fit = Fit::new("loaded die", vec![0.102, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.098]);
     let mut rng = Rng::new(1);
     for _ in 0..10 * DRAWS {
@@ -75,7 +75,7 @@ fn uniform() {
 }
 
 #[test]
-fn zipfian_is_grays_formula() {
+fn zipfian_follows_grays_formula() {
     for (n, theta) in
         [(2, 0.99), (3, 0.99), (100, 0.99), (1000, 0.5), (1000, 0.0), (1_000_000, 0.99), (1 << 40, 0.9)]
     {
@@ -89,7 +89,7 @@ fn zipfian_is_grays_formula() {
 }
 
 #[test]
-fn zipfian_mean_is_that_of_the_formula() {
+fn zipfian_mean_agrees_with_the_formula() {
     for (n, theta) in [(1, 0.99), (2, 0.99), (3, 0.99), (100, 0.99), (1000, 0.5), (5000, 0.0)] {
         let zipfian = Zipfian::new(10, 9 + n, theta).unwrap();
         let below = gray(n, theta, zipfian.zetan());
@@ -105,7 +105,7 @@ fn zipfian_mean_is_that_of_the_formula() {
 }
 
 #[test]
-fn scrambled_zipfian_is_what_the_hash_makes_of_it() {
+fn scrambled_zipfian_is_the_hash_of_zipfian() {
     let (min, n) = (5, 1000);
     let below = gray(ScrambledZipfian::MAX_ITEM + 1, 0.99, ScrambledZipfian::ZETAN);
     // The popular items go where their hashes say; the others are so many
@@ -165,7 +165,7 @@ impl Random for Counted {
 }
 
 #[test]
-fn exact_zipf_seldom_rejects() {
+fn exact_zipf_rarely_rejects() {
     for exponent in [0.01, 0.5, 0.99, 1.0, 1.5, 3.0, 10.0] {
         for n in [1, 2, 3, 10, 1000, 1 << 40] {
             let (zipf, mut rng) = (ExactZipf::new(n, exponent).unwrap(), Counted(Rng::new(8), 0));
@@ -177,7 +177,7 @@ fn exact_zipf_seldom_rejects() {
 }
 
 #[test]
-fn the_hottest_key_has_the_share_of_the_law() {
+fn the_hottest_key_has_its_theoretical_share() {
     for (n, percent) in [(1000, 12.9), (1_000_000, 6.5)] {
         let zipf = ScatteredZipf::new(100, 99 + n, 0.99, 42).unwrap();
         let (hottest, share) = (zipf.key(0), 1.0 / zeta(n, 0.99));
@@ -216,7 +216,7 @@ fn popularity_of_old_keys_does_not_shift_with_inserts() {
 }
 
 #[test]
-fn latest_is_zipfian_from_the_newest() {
+fn latest_is_zipfian_by_age() {
     for (at_first, newest) in [(1000, 1000), (1000, 1400), (100_000, 100_000), (1_000_000, 1_200_000)] {
         let mut latest = SkewedLatest::new(at_first, 0.99).unwrap();
         let zetan = zeta(newest, 0.99);
@@ -237,7 +237,7 @@ fn latest_is_zipfian_from_the_newest() {
 }
 
 #[test]
-fn latest_grows_step_by_step_as_at_once() {
+fn latest_grown_step_by_step_equals_latest_grown_at_once() {
     // Across the end of direct addition, where the ways to grow differ.
     let mut steps = Zipfian::of(60_000, 0.99).unwrap();
     let mut rng = Rng::new(13);

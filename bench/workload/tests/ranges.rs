@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn zipfian_rises_with_the_draw(n in 3u64..100_000, theta in 0.01..0.99, draws in prop::collection::vec(any::<u64>(), 2..50)) {
+    fn zipfian_increases_with_the_draw(n in 3u64..100_000, theta in 0.01..0.99, draws in prop::collection::vec(any::<u64>(), 2..50)) {
         let mut zipfian = Zipfian::new(0, n - 1, theta).unwrap();
         let mut draws = draws;
         draws.sort_unstable();
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn discrete_never_falls_off(weights in prop::collection::vec(0.0..1e3f64, 1..40), draw: u64) {
+    fn discrete_always_chooses_a_value(weights in prop::collection::vec(0.0..1e3f64, 1..40), draw: u64) {
         prop_assume!(weights.iter().any(|&weight| weight > 0.0));
         let discrete = Discrete::new(&weights).unwrap();
         for draw in [draw, 0, u64::MAX] {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn histograms_draw_lengths_of_the_file(counts in prop::collection::vec(0u64..50, 1..40), draw: u64) {
+    fn histograms_draw_only_lengths_of_the_file(counts in prop::collection::vec(0u64..50, 1..40), draw: u64) {
         prop_assume!(counts.iter().any(|&count| count > 0));
         let mut file = String::from("BlockSize\t8\r\n");
         for (bucket, count) in counts.iter().enumerate() {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn a_seed_gives_the_same_keys() {
+fn equal_seeds_give_equal_keys() {
     for (mut one, mut two) in choosers(0, 99_999).into_iter().zip(choosers(0, 99_999)) {
         let (mut a, mut b) = (Rng::new(3), Rng::new(3));
         for _ in 0..1000 {
@@ -184,7 +184,7 @@ fn the_examples_of_the_documents() {
 }
 
 #[test]
-fn discrete_ends_with_the_last_that_has_a_weight() {
+fn discrete_ends_with_the_last_value_of_positive_weight() {
     // Ten tenths do not add up to 1.
     let tenths = Discrete::new(&[0.1; 10]).unwrap();
     assert_eq!(tenths.draw(&mut Extreme(u64::MAX)), 9);
@@ -218,7 +218,7 @@ fn clients_share_a_sequence() {
 }
 
 #[test]
-fn a_million_million_keys_start_at_once() {
+fn a_trillion_keys_start_at_once() {
     // Per key, the least work would take minutes; the limit only leaves room
     // for a busy machine.
     let started = Instant::now();
@@ -239,7 +239,7 @@ fn a_million_million_keys_start_at_once() {
 }
 
 #[test]
-fn wrong_parameters_are_refused() {
+fn invalid_parameters_are_refused() {
     let text = |error: DistributionError| error.to_string();
     assert_eq!(
         text(Uniform::new(5, 4).unwrap_err()),

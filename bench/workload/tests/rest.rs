@@ -86,7 +86,7 @@ const MIX: &str = "readproportion=0.4\nupdateproportion=0.3\ninsertproportion=0.
                    url.trace.read=a\nurl.trace.update=b\nurl.trace.insert=c\nurl.trace.delete=b\n";
 
 #[test]
-fn shares_urls_and_bodies_are_as_asked() {
+fn shares_urls_and_bodies_are_as_configured() {
     let folder = traces();
     let workload = open(&folder, &format!("{MIX}fieldlength=10"), &RUN).unwrap();
     let all = asked(&workload, 1, 100_000, &Outcome::OK);
@@ -114,7 +114,7 @@ fn shares_urls_and_bodies_are_as_asked() {
 }
 
 #[test]
-fn a_seed_gives_the_same_requests_and_another_others() {
+fn equal_seeds_give_equal_requests_and_different_seeds_different_ones() {
     let folder = traces();
     for distribution in ["uniform", "zipfian", "exactzipfian", "hotspot", "exponential", "sequential"] {
         let text = format!("{MIX}requestdistribution={distribution}\nfieldlengthdistribution=zipfian");
@@ -135,7 +135,7 @@ fn counts(text: &str) -> Vec<f64> {
 }
 
 #[test]
-fn distributions_are_over_the_lines_as_they_stand() {
+fn distributions_choose_lines_in_file_order() {
     let near = |share: f64, expected: f64| (share - expected).abs() < 0.005;
     let uniform = counts("");
     assert!(uniform.iter().all(|share| near(*share, 0.01)), "{uniform:?}");
@@ -203,7 +203,7 @@ fn sizes_are_by_distribution() {
 }
 
 #[test]
-fn a_load_inserts_each_url_that_is_asked_for_once() {
+fn a_load_inserts_each_requested_url_once() {
     let folder = traces();
     let text = "readproportion=0.5\nupdateproportion=0.3\ninsertproportion=0.1\ndeleteproportion=0.1\n\
                 url.trace.read=b\nurl.trace.update=c\nurl.trace.delete=b\nurl.trace.insert=a\n";
@@ -229,7 +229,7 @@ fn a_load_inserts_each_url_that_is_asked_for_once() {
 }
 
 #[test]
-fn faults_come_together_and_name_file_and_line() {
+fn faults_are_reported_together_with_file_and_line() {
     let mut folder = traces();
     folder.insert("bad".into(), b"x\ny z\n".into());
     let text = "readproportion=0.5\nupdateproportion=0.5\ninsertproportion=0.1\ndeleteproportion=0.1\n\
@@ -261,7 +261,7 @@ fn faults_come_together_and_name_file_and_line() {
 }
 
 #[test]
-fn every_property_says_what_it_is() {
+fn every_property_has_a_description() {
     for property in PROPERTIES.properties {
         assert!(!property.meaning.is_empty(), "{}", property.name);
     }

@@ -125,7 +125,7 @@ fn load(threads: usize, units: usize, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn inserts_are_ycsbs() {
+fn inserts_equal_those_of_ycsb() {
     let mut compared = 0;
     for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_inserts.txt")) {
         let ours = load(threads, units, &text);
@@ -148,7 +148,7 @@ fn inserts_are_ycsbs() {
 }
 
 #[test]
-fn random_orders_are_of_what_ycsb_writes() {
+fn random_orders_contain_the_points_that_ycsb_writes() {
     for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_sets.txt")) {
         let ours = load(threads, units, &text);
         let sorted: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
@@ -204,7 +204,7 @@ fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, 
 const INTEGRITY: &str = "recordcount=100\ndataintegrity=true\nvaluetype=integers\nupdateproportion=0\n";
 
 #[test]
-fn verification_comes_to_what_ycsbs_does() {
+fn verification_agrees_with_ycsbs() {
     let workload = open(&format!("{SMALL}{INTEGRITY}"), &RUN).unwrap();
     assert!(workload.verifies());
     for golden in include_str!("../golden/timeseries_verify.txt").lines() {
@@ -326,7 +326,7 @@ fn single_values_after_others_leave_out_series_unless_exact() {
 }
 
 #[test]
-fn random_timestamps_go_on_after_the_last() {
+fn random_timestamps_continue_after_the_last() {
     let text = "recordcount=40\nfieldcount=2\ntagcount=1\ntagcardinality=2\nrandomwritetimestamporder=true\n";
     let written = coverage(&small(text, &LOAD), 1, 4 * 33);
     // Three ranges of 11 from one interval before the start, as in YCSB.
@@ -335,7 +335,7 @@ fn random_timestamps_go_on_after_the_last() {
 }
 
 #[test]
-fn sparsity_leaves_out_as_much_as_the_law_says() {
+fn sparsity_omits_its_share_of_points() {
     let text = "recordcount=100000\nfieldcount=10\ntagcount=1\ntagcardinality=64\nsparsity=0.5\n";
     let share = |text: &str| {
         let written = coverage(&small(text, &LOAD), 1, 40_000);
@@ -407,7 +407,7 @@ fn groups_are_named_without_values() {
 }
 
 #[test]
-fn queries_ask_for_what_a_load_wrote() {
+fn queries_select_points_that_a_load_wrote() {
     for distribution in ["uniform", "sequential", "zipfian", "hotspot"] {
         let text = format!(
             "recordcount=96\nfieldcount=4\ntagcount=2\ntagcardinality=2,3\nupdateproportion=0\nscanproportion=1\n\
@@ -488,7 +488,7 @@ fn the_clock_begins_one_interval_ago() {
 }
 
 #[test]
-fn a_seed_gives_the_same_stream() {
+fn equal_seeds_give_equal_streams() {
     let text = "recordcount=1000\nreadproportion=1\nupdateproportion=1\ninsertproportion=1\nscanproportion=1\n\
                 deleteproportion=1\nsparsity=0.3\nrandomwritetimestamporder=true\nrequestdistribution=zipfian\n";
     let stream = |seed| {
@@ -532,7 +532,7 @@ fn the_schema_names_the_fields() {
 }
 
 #[test]
-fn what_stops_ycsb_works_or_is_a_fault() {
+fn settings_that_stop_ycsb_work_or_are_faults() {
     for golden in include_str!("../golden/timeseries_faults.txt").lines() {
         let mut parts = golden.splitn(3, ' ');
         let (exception, verb, text) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
@@ -552,7 +552,7 @@ fn what_stops_ycsb_works_or_is_a_fault() {
 }
 
 #[test]
-fn every_fault_is_named_at_once() {
+fn all_faults_are_reported_together() {
     let faults = |text: &str, facts: &Circumstances| -> Vec<String> {
         match open(text, facts) {
             Ok(_) => panic!("{text} is taken"),
@@ -653,7 +653,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_setting_makes_a_client_panic(
+    fn arbitrary_settings_do_not_panic(
         (records, keys, clients) in (0u64..200, 1u64..9, 1usize..9),
         counts in proptest::collection::vec(1u64..5, 0..5),
         tags in 0usize..6,

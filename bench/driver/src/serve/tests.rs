@@ -123,7 +123,7 @@ fn told(execution: Execution, tells: bool) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn flushes_are_told_with_the_next_answer_to_those_who_understand_them() {
+fn flushes_are_reported_with_the_next_answer_to_clients_that_support_them() {
     for execution in [Execution::Threads, Execution::EventLoops] {
         let none: Vec<u64> = Vec::new();
         let expected = [none.clone(), none.clone(), vec![2], none.clone(), vec![1]];

@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_buffer_is_sent_as_often_as_its_bytes_fill_it(
+    fn a_buffer_is_flushed_each_time_it_is_full(
         clients in 1u64..4, each in 1u64..60, value in 0usize..300, size in 1u64..4000,
     ) {
         let options = RunOptions {
@@ -205,7 +205,7 @@ proptest! {
 }
 
 #[test]
-fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
+fn a_write_of_an_idle_client_waits_no_longer_than_the_limit() {
     let options = RunOptions {
         clients: 1,
         units: Some(3),
@@ -225,7 +225,7 @@ fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
 }
 
 #[test]
-fn a_busy_client_sends_between_two_operations_and_reads_are_not_held_back() {
+fn a_busy_client_flushes_between_operations_and_does_not_delay_reads() {
     const VERBS: &[OperationKind] =
         &[OperationKind::Insert, OperationKind::Read, OperationKind::Read, OperationKind::Read];
     let options = RunOptions { clients: 1, units: Some(8), ..RunOptions::default() };
@@ -238,7 +238,7 @@ fn a_busy_client_sends_between_two_operations_and_reads_are_not_held_back() {
 }
 
 #[test]
-fn what_is_no_insert_goes_one_by_one_and_in_order() {
+fn writes_other_than_inserts_are_sent_one_by_one_in_order() {
     const VERBS: &[OperationKind] =
         &[OperationKind::Insert, OperationKind::Insert, OperationKind::Update, OperationKind::Delete];
     let options = RunOptions { clients: 1, units: Some(8), ..RunOptions::default() };
@@ -259,7 +259,7 @@ fn what_is_no_insert_goes_one_by_one_and_in_order() {
 }
 
 #[test]
-fn writes_that_fail_when_they_are_sent_are_counted_as_lost_and_the_rest_is_sent() {
+fn writes_that_fail_in_a_flush_count_as_lost_and_the_rest_is_sent() {
     const VERBS: &[OperationKind] = &[OperationKind::Update];
     let options = RunOptions { clients: 1, units: Some(50), ..RunOptions::default() };
     let time = VirtualTime::new();
@@ -274,7 +274,7 @@ fn writes_that_fail_when_they_are_sent_are_counted_as_lost_and_the_rest_is_sent(
 }
 
 #[test]
-fn a_store_that_is_lost_in_a_flush_ends_the_run() {
+fn a_store_lost_in_a_flush_ends_the_run() {
     let options = RunOptions { clients: 1, units: Some(1000), ..RunOptions::default() };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 20, lost: true, ..Slow::new(&time) };
@@ -285,7 +285,7 @@ fn a_store_that_is_lost_in_a_flush_ends_the_run() {
 }
 
 #[test]
-fn writes_of_a_client_that_is_given_up_are_told_of() {
+fn writes_of_an_abandoned_client_are_reported() {
     let options = RunOptions {
         clients: 2,
         time: Some(Duration::from_secs(1)),

@@ -54,7 +54,7 @@ fn mm1(seed: u64) -> RunRecord {
 }
 
 #[test]
-fn the_response_times_of_a_queue_are_those_of_theory() {
+fn response_times_of_a_queue_agree_with_theory() {
     let record = mm1(11);
     let response = &reads(&record).response;
     assert!((record.totals.units as f64 - 210_000.0).abs() < 5.0 * 210_000f64.sqrt());
@@ -78,7 +78,7 @@ fn the_response_times_of_a_queue_are_those_of_theory() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_result_and_another_another() {
+fn equal_seeds_give_equal_results_and_different_seeds_different_ones() {
     let known = |record: &RunRecord| {
         let pair = reads(record);
         (record.totals.units, record.duration, record.due, pair.clone())
@@ -159,7 +159,7 @@ fn operations_of_a_unit_are_due_with_the_unit() {
 }
 
 #[test]
-fn what_is_due_and_in_flight_at_the_end_is_told() {
+fn operations_due_and_in_flight_at_the_end_are_counted() {
     // It stalls for ever, 50 ms before the end.
     let law = Stall {
         service: Service::new(1e4, Shape::Constant, 0),
@@ -181,7 +181,7 @@ fn what_is_due_and_in_flight_at_the_end_is_told() {
 }
 
 #[test]
-fn the_series_has_the_noise_of_the_store_and_adds_up() {
+fn the_series_shows_the_stores_noise_and_sums_to_the_total() {
     #[derive(Default)]
     struct Means(Vec<f64>, u64);
     impl Observer for Means {

@@ -43,7 +43,7 @@ fn go(execution: Execution, answer: Answer, options: &RunOptions) -> (serval_run
 }
 
 #[test]
-fn connections_are_open_until_they_are_read() {
+fn connections_stay_open_until_their_traffic_is_read() {
     for execution in BOTH {
         let options = RunOptions { clients: 5, units: Some(100), ..RunOptions::default() };
         let (record, ends) = go(execution, Answer::AtOnce, &options);

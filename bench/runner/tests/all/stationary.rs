@@ -43,7 +43,7 @@ fn nothing(told: &Stationarity) -> bool {
 }
 
 #[test]
-fn steady_stores_have_not_changed() {
+fn steady_stores_are_not_reported_as_changed() {
     let paced = |rate: f64| RunOptions {
         clients: 100,
         rate: Some(RateSchedule::constant(rate)),
@@ -73,7 +73,7 @@ fn steady_stores_have_not_changed() {
 }
 
 #[test]
-fn a_step_within_the_measured_part_is_told_where_it_is() {
+fn a_step_in_the_measured_part_is_located() {
     for seed in 0..10 {
         let law =
             StepChange { service: service(Shape::Exponential, seed), at: 13 * SECOND, factor: 1.0 / 0.9 };
@@ -86,7 +86,7 @@ fn a_step_within_the_measured_part_is_told_where_it_is() {
 }
 
 #[test]
-fn a_drift_within_the_measured_part_is_told() {
+fn a_drift_in_the_measured_part_is_detected() {
     for seed in 0..10 {
         // 20 % slower within 30 s.
         let law = Drift { service: service(Shape::Exponential, seed), doubling: 150e9 };
@@ -99,7 +99,7 @@ fn a_drift_within_the_measured_part_is_told() {
 }
 
 #[test]
-fn a_stall_is_told_with_its_length_and_leaves_the_rest_alone() {
+fn a_stall_is_reported_with_its_length_and_is_not_a_change() {
     let law =
         Stall { service: service(Shape::Constant, 0), at: 11 * SECOND, length: 2 * SECOND + SECOND / 2 };
     let told = go(law, &options()).unwrap();
@@ -113,7 +113,7 @@ fn a_stall_is_told_with_its_length_and_leaves_the_rest_alone() {
 }
 
 #[test]
-fn with_a_constant_target_service_times_tell_what_throughput_does_not() {
+fn with_a_constant_target_service_times_show_a_change() {
     let paced = RunOptions {
         clients: 50,
         rate: Some(RateSchedule::constant(500.0)),
@@ -126,7 +126,7 @@ fn with_a_constant_target_service_times_tell_what_throughput_does_not() {
 }
 
 #[test]
-fn an_overloaded_run_is_steady_though_its_warm_up_leaves_much_to_do() {
+fn an_overloaded_run_is_steady_despite_a_backlog_of_the_warm_up() {
     // 10 s of warm-up at twice what the store does: 10 s pass in the measured
     // part until an operation begins that was due in it.
     let overloaded = RunOptions {
@@ -139,7 +139,7 @@ fn an_overloaded_run_is_steady_though_its_warm_up_leaves_much_to_do() {
 }
 
 #[test]
-fn what_is_short_or_has_a_changing_load_is_not_judged() {
+fn short_runs_and_changing_loads_are_not_judged() {
     let queue = || Queue::new(4, service(Shape::Constant, 1));
     assert_eq!(go(queue(), &RunOptions { time: Some(Duration::from_millis(2_900)), ..options() }), None);
     assert!(go(queue(), &RunOptions { time: Some(Duration::from_millis(3_100)), ..options() }).is_some());
@@ -148,7 +148,7 @@ fn what_is_short_or_has_a_changing_load_is_not_judged() {
 }
 
 #[test]
-fn the_last_operations_of_a_run_by_count_are_left_out() {
+fn the_end_of_a_run_by_count_is_not_judged() {
     // One client has ever more left to do than the others at the end.
     let counted = RunOptions { time: None, units: Some(20_000), ..options() };
     let told = go(Queue::new(4, service(Shape::Exponential, 1)), &counted).unwrap();

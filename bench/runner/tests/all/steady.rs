@@ -98,7 +98,7 @@ fn a_steady_store_is_measured_soon() {
 }
 
 #[test]
-fn the_least_warm_up_is_kept() {
+fn the_shortest_warm_up_is_respected() {
     let law = StepChange { service: service(Shape::Constant, 0), at: 0, factor: 1.0 };
     let least = Duration::from_secs(7);
     let record = go(law, &RunOptions { warm_up: least, ..options(4) });
@@ -106,7 +106,7 @@ fn the_least_warm_up_is_kept() {
 }
 
 #[test]
-fn a_step_has_gone_by_when_measuring_begins() {
+fn the_measured_part_begins_after_a_step() {
     for seed in 0..5 {
         for (at, factor) in [(1, 0.5), (1, 1.5), (3, 0.3), (3, 2.0)] {
             let law = StepChange { service: service(Shape::Exponential, seed), at: at * SECOND, factor };
@@ -123,7 +123,7 @@ fn a_step_has_gone_by_when_measuring_begins() {
 }
 
 #[test]
-fn what_drifts_is_never_steady_and_measured_all_the_same() {
+fn a_drifting_store_is_never_steady_and_still_measured() {
     for seed in 0..5 {
         // In 10 s by at least 12 % between the halves.
         for shape in [Shape::Constant, Shape::Exponential] {
@@ -160,7 +160,7 @@ fn a_constant_target_is_judged_by_the_service_time() {
 }
 
 #[test]
-fn an_end_in_the_warm_up_says_nothing_of_steadiness() {
+fn an_end_in_the_warm_up_leaves_steadiness_undecided() {
     struct After(Control);
     impl Observer for After {
         fn progress(&mut self, progress: &Progress) {

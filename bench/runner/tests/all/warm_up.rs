@@ -61,7 +61,7 @@ fn an_operation_across_the_boundary_is_measured_and_no_operation_is_lost() {
 }
 
 #[test]
-fn every_operation_of_a_paced_run_is_in_one_place() {
+fn every_operation_of_a_paced_run_is_counted_once() {
     for execution in BOTH {
         // One client, 5 ms an operation, 400 due a second: the warm-up leaves
         // a queue behind.
@@ -103,7 +103,7 @@ fn a_steady_run_is_measured_before_the_longest_warm_up_and_loses_nothing() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_measured_after_the_longest_warm_up() {
+fn a_run_that_cannot_be_judged_is_measured_after_the_longest_warm_up() {
     let max = Duration::from_millis(200);
     let options =
         RunOptions { steady: Some(Steady { max, tolerance: 0.05 }), units: Some(5), ..RunOptions::default() };
@@ -114,7 +114,7 @@ fn what_cannot_be_judged_is_measured_after_the_longest_warm_up() {
 }
 
 #[test]
-fn a_load_that_changes_cannot_warm_up_until_steady() {
+fn a_changing_load_cannot_warm_up_until_steady() {
     let rate = RateSchedule::parse("ramp 10..20 for 1s").unwrap();
     let options = RunOptions {
         steady: Some(Steady { max: Duration::from_secs(1), tolerance: 0.05 }),

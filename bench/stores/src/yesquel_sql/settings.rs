@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_what_any_program_opens_or_a_server_alone() {
+    fn an_address_is_a_url_or_a_server() {
         for (text, opened) in [
             ("yesquel:data?durability=none", "yesquel:data?durability=none"),
             (" file:yesquel://db:7000/shop", "yesquel://db:7000/shop"),

@@ -54,7 +54,7 @@ async fn read<C: Client>(client: &mut C, table: &str, key: &str) -> Status {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
-fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
+fn a_buffered_write_is_visible_to_others_after_its_flush() {
     // One buffer for ever, and one that is sent at once: what is said of
     // either would be false of the other.
     for (latency, seen) in [("0", Status::NotFound), ("4", Status::Ok)] {
@@ -89,7 +89,7 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
-fn what_is_wrong_is_told_before_the_run() {
+fn faults_are_reported_before_the_run() {
     let Some(store) = accumulo(&[]) else { return };
     let missing = store.prepare(&own_table(), Purpose::Run).unwrap_err().to_string();
     assert!(missing.contains("there is no table") && missing.contains("createtable"), "{missing}");
@@ -107,7 +107,7 @@ fn what_is_wrong_is_told_before_the_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let faults = Accumulo::open(&properties(&[
         ("accumulo.batchWriterSize", "0"),
         ("accumulo.batchWriterMaxLatency", "3"),

@@ -101,7 +101,7 @@ fn fact(store: &Cassandra, name: &str) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some((..)) = server() else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     // What YCSB's documentation tells people to make.
@@ -148,7 +148,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
+fn scans_run_in_token_order_as_in_ycsb() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for number in 0..20 {
@@ -172,7 +172,7 @@ fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn consistency_levels_of_reads_and_writes_are_apart() {
+fn consistency_levels_of_reads_and_writes_are_separate() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     // One node cannot give THREE, and says so.
     let three = [("cassandra.readconsistencylevel", "THREE"), ("cassandra.writeconsistencylevel", "ONE")];
@@ -202,7 +202,7 @@ fn verbs(store: &Cassandra) -> (Outcome, Outcome) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn credentials_wrong_and_missing() {
+fn wrong_and_missing_credentials_are_refused() {
     let Some((address, password)) = server() else { return };
     let hosts = ("cassandra.hosts", address.as_str());
     let slow = ("cassandra.connecttimeoutmillis", "60000");
@@ -224,7 +224,7 @@ fn credentials_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn one_who_may_not_write_is_forbidden_to() {
+fn a_user_without_write_permission_gets_forbidden() {
     let Some((address, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -251,7 +251,7 @@ fn one_who_may_not_write_is_forbidden_to() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
+fn a_missing_or_different_table_is_reported_with_the_statement_that_creates_it() {
     let Some((..)) = server() else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     run_cql(&["DROP KEYSPACE IF EXISTS serval_missing"]);
@@ -302,7 +302,7 @@ fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
+fn a_value_that_is_too_large_is_refused_and_the_next_is_stored() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for megabytes in [17, 300] {
@@ -321,7 +321,7 @@ fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_CA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn encrypted_connections_are_checked_as_far_as_asked() {
+fn encrypted_connections_are_verified_as_configured() {
     let Some((..)) = server() else { return };
     let ca = std::env::var("SERVAL_TEST_CASSANDRA_CA").unwrap();
     let ssl = ("cassandra.useSSL", "true");
@@ -340,7 +340,7 @@ fn encrypted_connections_are_checked_as_far_as_asked() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = opened(&[("hosts", &address), ("cassandra.connecttimeoutmillis", "50")]).unwrap();
     let early = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -356,7 +356,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -386,7 +386,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 #[test]
 #[allow(clippy::await_holding_lock, reason = "it is a thread of the proxy that shall wait meanwhile")]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_node_that_stops_answering_meets_the_timeout() {
+fn operations_on_a_node_that_stops_answering_time_out() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -411,7 +411,7 @@ fn a_node_that_stops_answering_meets_the_timeout() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("cassandra.hosts", ","),
         ("cassandra.port", "0"),

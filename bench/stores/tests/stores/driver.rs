@@ -69,7 +69,7 @@ fn the_answer_of_a_prepared_driver_is_well_formed() {
 }
 
 #[test]
-fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
+fn a_driver_that_fails_to_start_is_reported_with_its_last_output() {
     let refused = r"\010\000\000\000\002\003\000\000\000bad";
     let version_2 = r"\020\000\000\000\001\002\000\001\000\000\000x\037\000\000\000\000\000\000\000";
     for (what, words) in [
@@ -96,7 +96,7 @@ fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
 }
 
 #[test]
-fn a_driver_that_does_not_answer_is_given_up_after_the_timeout() {
+fn a_driver_that_does_not_answer_is_abandoned_after_the_timeout() {
     let driver = script_within("cat >/dev/null", "300ms", "200ms");
     let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
     assert!(error.contains("does not answer within 300ms (driver.timeout)"), "{error}");
@@ -212,7 +212,7 @@ fn opened(requests: &str, answers: &str) -> (File, File) {
 }
 
 #[test]
-fn a_client_with_pipes_of_its_own() {
+fn a_client_may_have_its_own_pipes() {
     type Case = (fn(&str, &str, &mut dyn FnMut()), Result<Status, &'static str>);
     let cases: [Case; 5] = [
         (
@@ -308,7 +308,7 @@ fn a_driver_serves_one_loop_at_a_time() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = driver(&[]).unwrap_err();
     assert!(problem.contains("driver.command"), "{problem}");
     let both = [("driver.command", "x"), ("driver.socket", "y"), ("driver.timeout", "1us")];

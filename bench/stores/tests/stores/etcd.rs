@@ -168,7 +168,7 @@ fn a_scan_stays_in_its_table() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn an_update_may_replace() {
+fn an_update_may_replace_the_record() {
     let Some(subject) = subject(&[("etcd.update", "replace")]) else { return };
     subject.with_client(async |client| {
         let change = fields([("field1", b"one")]);
@@ -181,7 +181,7 @@ fn an_update_may_replace() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_batch_is_as_few_transactions_as_the_server_takes() {
+fn a_batch_uses_as_few_transactions_as_the_server_allows() {
     let Some(subject) = subject(&[]) else { return };
     let address = variable("SERVAL_TEST_ETCD").unwrap();
     subject.with_client(async |client| {
@@ -208,7 +208,7 @@ fn a_batch_is_as_few_transactions_as_the_server_takes() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn reads_are_linearizable_unless_told_otherwise() {
+fn reads_are_linearizable_by_default() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (read, expected) in [("linearizable", 0), ("serializable", 2)] {
         // The key's end and the field that says serializable, and nothing else.
@@ -254,7 +254,7 @@ fn the_clients_of_a_loop_may_share_a_connection() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
-fn clients_ask_members_in_turn() {
+fn clients_use_members_in_turn() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let members: Vec<FaultyProxy> =
         addresses.split(',').map(|member| FaultyProxy::new(member, PREFACE)).collect();
@@ -282,7 +282,7 @@ fn refused(settings: &[(&str, &str)], advice: &str) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some((address, password, _guard)) = guarded() else { return };
     let Some(without) = variable("SERVAL_TEST_ETCD") else { return };
     let user = |name, password| [("etcd.username", name), ("etcd.password", password)];
@@ -305,7 +305,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn a_token_that_holds_no_more_is_asked_for_again() {
+fn an_expired_token_is_renewed() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "serval"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
@@ -322,7 +322,7 @@ fn a_token_that_holds_no_more_is_asked_for_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_TLS SERVAL_TEST_ETCD_TLS_FOLDER"]
-fn tls_right_wrong_and_missing() {
+fn tls_with_right_wrong_and_missing_certificates() {
     let Some(address) = variable("SERVAL_TEST_ETCD_TLS") else { return };
     let Some(plain) = variable("SERVAL_TEST_ETCD") else { return };
     let folder = std::env::var("SERVAL_TEST_ETCD_TLS_FOLDER").unwrap();
@@ -363,7 +363,7 @@ fn tls_right_wrong_and_missing() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let words = refused(&[("etcd.endpoints", &address), ("etcd.timeout", "50ms")], "etcd.timeout");
     assert!(words.contains(&address), "{words}");
@@ -374,7 +374,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn one_member_that_answers_is_enough_to_begin_with() {
+fn one_reachable_member_is_enough_to_start() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let (silent, gone) = silent();
     drop(silent);
@@ -389,7 +389,7 @@ fn one_member_that_answers_is_enough_to_begin_with() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
+fn the_loss_of_a_server_fails_operations_until_it_returns() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for connections in ["client", "loop"] {
         let between = FaultyProxy::new(&address, PREFACE);
@@ -417,7 +417,7 @@ fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
-fn another_member_is_asked_when_one_goes_away() {
+fn clients_fail_over_to_another_member() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let (first, others) = addresses.split_once(',').unwrap();
     let between = FaultyProxy::new(first, PREFACE);
@@ -435,7 +435,7 @@ fn another_member_is_asked_when_one_goes_away() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn an_operation_without_an_answer_has_failed_in_time() {
+fn an_operation_without_an_answer_fails_at_its_timeout() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = FaultyProxy::new(&address, PREFACE);
     let settings = [("etcd.endpoints", &*between.address), ("etcd.operation.timeout", "50ms")];
@@ -455,7 +455,7 @@ fn an_operation_without_an_answer_has_failed_in_time() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_record_too_large_is_refused_and_the_connection_stays() {
+fn a_record_that_is_too_large_is_refused_and_the_connection_stays_open() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = FaultyProxy::new(&address, PREFACE);
     let store = open(&[("etcd.endpoints", &between.address)]).unwrap();
@@ -478,7 +478,7 @@ fn a_record_too_large_is_refused_and_the_connection_stays() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_server_without_space_says_so() {
+fn a_server_without_space_is_reported() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let store = open(&[("etcd.endpoints", &*address)]).unwrap();
     let alarm = |action: &str| {
@@ -498,7 +498,7 @@ fn a_server_without_space_says_so() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn a_user_needs_the_right_to_the_table_only() {
+fn a_user_needs_permission_for_the_table_only() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "guest"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
@@ -513,7 +513,7 @@ fn a_user_needs_the_right_to_the_table_only() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("etcd.endpoints", "a,b:x,a:2379,http://c:1"),
         ("etcd.read", "sometimes"),

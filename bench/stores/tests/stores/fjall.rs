@@ -75,7 +75,7 @@ fn refusal(store: &Fjall, purpose: Purpose) -> String {
 }
 
 #[test]
-fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
+fn records_have_the_documented_frame_and_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for durability in ["buffer", "sync-data", "sync-all"] {
         let path = folder.path().join(durability);
@@ -117,7 +117,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_refused_and_never_found() {
+fn invalid_keys_are_refused_and_never_found() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -143,7 +143,7 @@ fn keys_that_cannot_be_are_refused_and_never_found() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_folder_is_reported_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("database");
     let here = store(&path, &[]);
@@ -171,7 +171,7 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         ("fjall.path", ""),
         ("fjall.durability", "full"),

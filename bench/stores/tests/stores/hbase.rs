@@ -197,7 +197,7 @@ async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status>
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("hbase.regions", "3")]);
     let subject = Subject::new(store, EventLoop, differences());
@@ -242,7 +242,7 @@ fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_write_is_seen_once_its_client_closes() {
+fn a_buffered_write_is_visible_after_its_client_closes() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("clientbuffering", "true")]);
     with_two(&store, async |writer, reader| {
@@ -261,7 +261,7 @@ fn a_buffered_write_is_seen_once_its_client_closes() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffer_is_sent_when_it_is_full_or_old() {
+fn a_buffer_is_flushed_when_full_or_old() {
     let Some(place) = Place::new() else { return };
     for setting in [("writebuffersize", "1000B"), ("writebuffer.latency", "100")] {
         let size = if setting.0 == "writebuffersize" {
@@ -300,7 +300,7 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
+fn a_failed_buffered_write_is_a_failure_of_the_flush() {
     let Some(place) = Place::new() else { return };
     let settings = [("clientbuffering", "true"), ("hbase.timeout", "5s")];
     let store = place.store(&settings);
@@ -339,7 +339,7 @@ fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
+fn empty_keys_and_keys_and_values_that_are_too_long_are_bad_requests() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[]);
     with_two(&store, async |client, _| {
@@ -356,7 +356,7 @@ fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn what_is_not_there_is_told_before_a_run() {
+fn missing_tables_and_families_are_reported_before_a_run() {
     let Some(place) = Place::new() else { return };
     let (_listener, silent) = silent();
     let silent = silent.rsplit_once(':').unwrap().1;
@@ -392,7 +392,7 @@ fn what_is_not_there_is_told_before_a_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         ("hbase.driver", folder.path().to_str().unwrap()),

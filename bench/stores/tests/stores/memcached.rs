@@ -81,7 +81,7 @@ mod several {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(subject) = subject(1, &[]) else { return };
     assert!(!subject.store.capabilities().contains(OperationKind::Scan));
     let addresses = std::env::var("SERVAL_TEST_MEMCACHED").unwrap();
@@ -116,7 +116,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn an_update_may_replace_as_ycsb_s_does() {
+fn an_update_may_replace_the_record_as_in_ycsb() {
     let Some(subject) = subject(1, &[("memcached.update", "replace")]) else { return };
     subject.with_client(async |client| {
         let change = fields([("field1", b"one")]);
@@ -129,7 +129,7 @@ fn an_update_may_replace_as_ycsb_s_does() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn keys_are_where_spymemcached_has_them() {
+fn keys_are_on_the_servers_that_spymemcached_chooses() {
     let Some(subject) = subject(3, &[]) else { return };
     let addresses = std::env::var("SERVAL_TEST_MEMCACHED").unwrap();
     let addresses: Vec<&str> = addresses.split(',').collect();
@@ -151,7 +151,7 @@ fn keys_are_where_spymemcached_has_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED_AUTH SERVAL_TEST_MEMCACHED_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_MEMCACHED_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_MEMCACHED_PASSWORD").unwrap();
     let with =
@@ -172,7 +172,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn a_password_for_a_server_without_one_leaves_nothing_there() {
+fn a_password_for_a_server_without_one_is_not_stored() {
     let Some((addresses, _guard)) = servers() else { return };
     let settings =
         [("memcached.hosts", &*addresses), ("memcached.username", "u"), ("memcached.password", "p")];
@@ -181,7 +181,7 @@ fn a_password_for_a_server_without_one_leaves_nothing_there() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = open(&[("memcached.hosts", &address), ("memcached.timeout", "50ms")]).unwrap();
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -217,7 +217,7 @@ fn peer(answers: &'static [&'static [u8]]) -> String {
 }
 
 #[test]
-fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
+fn a_lost_connection_fails_its_operation_and_the_next_reopens_it() {
     let address = peer(&[b"HTTP/1.1 400\r\n", b"VA 9", b"", b"EN\r\n"]);
     let settings = [("memcached.hosts", &*address), ("memcached.opTimeoutMillis", "50")];
     let store = open(&settings).unwrap();
@@ -235,7 +235,7 @@ fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn a_record_too_large_is_refused_and_the_connection_stays() {
+fn a_record_that_is_too_large_is_refused_and_the_connection_stays_open() {
     let Some(subject) = subject(1, &[]) else { return };
     subject.with_client(async |handle| {
         let large = Record::from_iter([("f", &*vec![b'x'; 5 << 20])]);
@@ -247,7 +247,7 @@ fn a_record_too_large_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("memcached.hosts", "a,b:x,a:11211,::1"),
         ("memcached.update", "perhaps"),

@@ -110,7 +110,7 @@ mod tls {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_MONGODB SERVAL_TEST_MONGODB_TLS"]
-    fn a_certificate_that_nobody_vouches_for_is_refused() {
+    fn an_untrusted_certificate_is_refused() {
         let Some(address) = variable("SERVAL_TEST_MONGODB_TLS") else { return };
         for (options, part) in [("?tls=true", "certificate"), ("", "Does mongodb.url name a MongoDB server")]
         {
@@ -154,7 +154,7 @@ fn bytes(value: &[u8]) -> Bson {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn what_ycsb_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     assert_eq!(store.capabilities(), OperationKinds::ALL);
@@ -191,7 +191,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn the_result_tells_what_is_in_force() {
+fn the_description_has_the_settings_in_force() {
     let Some(space) = Space::new() else { return };
     let facts = |settings: &[(&str, &str)]| {
         let store = open(settings).unwrap();
@@ -235,7 +235,7 @@ fn the_result_tells_what_is_in_force() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn the_write_concern_is_sent_and_no_operation_twice() {
+fn the_write_concern_is_sent_and_operations_are_not_retried() {
     let Some(space) = Space::new() else { return };
     for (word, sent) in [("majority", &b"majority"[..]), ("journaled", b"\x08j\0\x01")] {
         let between = FaultyProxy::new(&space.address, sent);
@@ -254,7 +254,7 @@ fn the_write_concern_is_sent_and_no_operation_twice() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn values_too_large_and_odd_names_are_bad_requests() {
+fn values_that_are_too_large_and_unusual_names_are_bad_requests() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -288,7 +288,7 @@ fn values_too_large_and_odd_names_are_bad_requests() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_server_is_reported_with_the_remedy() {
     let nobody = [("mongodb.url", "mongodb://127.0.0.1:1/d"), ("mongodb.connect_timeout", "300ms")];
     let problem = refusal(&open(&nobody).unwrap(), Purpose::Run);
     assert!(problem.contains("mongodb (127.0.0.1:1)") && problem.contains("refused"), "{problem}");
@@ -319,7 +319,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
+fn a_lost_connection_fails_one_operation_and_is_reopened() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"field_lost");
     let store = space.by(&between.address).store(&[]);
@@ -349,7 +349,7 @@ fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_server_that_stays_away_fails_operations_at_the_limit() {
+fn operations_on_a_server_that_stays_down_fail_at_the_limit() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.connect_timeout", "300ms")]);
@@ -371,7 +371,7 @@ fn a_server_that_stays_away_fails_operations_at_the_limit() {
 #[test]
 #[allow(clippy::await_holding_lock, reason = "answers are held back while an operation waits")]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.timeout", "200ms")]);
@@ -395,7 +395,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 #[test]
 #[allow(clippy::await_holding_lock, reason = "answers are held back while operations wait")]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
+fn operations_abandoned_in_the_queue_do_not_block_others() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store =
@@ -448,7 +448,7 @@ fn the_clients_of_a_loop_share_a_pool_that_the_last_of_them_closes() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         ("mongodb.url", "mongodb://u:secret@h/d?w=oops&tls=perhaps"),
         ("mongodb.writeConcern", "sometimes"),

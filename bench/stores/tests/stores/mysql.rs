@@ -206,7 +206,7 @@ fn refusal(store: &Mysql, purpose: Purpose) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn what_ycsb_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     // As YCSB's README has it, with columns that it does not have.
     space.sql(
@@ -249,7 +249,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+fn ycsb_can_use_a_table_created_by_serval() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let schema =
@@ -275,7 +275,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn records_are_on_the_shard_that_ycsb_s_function_says() {
+fn records_are_on_the_shard_that_ycsb_chooses() {
     let Some(space) = Space::new() else { return };
     let store = mysql("", &[("db.url", &space.shards())]).unwrap();
     assert!(!store.capabilities().contains(OperationKind::Scan));
@@ -316,7 +316,7 @@ fn records_are_on_the_shard_that_ycsb_s_function_says() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
+fn a_batch_larger_than_a_packet_or_statement_is_atomic() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mysql.value_type", "longtext")]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -338,7 +338,7 @@ fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
+fn values_that_are_too_large_and_unknown_names_are_bad_requests_with_the_servers_message() {
     let Some(space) = Space::new() else { return };
     // A server that would cut values off; Serval's sessions do not let it.
     space.sql("SET GLOBAL sql_mode = ''");
@@ -376,7 +376,7 @@ fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn more_shapes_of_statements_than_are_kept_still_work() {
+fn more_statement_shapes_than_are_cached_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
@@ -402,7 +402,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn tables_that_are_missing_or_of_another_shape_are_said() {
+fn missing_and_different_tables_are_reported() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let missing = refusal(&store, Purpose::Run);
@@ -427,7 +427,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
-fn credentials_and_tls_right_and_wrong() {
+fn right_and_wrong_credentials_and_tls() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
     let Space { second, password, name, .. } = &space;
@@ -495,7 +495,7 @@ fn credentials_and_tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_client_may_have_to_show_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
     let folder = Path::new(&certificate).parent().unwrap();
@@ -538,7 +538,7 @@ fn a_client_may_have_to_show_a_certificate() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn what_a_user_may_not_do_is_forbidden() {
+fn operations_without_permission_are_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name.replace("test_", ""));
     space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
@@ -558,7 +558,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
@@ -599,7 +599,7 @@ impl Holder {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[]);
@@ -622,7 +622,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[("mysql.timeout", "200ms")]);
@@ -642,7 +642,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_shard_that_is_gone_fails_its_own_operations() {
+fn a_lost_shard_fails_its_own_operations_only() {
     let Some(space) = Space::new() else { return };
     // A way to the second server that can be cut.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -701,7 +701,7 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("mysql.port", "0"),
         ("mysql.value_type", "json"),

@@ -177,7 +177,7 @@ fn refusal(store: &Postgres, purpose: Purpose) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsbs_jdbc_client_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     // As YCSB's README has it, with columns that it does not have.
     space.sql(
@@ -221,7 +221,7 @@ fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+fn ycsb_can_use_a_table_created_by_serval() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let schema = Schema { table: "UserTable".into(), fields: vec!["FIELD0".into(), "field1".into()] };
@@ -249,7 +249,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsbs_postgrenosql_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY not NULL, YCSB_VALUE JSONB not NULL);
@@ -283,7 +283,7 @@ fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn tables_that_are_missing_or_of_another_shape_are_said() {
+fn missing_and_different_tables_are_reported() {
     let Some(space) = Space::new() else { return };
     let columns = space.store(&[]);
     let missing = refusal(&columns, Purpose::Run);
@@ -320,7 +320,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
+fn unknown_names_and_values_that_are_too_large_are_bad_requests_with_the_servers_message() {
     let Some(space) = Space::new() else { return };
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(5) PRIMARY KEY, FIELD0 TEXT, FIELD1 VARCHAR(3), FIELD2 TEXT, \
@@ -362,7 +362,7 @@ fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn more_shapes_of_statements_than_are_kept_still_work() {
+fn more_statement_shapes_than_are_cached_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
@@ -385,7 +385,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
-fn credentials_and_tls_right_and_wrong() {
+fn right_and_wrong_credentials_and_tls() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let open = variable("SERVAL_TEST_POSTGRES").unwrap();
     let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
@@ -465,7 +465,7 @@ fn credentials_and_tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
-fn a_client_may_have_to_show_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
     let certificate = variable("SERVAL_TEST_POSTGRES_CERTIFICATE").unwrap();
@@ -513,7 +513,7 @@ fn a_client_may_have_to_show_a_certificate() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_a_user_may_not_do_is_forbidden() {
+fn operations_without_permission_are_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name);
     space.sql(&format!("CREATE ROLE {weak} LOGIN; GRANT USAGE ON SCHEMA {} TO {weak}", space.name));
@@ -539,7 +539,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
@@ -576,7 +576,7 @@ async fn locked(space: &Space) -> tokio_postgres::Client {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     for connections in ["0", "1"] {
@@ -607,7 +607,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[("postgres.timeout", "200ms")]);
@@ -627,7 +627,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_server_that_is_gone_fails_operations_until_it_is_back() {
+fn a_lost_server_fails_operations_until_it_returns() {
     let Some(space) = Space::new() else { return };
     // A way to the server that can be cut.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -673,7 +673,7 @@ fn a_server_that_is_gone_fails_operations_until_it_is_back() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("postgres.port", "0"),
         ("postgres.layout", "json"),

@@ -69,7 +69,7 @@ mod shared {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
     subject.with_client(async |handle| {
@@ -102,7 +102,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_servers_refusal_is_an_outcome_with_its_words() {
+fn a_servers_error_is_an_outcome_with_its_message() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
     ask(&address, &["SET", "user1", "not a hash"]);
@@ -119,7 +119,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS_AUTH SERVAL_TEST_REDIS_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_REDIS_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_REDIS_PASSWORD").unwrap();
     let right = redis(&address, &[("redis.password", &password)]).unwrap();
@@ -141,7 +141,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_password_for_a_server_without_one() {
+fn a_password_for_a_server_without_one_is_refused() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let store = redis(&address, &[("redis.password", "x")]).unwrap();
     let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -149,7 +149,7 @@ fn a_password_for_a_server_without_one() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = redis(&address, &[("redis.timeout", "50ms")]).unwrap();
     assert!(mute.prepare(&schema(), Purpose::Run).is_err());
@@ -180,7 +180,7 @@ fn peer(answer: &'static [u8], connections: usize) -> String {
 }
 
 #[test]
-fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
+fn a_peer_that_sends_garbage_or_disconnects_fails_the_operation() {
     for connections in ["0", "1"] {
         for answer in [&b"HTTP/1.1 400\r\n"[..], b"*2\r\n$1\r\n"] {
             let store = redis(&peer(answer, 1), &[("redis.connections", connections)]).unwrap();
@@ -196,7 +196,7 @@ fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     for connections in ["0", "1"] {
@@ -215,7 +215,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let settings = [
         ("redis.cluster", "perhaps"),
@@ -275,7 +275,7 @@ mod several {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_HOSTS"]
-    fn keys_are_where_their_hash_says_and_scans_ask_all() {
+    fn keys_are_on_the_server_of_their_hash_and_scans_read_all_servers() {
         let Some(subject) = subject() else { return };
         let addresses = std::env::var("SERVAL_TEST_REDIS_HOSTS").unwrap();
         let addresses: Vec<&str> = addresses.split(',').collect();
@@ -361,7 +361,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_slot_that_moves_under_a_client_is_followed() {
+    fn clients_follow_a_slot_that_moves() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let (key, slot) = ("foo", "12182");
         let (from, from_id) = holder(&addresses, slot);
@@ -405,7 +405,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_lost_connection_is_opened_again() {
+    fn a_lost_connection_is_reopened() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         for connections in ["0", "1"] {
             let store = open(&addresses, &[("redis.connections", connections)]);
@@ -425,7 +425,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_cluster_for_a_server_and_a_server_for_a_cluster() {
+    fn a_cluster_and_a_server_are_not_mistaken_for_each_other() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let single = with(&[("redis.hosts", &addresses)]).unwrap();
         let error = single.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -454,7 +454,7 @@ mod tls {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_TLS SERVAL_TEST_REDIS_TLS_ROOTS"]
-    fn a_certificate_of_the_root_or_any_if_one_says_so() {
+    fn a_trusted_certificate_is_accepted_and_any_if_verification_is_off() {
         for trusted in [true, false] {
             let roots = if variable("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
             let how = if trusted {
@@ -476,7 +476,7 @@ mod tls {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_TLS"]
-    fn a_certificate_of_nobody_trusted_and_no_tls_at_all() {
+    fn an_untrusted_certificate_and_a_server_without_tls_are_refused() {
         for (settings, advice) in [(&[("redis.tls", "true")][..], "redis.tls.roots"), (&[][..], "redis.tls")]
         {
             let Some(store) = open(settings) else { return };
@@ -487,7 +487,7 @@ mod tls {
 }
 
 #[test]
-fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
+fn an_operation_on_a_silent_server_fails_at_its_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {

@@ -103,7 +103,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn the_data_layout_and_what_nginx_refuses() {
+    fn the_layout_of_records_and_refusals_of_nginx() {
         let Some(store) = nginx("data/", &[("rest.insert", "put")]) else { return };
         store.prepare(&schema(), Purpose::Run).unwrap();
         assert!(store.describe().iter().any(|(name, value)| name == "server" && value.contains("nginx")));
@@ -132,7 +132,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_method_that_there_is_not() {
+    fn an_unsupported_method_is_reported() {
         let Some(store) = nginx("methods/", &[("rest.update", "patch")]) else { return };
         with_client(&store, async |client| {
             let outcome = client.update("t", "a", &data(b"x")).await;
@@ -143,7 +143,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_connection_that_is_closed_in_order_costs_no_operation() {
+    fn an_orderly_closed_connection_fails_no_operation() {
         // The fixture's keepalive_requests is 100.
         let Some(store) = nginx("kept/", &[]) else { return };
         with_client(&store, async |client| {
@@ -156,7 +156,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn what_a_lost_connection_had_asked_for_is_not_asked_again() {
+    fn requests_of_a_lost_connection_are_not_repeated() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = FaultyProxy::new(&server, b"PUT /lost/");
         let url = format!("http://{}/lost/", between.address);
@@ -175,7 +175,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_server_that_goes_away_and_comes_back() {
+    fn operations_fail_while_a_server_is_down_and_succeed_after_its_return() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = FaultyProxy::new(&server, b"PUT /away/");
         let url = format!("http://{}/away/", between.address);
@@ -201,7 +201,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST_SOCKET"]
-    fn a_unix_socket() {
+    fn a_unix_socket_is_supported() {
         let Some(path) = variable("SERVAL_TEST_REST_SOCKET") else { return };
         let store = open(&[("rest.url", "http://anything/unix/"), ("rest.socket", &path)]).unwrap();
         store.prepare(&schema(), Purpose::Load).unwrap();
@@ -226,7 +226,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE SERVAL_TEST_REST_PASSWORD"]
-    fn credentials_and_certificates_right() {
+    fn right_credentials_and_certificates_are_accepted() {
         let password = std::env::var("SERVAL_TEST_REST_PASSWORD").unwrap_or_default();
         let roots = roots();
         for trust in [("rest.tls.roots", &*roots), ("rest.tls.insecure.accept.any.certificate", "true")] {
@@ -244,7 +244,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE"]
-    fn credentials_and_certificates_wrong() {
+    fn wrong_credentials_and_certificates_are_refused() {
         let roots = roots();
         let any = ("rest.tls.insecure.accept.any.certificate", "true");
         for (settings, words) in [
@@ -276,7 +276,7 @@ mod nginx {
 }
 
 #[test]
-fn requests_are_ycsbs() {
+fn requests_equal_those_of_ycsb() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
@@ -348,7 +348,7 @@ fn requests_of_the_json_layout_and_of_all_settings() {
 }
 
 #[test]
-fn whole_urls_as_keys_go_to_the_servers_that_they_name() {
+fn whole_urls_as_keys_go_to_their_servers() {
     let services = [Service::start(), Service::start()];
     let store = open(&[("rest.url", "")]).unwrap();
     store.prepare(&schema(), Purpose::Run).unwrap();
@@ -369,7 +369,7 @@ fn whole_urls_as_keys_go_to_the_servers_that_they_name() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_a_bad_request_and_asks_nothing() {
+fn an_invalid_request_is_a_bad_request_and_is_not_sent() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
@@ -393,7 +393,7 @@ fn answered(settings: &[(&str, &str)], answers: &[&'static [u8]]) -> Outcome {
 }
 
 #[test]
-fn answers_in_pieces_and_of_odd_shapes() {
+fn fragmented_and_unusual_answers_are_read() {
     let chunked: &[&[u8]] =
         &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"];
     let untold: &[&[u8]] = &[b"HTTP/1.0 200 OK\r\n\r\nab", b"cde"];
@@ -418,7 +418,7 @@ fn answers_in_pieces_and_of_odd_shapes() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_or_no_http() {
+fn answers_that_are_too_long_or_not_http_are_failures() {
     let told: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"];
     let untold: &[&[u8]] = &[
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
@@ -443,7 +443,7 @@ const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
 
 #[test]
-fn a_connection_lost_under_an_operation_fails_it_alone() {
+fn a_connection_lost_during_an_operation_fails_only_that_operation() {
     // The first answer is none, the second is cut off, the third is whole.
     let address = scripted(&[&[b""], &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"], &[OK, OK]]);
     with_client(&at(&address, &[]), async |client| {
@@ -457,7 +457,7 @@ fn a_connection_lost_under_an_operation_fails_it_alone() {
 }
 
 #[test]
-fn an_answer_before_the_end_of_the_request_does_not_hold_up_the_next() {
+fn an_answer_before_the_end_of_the_request_does_not_delay_the_next() {
     let (address, _held) = server::hasty(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", OK);
     with_client(&at(&address, &[]), async |client| {
         // More than sockets hold.
@@ -468,7 +468,7 @@ fn an_answer_before_the_end_of_the_request_does_not_hold_up_the_next() {
 }
 
 #[test]
-fn a_connection_that_was_closed_meanwhile_costs_no_operation() {
+fn a_connection_closed_between_operations_fails_no_operation() {
     let service = Service::start();
     with_client(&at(&service.address, &[]), async |client| {
         assert_eq!(client.insert("t", "k", &data(b"x")).await, Outcome::OK);
@@ -485,7 +485,7 @@ fn a_connection_that_was_closed_meanwhile_costs_no_operation() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_asked_again_and_not_all_the_time() {
+fn a_lost_server_is_retried_after_a_pause() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
@@ -508,7 +508,7 @@ fn a_server_that_is_gone_is_asked_again_and_not_all_the_time() {
 }
 
 #[test]
-fn servers_that_fall_silent() {
+fn operations_on_silent_servers_time_out() {
     let begun: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx", server::FOR_EVER];
     let never: &[&[u8]] = &[server::FOR_EVER];
     for answers in [begun, never] {
@@ -535,7 +535,7 @@ fn servers_that_fall_silent() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (listener, address) = silent();
     let mute = at(&address, &[("rest.operation.timeout", "50ms")]);
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -553,7 +553,7 @@ fn nobody_listens_and_nobody_answers() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("rest.url", "ftp://h/"),
         ("rest.layout", "xml"),

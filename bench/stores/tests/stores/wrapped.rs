@@ -146,7 +146,7 @@ mod a_buffer_between {
 }
 
 #[test]
-fn reads_do_not_see_what_is_buffered() {
+fn reads_do_not_see_buffered_writes() {
     let hand = Hand::default();
     let store = wrapped(&[("writebuffer.size", "1KiB"), ("writebuffer.latency", "5ms")], &hand);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -175,7 +175,7 @@ fn reads_do_not_see_what_is_buffered() {
 }
 
 #[test]
-fn a_table_of_its_own_is_sent_before_another_s_writes_are_taken() {
+fn a_write_to_another_table_flushes_the_buffer_first() {
     let store = wrapped(&[("writebuffer.size", "1KiB")], &Hand::default());
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
@@ -192,7 +192,7 @@ fn a_table_of_its_own_is_sent_before_another_s_writes_are_taken() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_the_others_are_described() {
+fn invalid_settings_are_refused_and_valid_ones_described() {
     let fault = settings(&[("writebuffer.latency", "5ms")]).unwrap_err();
     assert!(fault.contains("set writebuffer.size"), "{fault}");
     let given = [("writebuffer.size", "10KB"), ("writebuffer.latency", "1500")];
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, rng_seed: proptest::test_runner::RngSeed::Fixed(3), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_goes_through_any_buffer_is_in_the_end_what_goes_through_none(
+    fn a_buffered_store_ends_in_the_state_of_an_unbuffered_one(
         acts in acts(), size in 1u64..200, latency in 0u64..10,
     ) {
         let (size, latency) = (size.to_string(), format!("{latency}ms"));

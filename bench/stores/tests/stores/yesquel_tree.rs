@@ -136,7 +136,7 @@ fn facts_of(store: &YesquelTree, name: &str) -> Option<String> {
 }
 
 #[test]
-fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
+fn records_have_the_documented_frame_and_survive_a_restart() {
     let place = tempfile::tempdir().unwrap();
     for (durability, shown) in [("sync", "sync"), ("interval", "interval 20"), ("none", "none")] {
         let path = place.path().join(durability);
@@ -179,7 +179,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
 }
 
 #[test]
-fn what_is_too_long_or_nowhere_is_refused() {
+fn keys_that_are_too_long_and_unknown_tables_are_refused() {
     let store = open(&[]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut client = client(&store);
@@ -199,7 +199,7 @@ fn what_is_too_long_or_nowhere_is_refused() {
 }
 
 #[test]
-fn a_table_that_was_dropped_and_made_again_is_found() {
+fn a_table_that_was_dropped_and_created_again_is_found() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let server = serve(&socket, None);
@@ -217,7 +217,7 @@ fn a_table_that_was_dropped_and_made_again_is_found() {
 }
 
 #[test]
-fn long_batches_are_several_transactions_for_any_number_of_clients() {
+fn long_batches_are_split_into_transactions_for_any_number_of_clients() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let _server = serve(&socket, None);
@@ -246,7 +246,7 @@ fn long_batches_are_several_transactions_for_any_number_of_clients() {
 }
 
 #[test]
-fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
+fn clients_updating_one_record_lose_no_writes() {
     let store = open(&[]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut reader = client(&store);
@@ -276,7 +276,7 @@ fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_folder_is_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("data");
     let here = store(PATH, &path, &[]);
@@ -305,7 +305,7 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
-fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
+fn a_run_without_a_load_in_memory_is_refused_with_the_reason() {
     let store = open(&[]).unwrap();
     let problem = refusal(&store, Purpose::Run);
     assert!(problem.contains("one command") && problem.contains(PATH), "{problem}");
@@ -320,7 +320,7 @@ fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
 }
 
 #[test]
-fn servers_that_cannot_be_had_are_named_with_what_to_do() {
+fn unreachable_servers_are_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let problem = refusal(&store(ADDRESS, &socket, &[]), Purpose::Load);
@@ -343,7 +343,7 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
 }
 
 #[test]
-fn encryption_or_a_credential_that_do_not_fit_are_named() {
+fn mismatched_encryption_and_credentials_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let Encrypted { _server, address, certificate, right } = encrypted(place.path());
     let wrong = place.path().join("wrong").to_str().unwrap().to_owned();
@@ -369,7 +369,7 @@ fn encryption_or_a_credential_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
+fn a_server_restart_fails_only_operations_in_flight() {
     let place = tempfile::tempdir().unwrap();
     let (socket, folder) = (place.path().join("socket"), place.path().join("data"));
     let server = serve(&socket, Some(&folder));
@@ -395,7 +395,7 @@ fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         (ADDRESS, "host:port"),
         ("yesquel-tree.database", ""),

@@ -115,7 +115,7 @@ fn tls_settings() -> Option<Vec<(&'static str, String)>> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root)]).unwrap();
@@ -152,7 +152,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_watch_is_left_once_a_node_and_set_again_when_it_has_gone_off() {
+fn a_watch_is_set_once_per_node_and_again_after_it_fires() {
     let Some(subject) = subject(&[("zookeeper.watchFlag", "true")]) else { return };
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
@@ -189,7 +189,7 @@ fn a_batch_may_be_larger_than_a_request() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER_AUTH SERVAL_TEST_ZOOKEEPER_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_ZOOKEEPER_PASSWORD").unwrap();
     let with = |settings: &[(&str, &str)]| {
@@ -215,7 +215,7 @@ fn passwords_right_wrong_and_missing() {
 /// By the scheme that every server knows.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_one_user_has_made_is_not_another_s() {
+fn records_of_one_user_are_protected_from_another() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let of = |name: &str, acl: &str| {
@@ -246,7 +246,7 @@ fn what_one_user_has_made_is_not_another_s() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_FOLDER SERVAL_TEST_ZOOKEEPER_PASSWORD SERVAL_TEST_ZOOKEEPER_TLS"]
-fn tls_right_and_wrong() {
+fn tls_with_right_and_wrong_certificates() {
     let Some(settings) = tls_settings() else { return };
     let prepare = |changes: &[(&str, &str)]| {
         let mut all: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -280,7 +280,7 @@ fn tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = open(&[("zookeeper.connectString", &address), ("zookeeper.connect_timeout", "50ms")]).unwrap();
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -298,7 +298,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_server_that_goes_away_and_comes_back() {
+fn operations_fail_while_a_server_is_down_and_succeed_after_its_return() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
@@ -331,7 +331,7 @@ fn a_server_that_goes_away_and_comes_back() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_server_that_ceases_to_answer() {
+fn operations_on_a_server_that_stops_answering_time_out() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
@@ -356,7 +356,7 @@ fn a_server_that_ceases_to_answer() {
 /// Somebody who takes connections and hangs up, as a ZooKeeper does that has
 /// enough of a host's.
 #[test]
-fn a_server_that_takes_no_more_sessions() {
+fn a_server_that_refuses_sessions_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener.incoming().for_each(drop));
@@ -368,7 +368,7 @@ fn a_server_that_takes_no_more_sessions() {
 /// A session that has been closed is over in the server too.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_closed_session_is_gone() {
+fn closing_a_client_ends_its_session() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root), ("zookeeper.watchFlag", "true")]).unwrap();
@@ -387,7 +387,7 @@ fn a_closed_session_is_gone() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_that_are_too_large_are_not_sent() {
+fn records_that_are_too_large_are_refused_unsent() {
     let Some(subject) = subject(&[("zookeeper.maxbuffer", "2000")]) else { return };
     subject.with_client(async |handle| {
         let large = Record::from_iter([("f", &[b'x'; 2000][..])]);
@@ -401,7 +401,7 @@ fn records_that_are_too_large_are_not_sent() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("zookeeper.connectString", "a,b:x,::1,/bench//mark"),
         ("zookeeper.sessionTimeout", "0"),

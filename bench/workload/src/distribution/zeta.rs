@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_agree_with_compensated_sums() {
+    fn both_methods_agree_with_compensated_sums() {
         for theta in THETAS {
             for n in [33, 40, 1000, 65_536, 65_537, 1_000_000] {
                 let expected = compensated(n, theta);
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn the_constant_of_ycsb_is_off_by_what_is_said() {
+    fn the_constant_of_ycsb_has_the_documented_error() {
         let error = (26.469_028_201_783_02 - zeta(10_000_000_000, 0.99)) / zeta(10_000_000_000, 0.99);
         assert!((error - 1.19e-12).abs() < 0.01e-12, "{error:e}");
     }
 
     #[test]
-    fn no_step_where_the_method_changes() {
+    fn the_methods_agree_where_they_meet() {
         for theta in THETAS {
             let step = zeta(DIRECT_TERMS + 1, theta) - zeta(DIRECT_TERMS, theta);
             let term = libm::pow((DIRECT_TERMS + 1) as f64, -theta);

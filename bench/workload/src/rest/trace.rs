@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_lines_without_the_blanks_around_them() {
+    fn urls_are_trimmed_lines() {
         let trace = parse(b"a\r\n  b?x=1  \n\xc3\xa4\nlast", u64::MAX).unwrap();
         assert_eq!(trace.iter().collect::<Vec<_>>(), ["a", "b?x=1", "ä", "last"]);
         assert_eq!((trace.len(), trace.url(3)), (4, "last"));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_file_and_line_and_are_not_too_many() {
+    fn faults_name_file_and_line_and_are_bounded() {
         let problem = parse(b"a\n\nb c\n\xff\nd\x01\ne\n", u64::MAX).unwrap_err();
         for words in
             ["t.txt:3: a URL cannot have ' '", "t.txt:4: is not UTF-8", "t.txt:5: ", "t.txt:2: has no URL"]

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_survive_a_round_trip() {
         assert_eq!(encode_long(1_483_228_800), [0, 0, 0, 0, 0x58, 0x68, 0x46, 0x80]);
         for value in [0, 1, -1, i64::MAX, i64::MIN] {
             assert_eq!(decode_long(&encode_long(value)), Some(value));

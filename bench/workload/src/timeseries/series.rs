@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_up_and_begin_again() {
+    fn names_count_up_and_wrap_around() {
         assert_eq!([0, 1, 25, 26, 51, 52].map(|n| name(n, 2)), ["AA", "AB", "AZ", "Aa", "Az", "BA"]);
         assert_eq!((name(52 * 52 - 1, 2), name(52 * 52, 2)), ("zz".into(), "AA".into()));
         assert_eq!((name(1, 15), name(53, 1)), ("AAAAAAAAAAAAAAB".into(), "B".into()));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_of_the_odometer() {
+    fn steps_equal_those_of_an_odometer() {
         for counts in [
             &[1][..],
             &[3],
