@@ -18,7 +18,7 @@
 //! tests do. For a store that exists once (a server), the function locks a mutex, puts
 //! the guard into [`Subject::keep`], and empties the store.
 
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed unwrap fails the test")]
 
 pub mod cases;
 mod executor;

@@ -1,6 +1,6 @@
 //! Clients without a coordinator meet at a barrier, and leave it together.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! What a group does where events cross.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_coordination::{
     clock::Exchange,

@@ -1,6 +1,6 @@
 //! ZooKeeper goes away while a group is at work: for a moment, for good, and one server of three.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

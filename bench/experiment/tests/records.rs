@@ -1,7 +1,7 @@
 //! The records between runs: no key twice, none missing, renewed when asked
 //! for, and so after an interruption too.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Only, conduct_in, experiment};

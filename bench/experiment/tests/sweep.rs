@@ -1,7 +1,7 @@
 //! Experiments on stores whose laws are known: what a sweep finds is what the
 //! law says.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Only, conduct, experiment};

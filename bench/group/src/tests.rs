@@ -1,6 +1,6 @@
 //! What is added up for a group is what its clients did.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use crate::{
     intervals::{Intervals, end},

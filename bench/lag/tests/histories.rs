@@ -1,5 +1,5 @@
 //! What short histories that were made by hand come to.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_lag::{
     analysis::{Offset, Part, PartClock, Setting, analyse, result},

@@ -1,5 +1,5 @@
 //! What is measured of stores whose visibility is known.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! A run on a store without records: refused if its operations need them, and a warning if not.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Purpose,

@@ -369,11 +369,11 @@ impl<C: ConductorClock> RunConductor<'_, C> {
         let steady = match &self.options.judge {
             Some(judge) => {
                 let sample = Sample { at: now.saturating_sub(control.start), operations, service_ns };
-                let told = judge.judge(sample);
-                warm_up.set_verdict(now, told.is_some());
-                // Operations that have ended were counted as warm-up.
-                from = told.map_or(from, |told| told.max(now));
-                told.is_some()
+                let from_judge = judge.judge(sample);
+                warm_up.set_verdict(now, from_judge.is_some());
+                // Operations that have ended count as warm-up.
+                from = from_judge.map_or(from, |at| at.max(now));
+                from_judge.is_some()
             }
             None => {
                 let may = from >= control.start.saturating_add(nanoseconds(self.options.warm_up));

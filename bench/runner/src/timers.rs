@@ -70,8 +70,8 @@ impl Sleeper for ThreadSleeper<'_> {
 }
 
 /// The sleepers of one event loop in a heap by instant, and one timer of the operating system for
-/// the earliest. `docs/pacing.md` explains why the loop's own timers do not do and what the slack
-/// is for.
+/// the earliest. `docs/pacing.md` explains the slack, and why the loop's own timers are not exact
+/// enough.
 #[derive(Debug)]
 pub(crate) struct LoopTimers {
     heap: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,

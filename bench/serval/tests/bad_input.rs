@@ -1,7 +1,7 @@
 //! Errors in the input: the message says what failed, where, and what to do; the exit status is not
 //! zero, no partial file stays, and nothing is overwritten.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, serval, workload, write};

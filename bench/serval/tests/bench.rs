@@ -1,6 +1,6 @@
 //! `serval bench`: everything with one command, and a complete result folder.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, serval, workload};

@@ -1,6 +1,6 @@
 //! `serval compare` as a user runs it: exit statuses, output formats, errors.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, serval};

@@ -3,7 +3,7 @@
 //!
 //! `PAIRS=50` compares 50 of each; `cargo xtask soak` does.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_compare::{
     CompareOptions, Side, compare,

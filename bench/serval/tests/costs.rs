@@ -1,6 +1,6 @@
 //! Costs of a run, and the warning when the client limited the result.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! The commands that the pages for users show: all of them parse, and those of
 //! blocks marked `sh test` run and print what the page shows.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../../xtask/src/docs/examples.rs"]
 mod examples;

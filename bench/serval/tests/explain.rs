@@ -1,6 +1,6 @@
 //! Help texts come from the same tables as the parsers.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{folder, serval, workload, write};

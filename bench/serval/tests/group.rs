@@ -3,7 +3,7 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

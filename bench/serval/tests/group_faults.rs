@@ -1,6 +1,6 @@
 //! Failures of groups, and groups in commands other than load and run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -3,7 +3,7 @@
 //! `cargo xtask test` starts the server, builds the driver and says by environment variables where
 //! they are; without them this is ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

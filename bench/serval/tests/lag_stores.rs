@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! that need them are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

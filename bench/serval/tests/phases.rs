@@ -1,6 +1,6 @@
 //! Multi-phase experiments as a user runs them: from a file, and from properties as in YCSB++.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! `serval report` of an experiment, and of several results together.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 #[path = "../../report/tests/synthetic/mod.rs"]

@@ -1,7 +1,7 @@
 //! Workloads in Lua: the store receives the script's operations, every output has its transactions,
 //! and its errors end only the run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, serval, workload, write};

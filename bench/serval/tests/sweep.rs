@@ -1,6 +1,6 @@
 //! `serval sweep`, `serval max` and `serval experiment`, as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, program, serval, workload, write};

@@ -1,6 +1,6 @@
 //! `load` and `run` with YCSB's flags, files and output.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{counted, entries, folder, serval, workload, write};

@@ -5,7 +5,7 @@
 //! itself where its class path is in SERVAL_YCSB_CLASSPATH (`cargo xtask test` fetches it), and
 //! written anew with GOLDEN=write.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, program, write};

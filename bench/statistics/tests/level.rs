@@ -5,7 +5,7 @@
 //! is m_q + c_q (shared run effect) + own run effect + AR(1) noise, part of which is shared by all
 //! metrics: metrics are correlated, as percentiles of one operation are. A run's value is the mean of its intervals.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_statistics::{
     bootstrap::{Run, hierarchical},

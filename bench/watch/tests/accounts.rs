@@ -1,6 +1,6 @@
 //! Groups and snapshots of simulated machines.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_watch::{Memory, NotFound, Selection, Snapshot, SocketBytes, Sockets, System};

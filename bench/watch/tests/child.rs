@@ -1,6 +1,6 @@
 //! A real process that computes and uses a real connection, compared with its own figures.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rustix::time::{ClockId, clock_gettime};
 use serval_watch::{Memory, Selection, Snapshot, System};

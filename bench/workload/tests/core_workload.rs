@@ -1,7 +1,7 @@
 //! Operations of the core workload: the mix, existing keys, values, retries, resumed loads, and the
 //! same stream for the same seed.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,

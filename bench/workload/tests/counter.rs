@@ -1,6 +1,6 @@
 //! The acknowledged counter against a plain model, and under threads.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_workload::distribution::AcknowledgedCounter;

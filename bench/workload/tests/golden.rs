@@ -2,7 +2,7 @@
 //! the same injected draws and compares it byte by byte. `golden/README.md` says how the files were
 //! made.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

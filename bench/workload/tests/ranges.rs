@@ -1,6 +1,6 @@
 //! Properties of every draw: ranges, limits, errors, and the time to start.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_types, reason = "a test may measure time")]
 
 mod common;

@@ -1,7 +1,7 @@
 //! Operations of the REST workload: URLs of its traces, in given shares, by distributions over
 //! their lines.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,

@@ -1,7 +1,7 @@
 //! Operations of the time series workload: line by line those of the published YCSB core
 //! (`golden/TimeSeriesGolden.java`), and its own guarantees.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use proptest::prelude::*;

@@ -162,7 +162,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// The end of a run must not take as long as the operations that were not started.
+    /// Ending a run must not take time in proportion to the operations that were not started.
     #[test]
     fn a_large_backlog_is_sampled_with_weights() {
         for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// The law as `docs/pacing.md` writes it.
+    /// Returns the starts by the law in `docs/pacing.md`.
     fn poisson_starts(rate: &RateSchedule, seed: u64, end: u64) -> Vec<u64> {
         let mut rng = Rng::new(seed);
         let mut sum = 0.0;

@@ -98,8 +98,8 @@ fn a_stuck_operation_ends_as_censored_with_its_age() {
         // Its intended start is at (3 * 3 + 1) / 300 s. The run abandons it 150 ms after the start.
         let age = Duration::from_nanos(record.in_flight.max());
         assert!(age >= Duration::from_millis(150 - 35), "{age:?}");
-        // Thirty operations were due. The other clients did theirs. Client 1 did three, one is in
-        // flight, and six were not started.
+        // Thirty operations were due. The other clients performed theirs. Client 1 performed
+        // three, has one in flight, and did not start six.
         assert_eq!(reads(&record) + record.in_flight.count() + record.not_started.count(), 30);
         // More only if this machine was too busy to start others in time.
         assert!(record.not_started.count() >= 6);
@@ -222,11 +222,11 @@ fn failures_are_counted_with_the_stores_messages() {
 fn an_unreachable_store_is_an_error_before_the_start() {
     for execution in BOTH {
         let mut store = TestStore::new(execution, Answer::AtOnce);
-        store.connect = Err(StoreError::new("test", "nobody listens"));
+        store.connect = Err(StoreError::new("test", "connection refused"));
         let reads = Arc::clone(&store.reads);
         let error =
             go(store, &RunOptions { clients: 5, units: Some(5), ..RunOptions::default() }).unwrap_err();
-        assert_eq!(error.to_string(), "test: nobody listens");
+        assert_eq!(error.to_string(), "test: connection refused");
         assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 }

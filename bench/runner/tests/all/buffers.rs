@@ -26,16 +26,16 @@ use std::{
 
 const MS: u64 = 1_000_000;
 
-/// A request to the store: instant, verb, number of records, first key.
+/// A request to the store: instant, operation, number of records, first key.
 type Asked = (u64, &'static str, usize, String);
 
-/// A store that takes a millisecond for each request, and records the requests.
+/// A store that takes a millisecond per request and records the requests.
 struct Slow {
     time: VirtualTime,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// The first write that fails; all later ones fail too.
+    /// Number of the first write that fails; later ones fail as well.
     fails_from: u64,
-    /// Whether the store is then lost, or never answers.
+    /// Whether the store is then lost; otherwise it never answers.
     lost: bool,
     hangs: bool,
     writes: Arc<AtomicU64>,
@@ -114,7 +114,7 @@ impl Client for SlowClient {
     }
 }
 
-/// Repeats the same verbs, on keys of four digits with values of this size.
+/// Repeats a sequence of operations, on keys of four digits with values of this size.
 struct Verbs(&'static [OperationKind], usize);
 
 struct Steps(&'static [OperationKind], usize, usize);
@@ -216,7 +216,7 @@ fn a_write_of_an_idle_client_waits_no_longer_than_the_limit() {
     let (record, asked) = go(Slow::new(&time), settings(1 << 20, 250), Verbs(INSERTS, 10), &options);
     let start = asked[0].0 - 250 * MS;
     let at: Vec<u64> = asked.iter().map(|(at, ..)| (at - start) / MS).collect();
-    // The last write is sent immediately, because its client is done.
+    // The last write is sent immediately because its client is done.
     assert_eq!(at, [250, 1250, 2000]);
     assert_eq!(count(&record, Metric::FLUSH, Status::Ok), 3);
     assert_eq!(record.totals.measured[&(Metric::INSERT, Status::BatchedOk)].response.max(), 0);
@@ -294,7 +294,7 @@ fn writes_of_an_abandoned_client_are_reported() {
     };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 0, hangs: true, ..Slow::new(&time) };
-    // Neither client fills its buffer in that time. Both hang in their last flush.
+    // Neither client fills its buffer in this time. Both hang in their last flush.
     let (record, _) = go(store, settings(1 << 20, 0), Verbs(INSERTS, 10), &options);
     assert_eq!(record.totals.buffered, Buffered { sent: 0, lost: 0, unsent: record.totals.units });
     assert_eq!(record.in_flight.count(), 2);

@@ -122,7 +122,7 @@ fn percent_encode(key: &str, out: &mut BytesMut) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 

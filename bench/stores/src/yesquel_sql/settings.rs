@@ -97,7 +97,7 @@ fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 

@@ -6,7 +6,7 @@
 //! password is not among them, nor is a ring of several nodes.
 
 #![cfg(feature = "cassandra")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 use serval_conformance::{

@@ -1,7 +1,7 @@
 //! Stores behind the driver protocol: the suite, through a driver that serves
 //! SQLite; and drivers that fail in every way.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{Differences, EventLoop, Executor, Subject, properties, schema};
 use serval_driver::{Driver, serve};

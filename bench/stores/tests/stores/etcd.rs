@@ -5,7 +5,7 @@
 //! tests are ignored.
 
 #![cfg(feature = "etcd")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serde_json::{Value, json};
 use serval_conformance::{

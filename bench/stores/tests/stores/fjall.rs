@@ -2,7 +2,7 @@
 //! record; what can be wrong with a folder.
 
 #![cfg(feature = "fjall")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use fjall::{Database, KeyspaceCreateOptions};
 use serval_conformance::{

@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the server, builds the driver and says by
 //! environment variables where they are; without them these tests are skipped.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, EventLoop, Executor, InsertExisting, Subject, fields, properties, schema, silent, variable,

@@ -5,7 +5,7 @@
 //! tests are ignored.
 
 #![cfg(feature = "memcached")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, Fields, Subject, fields, full, properties, schema,

@@ -1,6 +1,6 @@
 //! The store in memory: the suite, and its delay.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{Differences, Executor, InsertExisting, Ready, Subject, properties, schema};
 use serval_model::{Client, Outcome, Purpose, Record, Reply, Store};

@@ -7,7 +7,7 @@
 //! tests are ignored.
 
 #![cfg(feature = "mongodb")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use mongodb::bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use serval_conformance::{

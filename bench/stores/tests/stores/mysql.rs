@@ -6,7 +6,7 @@
 //! tests are ignored.
 
 #![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use mysql_async::{Conn, OptsBuilder, Row, Value, prelude::Queryable};
 use serval_conformance::{

@@ -6,7 +6,7 @@
 //! tests are ignored.
 
 #![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, Subject, TABLE, fields, properties, schema, silent,

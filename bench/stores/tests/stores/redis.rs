@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, EventLoop, Executor, InsertExisting, Subject, properties, schema, silent, variable,

@@ -6,7 +6,7 @@
 //! ignored.
 
 #![cfg(feature = "rest")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "rest/server.rs"]
 mod server;

@@ -1,7 +1,7 @@
 //! SQLite: the suite, with and without upsert and in other journal modes, and
 //! what can be wrong with a file.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use serval_conformance::{

@@ -1,6 +1,6 @@
 //! A store that lags on purpose: who sees what when, by a clock that the test moves.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use crate::wrapped::{Hand, connected, differences, settings, wrapped};
 use proptest::prelude::*;

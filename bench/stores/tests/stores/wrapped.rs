@@ -1,7 +1,7 @@
 //! What stands before a store: nothing, a write buffer. The suite over each, and that
 //! what is written in the end is what would have been written without.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_conformance::{Differences, Executor, InsertExisting, Ready, Subject, properties, schema};

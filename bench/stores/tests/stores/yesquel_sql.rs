@@ -1,7 +1,7 @@
 //! Yesquel's SQL: the suite in memory, in a folder and at a server; clients that
 //! write at the same time; what can be wrong with places, servers and settings.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use serval_conformance::{

@@ -1,7 +1,7 @@
 //! Yesquel's ordered maps: the suite in memory, on a folder and at a server;
 //! the frame of a record; what can be wrong with places, servers and settings.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, Executor, FIELDS, Fields, Ready, Subject, TABLE, fields, properties, schema, silent,

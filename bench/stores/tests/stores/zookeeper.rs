@@ -6,7 +6,7 @@
 
 #![cfg(feature = "zookeeper")]
 #![allow(clippy::await_holding_lock, reason = "that is how answers are held back")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, FaultyProxy, Fields, Subject, fields, full, properties,

@@ -104,7 +104,7 @@ fn url(line: &[u8]) -> Result<&str, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
     use crate::files::InputFile;
