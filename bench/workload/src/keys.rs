@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_first_of_many_keys_are_uniform_in_the_range() {
-        // The paper's: 6 million of 12 thousand million; here as sparse.
+        // As sparse as in the paper: 6 million of 12 billion.
         let numbers = KeyNumbers::new(0, 12_000_000_000, 0).unwrap();
         let mut counts = [0u64; 16];
         (0..160_000).for_each(|record| counts[(numbers.of(record) / 750_000_001) as usize] += 1);

@@ -1,4 +1,4 @@
-//! The permutation of ranks: one to one, and well scattered.
+//! The permutation of ranks is one to one and well scattered.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -18,10 +18,10 @@ fn the_map_is_a_bijection_of_every_short_range() {
             seen.resize(n as usize, false);
             for x in 0..n {
                 let y = bijection.apply(x);
-                assert!(y < n, "{n} {seed}: {x} goes to {y}");
-                assert!(!seen[y as usize], "{n} {seed}: {x} goes to {y}, and so did another");
+                assert!(y < n, "{n} {seed}: {x} maps to {y}");
+                assert!(!seen[y as usize], "{n} {seed}: {x} and another number map to {y}");
                 seen[y as usize] = true;
-                assert_eq!(bijection.invert(y), x, "{n} {seed}: the way back from {y}");
+                assert_eq!(bijection.invert(y), x, "{n} {seed}: the inverse of {y}");
             }
         }
     }
@@ -114,7 +114,7 @@ fn the_first_ranks_scatter_over_the_range() {
         let (mut places, mut steps, mut lows) = (cells("places"), cells("steps"), cells("lowest digits"));
         let bijection = Bijection::new(n, 5).unwrap();
         let scaled = |x: u64| ((u128::from(x) * 100) / u128::from(n)) as usize;
-        // A small part of the range: all of it is even by necessity.
+        // A small part of the range, since all of it is uniform by definition.
         for x in 0..10_000 {
             let (here, next) = (bijection.apply(x), bijection.apply(x + 1));
             places.count(scaled(here));

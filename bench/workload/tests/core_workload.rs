@@ -39,8 +39,8 @@ fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
     Ok(workload.unwrap())
 }
 
-/// Runs units of one client against a store that says OK to everything, and
-/// shows each operation.
+/// Runs units of one client against a store on which everything succeeds, and
+/// passes each operation to `each`.
 fn drive(workload: &CoreWorkload, seed: u64, units: usize, mut each: impl FnMut(&Operation)) {
     let mut client = workload.client(PLACE, Rng::new(seed));
     let mut operation = Operation::new("usertable");
@@ -231,7 +231,7 @@ fn a_load_inserts_every_record_once_with_many_clients_and_in_batches() {
     }
 }
 
-/// Which client inserts which record is chance; what the record is, is not.
+/// The client that inserts a record depends on chance; the record does not.
 #[test]
 fn the_records_of_a_load_follow_from_the_seed_and_not_from_its_clients() {
     let loaded = |clients: usize, batch: u64, seed: u64, turns: &[usize]| {
@@ -297,9 +297,9 @@ fn a_resumed_load_checks_every_record_and_inserts_missing_ones() {
         assert_eq!(workload.units(), Some(10));
         let mut client = workload.client(Place { units: Some(10), ..PLACE }, Rng::new(1));
         let (mut operation, mut reply) = (Operation::new("t"), Reply::new());
-        let (mut inserted, mut looked, mut units) = (Vec::new(), 0, 0);
-        // The first records are there, one far ahead of the others, and one
-        // in the middle is not.
+        let (mut inserted, mut checked, mut units) = (Vec::new(), 0, 0);
+        // The first records exist, one far ahead of the others exists, and one in
+        // the middle does not.
         let there = ["user0", "user1", "user3", "user8"];
         while units < 10 {
             let mut step = client.step(Last::Begin, &mut operation);
@@ -308,7 +308,7 @@ fn a_resumed_load_checks_every_record_and_inserts_missing_ones() {
                 if step == Step::Probe {
                     assert_eq!(operation.kind, OperationKind::Read);
                     assert_eq!(operation.fields.len(), 1);
-                    looked += 1;
+                    checked += 1;
                     if !there.contains(&operation.key.as_str()) {
                         outcome = Outcome::NOT_FOUND;
                     }
@@ -324,7 +324,7 @@ fn a_resumed_load_checks_every_record_and_inserts_missing_ones() {
             assert!(matches!(step, Step::End(End { ok: true, .. })));
             units += operation.units();
         }
-        assert_eq!((looked, units), (10, 10), "batches of {batch}");
+        assert_eq!((checked, units), (10, 10), "batches of {batch}");
         assert_eq!(inserted, ["user2", "user4", "user5", "user6", "user7", "user9"]);
     }
 }
@@ -348,7 +348,7 @@ fn the_same_seed_gives_the_same_stream() {
     assert_ne!(stream(1), stream(2));
 }
 
-/// The stream of a seed is a promise across versions and machines.
+/// The stream of a seed is guaranteed across versions and machines.
 #[test]
 fn the_stream_of_seed_1_equals_the_golden_stream() {
     let text = "recordcount=1000\nreadproportion=0.4\nupdateproportion=0.2\ninsertproportion=0.1\nscanproportion=0.1\n\

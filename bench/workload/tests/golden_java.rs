@@ -17,8 +17,8 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Compiles a program of `golden/`, runs it in an empty folder and compares
-/// what it writes with the files beside it.
+/// Compiles a program of `golden/`, runs it in an empty folder and compares its
+/// output files with the golden ones.
 fn regenerated(program: &str, options: &[&str]) {
     let Ok(class_path) = std::env::var("SERVAL_YCSB_CLASSPATH") else {
         panic!("SERVAL_YCSB_CLASSPATH is not set: 'cargo xtask test' fetches YCSB's core and sets it");

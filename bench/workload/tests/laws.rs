@@ -1,4 +1,4 @@
-//! Every distribution against its law.
+//! Every distribution compared with its law.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -16,7 +16,7 @@ use serval_workload::{
 
 const DRAWS: u64 = 400_000;
 
-/// P(item < k) under Gray's formula, for k = 0 to n.
+/// Returns P(item < k) under Gray's formula, for k = 0 to n.
 fn gray(n: u64, theta: f64, zetan: f64) -> impl Fn(u64) -> f64 {
     let zeta2 = zeta(2, theta);
     let eta = (1.0 - libm::pow(2.0 / n as f64, 1.0 - theta)) / (1.0 - zeta2 / zetan);
@@ -28,12 +28,12 @@ fn gray(n: u64, theta: f64, zetan: f64) -> impl Fn(u64) -> f64 {
     }
 }
 
-/// The first 64 ranks one by one, then by powers of 2.
+/// Returns the cell of a rank: the first 64 ranks one by one, then by powers of 2.
 fn cell(rank: u64) -> usize {
     if rank < 64 { rank as usize } else { 58 + rank.ilog2() as usize }
 }
 
-/// The probabilities of these cells, from P(rank < k).
+/// Returns the probabilities of these cells, from P(rank < k).
 fn cells(n: u64, below: impl Fn(u64) -> f64) -> Vec<f64> {
     let mut ends: Vec<u64> = (0..=n.min(64)).collect();
     while ends[ends.len() - 1] < n {
@@ -108,8 +108,8 @@ fn zipfian_mean_agrees_with_the_formula() {
 fn scrambled_zipfian_is_the_hash_of_zipfian() {
     let (min, n) = (5, 1000);
     let below = gray(ScrambledZipfian::MAX_ITEM + 1, 0.99, ScrambledZipfian::ZETAN);
-    // The popular items go where their hashes say; the others are so many
-    // that they are even.
+    // The popular items go where their hashes point. The others are so many that
+    // they are uniform.
     const POPULAR: u64 = 200_000;
     let mut probabilities = vec![(1.0 - below(POPULAR)) / n as f64; n];
     for item in 0..POPULAR {
@@ -154,7 +154,7 @@ fn exact_zipf_rank_for_rank() {
     }
 }
 
-/// Counts the draws that are made of it.
+/// Counts the draws of a generator.
 struct Counted(Rng, u64);
 
 impl Random for Counted {
@@ -186,7 +186,7 @@ fn the_hottest_key_has_its_theoretical_share() {
         let hits = (0..5 * DRAWS).filter(|_| zipf.draw(&mut rng) == hottest).count() as u64;
         assert!(within(4.0, hits, 5 * DRAWS, share), "{n}, seed 9: {hits} of {}, share {share}", 5 * DRAWS);
     }
-    // YCSB's stays at 3.8 % and the odd tail.
+    // YCSB's stays at 3.8 %, with an irregular tail.
     let mut scrambled = ScrambledZipfian::new(0, 999_999, 0.99).unwrap();
     let (hottest, mut rng) = (fnv64(0) % 1_000_000, Rng::new(10));
     let hits = (0..5 * DRAWS).filter(|_| scrambled.draw(&mut rng) == hottest).count() as u64;
@@ -195,7 +195,7 @@ fn the_hottest_key_has_its_theoretical_share() {
 
 #[test]
 fn popularity_of_old_keys_does_not_shift_with_inserts() {
-    // 500 keys are there, and 500 more are inserted in the course of the run.
+    // 500 keys exist, and 500 more are inserted during the run.
     let zipf = ScatteredZipf::new(0, 999, 0.99, 1).unwrap();
     let old: f64 = (0..500).map(|key| zipf.zipf().probability(zipf.rank(key))).sum();
     let shares: Vec<f64> = (0..500).map(|key| zipf.zipf().probability(zipf.rank(key)) / old).collect();
@@ -238,7 +238,7 @@ fn latest_is_zipfian_by_age() {
 
 #[test]
 fn latest_grown_step_by_step_equals_latest_grown_at_once() {
-    // Across the end of direct addition, where the ways to grow differ.
+    // Across the end of direct addition, where the methods of growth differ.
     let mut steps = Zipfian::of(60_000, 0.99).unwrap();
     let mut rng = Rng::new(13);
     for n in (60_000..70_000).step_by(7) {
@@ -278,7 +278,7 @@ fn exponential_and_its_redraw() {
     let exponential = Exponential::new(95.0, 857.0).unwrap();
     let below = |k: u64| -libm::expm1(-exponential.gamma() * k as f64);
     assert!((below(857) - 0.95).abs() < 1e-12);
-    // What is left of the law when the distance may not pass the newest key.
+    // The law conditioned on distances up to the newest key.
     for newest in [10, 300, 2000] {
         let within = below(newest + 1);
         let probabilities = (0..=newest).map(|k| (below(k + 1) - below(k)) / within).collect();

@@ -48,13 +48,13 @@ fn open(text: &str, facts: &Circumstances) -> Result<TimeSeriesWorkload, Faults>
     Ok(workload.expect("no faults, so a workload"))
 }
 
-/// With [`SMALL`] before it.
+/// Opens a workload with the properties [`SMALL`] and these.
 fn small(text: &str, facts: &Circumstances) -> TimeSeriesWorkload {
     open(&format!("{SMALL}{text}"), facts).unwrap()
 }
 
-/// Runs units of one client against a store that says OK to everything, and
-/// shows each operation.
+/// Runs units of one client against a store on which everything succeeds, and
+/// passes each operation to `each`.
 fn drive(
     workload: &TimeSeriesWorkload,
     (index, count): (usize, usize),
@@ -77,7 +77,7 @@ fn drive(
     }
 }
 
-/// An operation as the golden files show it.
+/// Formats an operation like the golden files.
 fn line(operation: &Operation, values: Option<&str>) -> String {
     let mut line = format!("{} {}", operation.kind.name(), operation.key);
     for (name, value) in operation.record.iter() {
@@ -93,7 +93,7 @@ fn line(operation: &Operation, values: Option<&str>) -> String {
     line
 }
 
-/// The cases of a golden file: threads, units, properties and lines.
+/// Returns the cases of a golden file: threads, units, properties and lines.
 fn cases(golden: &str) -> impl Iterator<Item = (usize, usize, String, Vec<&str>)> {
     golden.split("# ").skip(1).map(|case| {
         let mut lines = case.lines();
@@ -109,7 +109,7 @@ fn cases(golden: &str) -> impl Iterator<Item = (usize, usize, String, Vec<&str>)
     })
 }
 
-/// What a load of one client after the other asks for.
+/// Returns the operations of a load, one client after the other.
 fn load(threads: usize, units: usize, text: &str) -> Vec<String> {
     let workload = open(text, &Circumstances { clients: threads, ..LOAD }).unwrap();
     let values = match text {
@@ -164,7 +164,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
         let text = text.trim_start_matches("update\n");
         if golden[0].starts_with("INSERT") {
             let shares = "readproportion=0\nupdateproportion=0.5\ninsertproportion=0.5\n";
-            // The only timestamp that is older is the first.
+            // The only older timestamp is the first.
             let workload = open(&format!("{text}{shares}"), &RUN).unwrap();
             let found = (0..100).find(|&seed| {
                 let mut lines = Vec::new();
@@ -187,7 +187,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
     assert_eq!(compared, 7);
 }
 
-/// Verification of a record as a run does it: `None` when there is none.
+/// Verifies a record as a run does; `None` for a missing record.
 fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, reply: &mut Reply) -> End {
     let mut client = workload.client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     let mut operation = Operation::new("usertable");
@@ -225,7 +225,7 @@ fn verification_agrees_with_ycsbs() {
     // A read that fails is not verified.
     let end = verdict(&workload, &Outcome::NOT_FOUND, None, &mut Reply::new());
     assert_eq!((end.verified, end.ok), (None, false));
-    // A number of another length is wrong, and so is a tag that is no text.
+    // A number of another length is wrong, and so is a tag that is not text.
     for (name, value) in [("YCSBV", &b"425112257"[..]), ("AA", &[0xff])] {
         let mut reply = Reply::new();
         reply.push(name, value);
@@ -260,7 +260,7 @@ fn exact_values_follow_from_key_and_stored_timestamp() {
 
 #[test]
 fn ycsbs_delayed_values_fail_verification() {
-    // Kept for the sake of the data; the module says so.
+    // Kept for compatibility with existing data, as the module says.
     let writing = small(&format!("{INTEGRITY}delayedseries=1\n"), &LOAD);
     let reading = small(INTEGRITY, &RUN);
     let mut verdicts = BTreeMap::new();
@@ -274,7 +274,7 @@ fn ycsbs_delayed_values_fail_verification() {
     assert_eq!(verdicts, BTreeMap::from([(Status::Ok, 128), (Status::UnexpectedState, 512)]));
 }
 
-/// How often each series was written at each timestamp.
+/// Returns how often each series was written at each timestamp.
 fn coverage(
     workload: &TimeSeriesWorkload,
     clients: usize,
@@ -378,7 +378,7 @@ fn values_are_of_their_type() {
         let (mut integers, mut floats) = (0, 0);
         drive(&workload, (0, 1), 5, 2000, |operation| {
             let value = operation.record.get("YCSBV").unwrap();
-            // An integer's upper half is all sign; a real number's is not.
+            // An integer's upper half is sign bits only; a real number's is not.
             if i32::try_from(decode_long(value).unwrap()).is_ok() {
                 integers += 1;
             } else {
@@ -481,7 +481,7 @@ fn the_clock_begins_one_interval_ago() {
         drive(&workload, (0, 1), 1, 1, |operation| {
             assert_eq!(decode_long(operation.record.get("YCSBTS").unwrap()), Some(first), "{units}");
         });
-        // A run's queries would not meet it.
+        // The queries of a run would miss it.
         assert_eq!(workload.warnings().len(), 0);
         assert!(open(&text, &RUN).unwrap().warnings()[0].contains("insertstart"));
     }
@@ -517,7 +517,7 @@ fn a_load_stops_at_a_failure_and_not_at_a_batch() {
         let step = client.step(Last::Outcome(&outcome, &mut Reply::new()), &mut operation);
         assert_eq!(step, Step::End(End { stop, ..End::of(&outcome) }));
     }
-    // A run goes on.
+    // A run continues.
     let mut client = small("recordcount=10\n", &RUN)
         .client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: false });
@@ -540,7 +540,7 @@ fn settings_that_stop_ycsb_work_or_are_faults() {
         let clients = if text.contains("threadcount=3") { 3 } else { 1 };
         let text = format!("readproportion=0\nupdateproportion=0\n{share}\n{}", text.replace(' ', "\n"));
         let opened = open(&text, &Circumstances { clients, ..RUN });
-        // What YCSB itself refuses is refused; what makes it fall over is not.
+        // Serval refuses what YCSB refuses, and accepts what makes YCSB crash.
         let refused = exception == "WorkloadException" || text.contains("valuetype=mixed");
         assert_eq!(opened.is_err(), refused, "{golden}: {opened:?}");
         if let Ok(workload) = opened {
@@ -555,7 +555,7 @@ fn settings_that_stop_ycsb_work_or_are_faults() {
 fn all_faults_are_reported_together() {
     let faults = |text: &str, facts: &Circumstances| -> Vec<String> {
         match open(text, facts) {
-            Ok(_) => panic!("{text} is taken"),
+            Ok(_) => panic!("{text} is accepted"),
             Err(faults) => faults.0.iter().map(ToString::to_string).collect(),
         }
     };
@@ -616,7 +616,7 @@ fn ycsbs_files_work_unchanged() {
     let ignored: Vec<&str> =
         PROPERTIES.properties.iter().filter(|p| p.source == Source::Ignored).map(|p| p.name).collect();
     assert_eq!(ignored, ["delayedSeries", "delayedIntervals"]);
-    // Ours hold no name that is not known.
+    // Serval's files contain known names only.
     for name in ["tsworkloada", "tsworkload_template"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads").join(name);
         let mut properties = Properties::new();
