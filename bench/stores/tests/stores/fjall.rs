@@ -1,5 +1,5 @@
-//! fjall: the suite, in memory and with the disk waited for; the frame of a
-//! record; what can be wrong with a folder.
+//! fjall: the suite, in memory and with synced writes; the frame of a record;
+//! faults of a folder.
 
 #![cfg(feature = "fjall")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
@@ -39,7 +39,7 @@ mod buffered {
     serval_conformance::suite!(subject);
 }
 
-/// With the other settings beside it, which must change nothing.
+/// With all other settings changed, which must not affect the results.
 mod synchronous {
     use super::*;
     fn subject() -> Subject<Fjall, Ready> {
@@ -89,7 +89,7 @@ fn records_have_the_documented_frame_and_survive_a_restart() {
         drop(writer);
         first.finish().unwrap();
         {
-            // By the engine alone, though the store is still there.
+            // By the engine alone, while the store is still open.
             let database = Database::builder(&path).open().unwrap();
             let keyspace = database.keyspace(TABLE, KeyspaceCreateOptions::default).unwrap();
             let value = keyspace.get("user1").unwrap().unwrap();
@@ -149,7 +149,7 @@ fn an_unusable_folder_is_reported_with_the_remedy() {
     let here = store(&path, &[]);
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("no such database") && problem.contains("serval load fjall"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let problem = refusal(&store(&path, &[]), Purpose::Run);
     assert!(problem.contains("another process, or another run of this one, has it open"), "{problem}");

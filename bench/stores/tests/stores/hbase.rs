@@ -1,8 +1,8 @@
 //! HBase, behind its Java driver: the suite, the layout, buffered writes, and
-//! what can be wrong.
+//! error messages.
 //!
-//! `cargo xtask test` starts the server, builds the driver and says by
-//! environment variables where they are; without them these tests are skipped.
+//! `cargo xtask test` starts the server, builds the driver and names them in the
+//! environment; without them these tests are ignored.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -23,8 +23,8 @@ use std::{
 
 const TABLE: &str = serval_conformance::TABLE;
 
-/// Where HBase's ZooKeeper and the driver are, and a namespace that no other
-/// test has.
+/// Addresses of HBase's ZooKeeper and of the driver, and a namespace that no other
+/// test uses.
 struct Place {
     host: String,
     port: String,
@@ -48,7 +48,7 @@ impl Place {
             ("hbase.zookeeper.property.clientPort", &self.port),
             ("hbase.driver", &self.driver),
             ("hbase.namespace", &self.namespace),
-            // Tests are short.
+            // Tests are short, so start-up time matters.
             ("java.args", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"),
         ];
         settings.extend(more);
@@ -59,7 +59,7 @@ impl Place {
         Hbase::open(&properties(&self.settings(more))).unwrap()
     }
 
-    /// Does something with HBase by its own client, and returns what it says.
+    /// Runs a command by HBase's own client and returns its output.
     fn by_hand(&self, verb: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("ByHand.java");
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// What YCSB's binding writes and reads, without Serval.
+/// A program that writes and reads like YCSB's binding, without Serval.
 const BY_HAND: &str = r#"
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.*;
@@ -122,7 +122,7 @@ public class ByHand {
 }
 "#;
 
-/// Facts of HBase: a put is an upsert, a delete does not look.
+/// HBase's semantics: a put is an upsert, and a delete does not check for the record.
 fn differences() -> Differences {
     Differences {
         update_missing_is_not_found: !serval_stores::hbase::INFO.updates_insert,
@@ -133,7 +133,7 @@ fn differences() -> Differences {
     }
 }
 
-/// The suite deletes and writes again at once.
+/// The suite deletes a record and writes it again immediately.
 const ORDERED: (&str, &str) = ("hbase.newversionbehavior", "true");
 
 fn subject() -> Option<Subject<Driver, EventLoop>> {
@@ -159,8 +159,8 @@ serval_conformance::suite! { subject:
     any_sequence_of_operations_agrees_with_a_map,
 }
 
-/// The case of several event loops: a driver process has one, so each loop is
-/// given a process of its own through a socket.
+/// The case of several event loops. A driver process supports one, so each loop gets
+/// its own process through a socket.
 fn served() -> Option<Subject<Driver, EventLoop>> {
     let place = Place::new()?;
     let folder = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn record(pairs: &[(&str, &[u8])]) -> Record {
     pairs.iter().map(|(name, value)| (*name, *value)).collect()
 }
 
-/// The value of field0, or the status of a failure.
+/// Returns the value of field0, or the status of a failure.
 async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status> {
     let mut reply = Reply::new();
     let outcome = client.read(TABLE, key, &FieldSelection::default(), &mut reply).await;
@@ -216,11 +216,11 @@ fn serval_and_ycsb_read_each_others_records() {
         place.by_hand("list"),
         "user1 family:field0=zero\nuser1 family:field1=one\nuser2 family:field0=null\nuser2 family:field3=drei\n"
     );
-    // As YCSB's documentation splits its table.
+    // The split points in YCSB's documentation.
     assert_eq!(place.by_hand("regions"), "\nuser3999\nuser6999\n");
 }
 
-/// Runs two clients of one store that is prepared for a load.
+/// Runs two clients of a store that is prepared for a load.
 fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut DriverClient) -> T) -> T {
     store.prepare(&schema(), Purpose::Load).unwrap();
     EventLoop.run(async {
@@ -233,7 +233,7 @@ fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut Dr
     })
 }
 
-/// The next flush: how it ended, its writes, and those that were lost.
+/// Returns the next flush: outcome, number of writes, and number of lost writes.
 fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
     let flush = client.flushed().unwrap();
     assert!(flush.took_ns > 0 && flush.ago_ns < 60_000_000_000, "{flush:?}");
@@ -279,14 +279,14 @@ fn a_buffer_is_flushed_when_full_or_old() {
                 for key in ["c", "d", "e"] {
                     assert_eq!(writer.insert(TABLE, key, &record(&[("field0", &value)])).await, Outcome::OK);
                 }
-                // The second write makes it more than 1000 bytes.
+                // The second write exceeds 1000 bytes.
                 assert_eq!(flush(writer), (Outcome::OK, 2, 0));
             }
             while field0(reader, key).await.is_err() {
                 assert!(Instant::now() < deadline, "{setting:?}");
             }
             if setting.0 == "writebuffer.latency" {
-                // It is told of with the next answer.
+                // The next answer reports the flush.
                 let key = FieldSelection::default();
                 while writer.flushed().is_none() {
                     writer.read(TABLE, "c", &key, &mut Reply::new()).await;
@@ -323,14 +323,14 @@ fn a_failed_buffered_write_is_a_failure_of_the_flush() {
         let failed = 'told: loop {
             let outcome = writer.insert(TABLE, &format!("k{key}"), &record(&[("field0", b"v")])).await;
             assert_eq!(outcome, Outcome::OK);
-            // One may find nothing, for what it was to send went with the one before.
+            // A flush may be empty because an earlier one has sent its writes.
             while let Some(flush) = writer.flushed() {
                 if !flush.outcome.is_ok() {
                     break 'told flush;
                 }
             }
             key += 1;
-            assert!(Instant::now() < deadline, "after {key} writes nobody has been told");
+            assert!(Instant::now() < deadline, "no flush was reported after {key} writes");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         assert!(!failed.outcome.is_ok() && failed.lost > 0, "{failed:?}");

@@ -1,5 +1,5 @@
-//! memcached against real servers: the suite on one and on several, YCSB's
-//! layout, and what a server may refuse.
+//! memcached, real servers: the suite on one and on several, YCSB's layout, and
+//! refusals of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
@@ -21,14 +21,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The suite's cases share the servers and empty them; one at a time.
+/// Tests share the servers and empty them, so they run one at a time.
 static SERVERS: Mutex<()> = Mutex::new(());
 
 fn open(settings: &[(&str, &str)]) -> Result<Memcached, String> {
     Memcached::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Sends lines on a connection of its own and returns what comes back.
+/// Sends lines on a new connection and returns the answer.
 fn ask(address: &str, lines: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("{lines}\r\nquit\r\n").as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn servers() -> Option<(String, MutexGuard<'static, ()>)> {
     Some((addresses, guard))
 }
 
-/// A subject on the first so many servers.
+/// Returns a subject on the first servers.
 fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached, EventLoop>> {
     let (addresses, guard) = servers()?;
     let some: Vec<&str> = addresses.split(',').take(count).collect();
@@ -55,9 +55,9 @@ fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached,
     let store = open(&[&[("memcached.hosts", &*hosts)], settings].concat()).unwrap();
     let differences = Differences {
         values: AcceptedValues::Text,
-        // An item of 1 MiB holds the key and the names too.
+        // An item of 1 MiB also contains the key and the names.
         record_bytes_max: Some(1 << 20),
-        // With "usertable-", 250 bytes.
+        // 250 bytes with "usertable-".
         keys: |key| key.len() <= 240 && !key.bytes().any(|byte| byte <= b' ' || byte == 0x7f),
         ..Differences::default()
     };
@@ -71,7 +71,7 @@ mod one {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
 }
 
-/// With items that go in an hour, so that writes carry the flag.
+/// With items that expire in an hour, so that writes carry the flag.
 mod several {
     fn subject() -> Option<super::Subject<super::Memcached, super::EventLoop>> {
         super::subject(3, &[("memcached.objectExpirationTime", "3600")])
@@ -192,8 +192,8 @@ fn refused_and_unanswered_connections_are_reported() {
     assert!(error.contains("cannot connect") && error.contains("memcached.hosts"), "{error}");
 }
 
-/// A peer that answers the greeting of each connection properly, and what is
-/// then asked by these words.
+/// Returns the address of a peer that answers the greeting of each connection correctly, and the
+/// next request with the connection's own answer.
 fn peer(answers: &'static [&'static [u8]]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -207,7 +207,7 @@ fn peer(answers: &'static [&'static [u8]]) -> String {
             if lines.next().is_some() {
                 let _ = stream.write_all(answer);
             }
-            // An empty answer is silence; any other is the last word.
+            // An empty answer means silence; any other closes the connection.
             if answer.is_empty() {
                 held.push(stream);
             }

@@ -1,4 +1,4 @@
-//! The store in memory: the suite, and its delay.
+//! The store `memory`: the suite, and its delay.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -43,7 +43,7 @@ fn every_operation_takes_the_delay_and_a_batch_takes_it_once() {
         assert_eq!(client.delete("t", "k").await, Outcome::OK);
         let taken = start.elapsed();
         assert!(taken >= Duration::from_millis(30), "{taken:?}");
-        // One delay for the batch, not a hundred; the rest for a busy machine.
+        // One delay for the batch, not a hundred; the rest allows for a busy machine.
         assert!(taken < Duration::from_millis(400), "{taken:?}");
     });
 }

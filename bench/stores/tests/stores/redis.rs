@@ -1,5 +1,5 @@
-//! Redis against a real server: the suite on connections of each client's own
-//! and on shared ones, YCSB's layout, and what a server may refuse.
+//! Redis, a real server: the suite on connections of each client and on shared
+//! ones, YCSB's layout, and refusals of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The suite's cases share one server and empty it; one at a time.
+/// Tests share one server and empty it, so they run one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
 
 fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
@@ -28,7 +28,7 @@ fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
     Redis::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
-/// Sends one command on a connection of its own and returns what comes back.
+/// Sends one command on a new connection and returns the answer.
 fn ask(address: &str, words: &[&str]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut out = format!("*{}\r\n", words.len());
@@ -47,7 +47,7 @@ fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, EventLoop>> {
     Some(Subject::new(redis(&address, settings).unwrap(), EventLoop, differences()).keeping(guard))
 }
 
-/// A connection a client.
+/// One connection per client.
 mod own {
     use super::*;
 
@@ -75,14 +75,14 @@ fn records_have_ycsbs_layout() {
     subject.with_client(async |handle| {
         let record = Record::from_iter([("field0", &b"a"[..]), ("field1", b"b")]);
         assert_eq!(handle.client.insert("usertable", "user1", &record).await, Outcome::OK);
-        // What YCSB's client would have written.
+        // The command of YCSB's client.
         ask(&address, &["HMSET", "user2", "field0", "c"]);
         ask(&address, &["ZADD", "_indices", &string_hash("user2").to_string(), "user2"]);
         let mut reply = Reply::new();
         let all = FieldSelection::default();
         assert_eq!(handle.client.read("usertable", "user2", &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records()[0].get("field0"), Some(&b"c"[..]));
-        // Scans run in the order of hashes; "user1" hashes to one less.
+        // Scans run in hash order; "user1" has the smaller hash.
         reply.clear();
         assert_eq!(handle.client.scan("usertable", "user1", 10, &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records().len(), 2);
@@ -111,7 +111,7 @@ fn a_servers_error_is_an_outcome_with_its_message() {
         let outcome = handle.client.read("usertable", "user1", &FieldSelection::default(), &mut reply).await;
         assert_eq!(outcome.status, Status::UnexpectedState);
         assert!(outcome.message.unwrap().contains("WRONGTYPE"));
-        // The connection is as good as before.
+        // The connection remains usable.
         let record = Record::from_iter([("f", &b"v"[..])]);
         assert_eq!(handle.client.insert("usertable", "user9", &record).await, Outcome::OK);
     });
@@ -162,7 +162,8 @@ fn refused_and_unanswered_connections_are_reported() {
     assert!(error.contains("cannot connect") && error.contains("redis.port"), "{error}");
 }
 
-/// A peer that answers the greeting properly and every later command so.
+/// Returns the address of a peer that answers the greeting correctly and every later command
+/// with `answer`.
 fn peer(answer: &'static [u8], connections: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -252,7 +253,7 @@ fn with(settings: &[(&str, &str)]) -> Result<Redis, String> {
     Redis::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Addresses that a variable lists, all emptied.
+/// Returns the addresses in a variable, with all servers emptied.
 fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     let addresses = variable(name)?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +263,7 @@ fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     Some((addresses, guard))
 }
 
-/// Three independent servers, a key's hash telling which.
+/// Three independent servers; the hash of a key selects one.
 mod several {
     use super::*;
 
@@ -310,7 +311,7 @@ mod several {
     }
 }
 
-/// A cluster of three nodes, of which one is named.
+/// A cluster of three nodes, of which one address is given.
 mod cluster {
     use super::*;
 
@@ -339,7 +340,7 @@ mod cluster {
         serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
 
-    /// The address and id of the node that has a slot, by what it says itself.
+    /// Returns the address and id of the node that reports a slot as its own.
     fn holder(addresses: &str, slot: &str) -> (String, String) {
         let owns = |address: &&str| {
             let nodes = ask(address, &["CLUSTER", "NODES"]);
@@ -372,7 +373,7 @@ mod cluster {
             let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
             let record = Record::from_iter([("f", &b"v"[..])]);
             assert_eq!(client.insert("t", key, &record).await, Outcome::OK);
-            // ASK: the slot is on its way, its key is gone already.
+            // ASK: the slot is migrating, its key has moved already.
             assert_eq!(ask(to, &["CLUSTER", "SETSLOT", slot, "IMPORTING", &from_id]), "+OK\r\n");
             assert_eq!(ask(&from, &["CLUSTER", "SETSLOT", slot, "MIGRATING", &to_id]), "+OK\r\n");
             let (host, port) = to.rsplit_once(':').unwrap();
@@ -381,7 +382,7 @@ mod cluster {
             let all = FieldSelection::default();
             assert_eq!(client.read("t", key, &all, &mut reply).await, Outcome::OK);
             assert_eq!(client.update("t", key, &record).await, Outcome::OK);
-            // MOVED: it has arrived.
+            // MOVED: the migration is complete.
             for node in [to, &from] {
                 assert_eq!(ask(node, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]), "+OK\r\n");
             }
@@ -391,7 +392,7 @@ mod cluster {
                 assert_eq!(reply.records()[0].get("f"), Some(&b"v"[..]));
             }
             assert_eq!(client.delete("t", key).await, Outcome::OK);
-            // Nodes that disagree for ever are a failure, not a hang.
+            // Nodes that disagree permanently cause a failure, not a hang.
             ask(to, &["CLUSTER", "SETSLOT", slot, "NODE", &from_id]);
             ask(&from, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]);
             let lost = client.update("t", key, &record).await;
@@ -439,7 +440,7 @@ mod cluster {
     }
 }
 
-/// A server that speaks TLS only.
+/// A server that supports TLS only.
 mod tls {
     use super::*;
 
@@ -524,11 +525,11 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         let record = |value: &[u8]| -> Record { [("f", value)].into_iter().collect() };
         assert_eq!(client.insert("t", "k", &record(b"1")).await, Outcome::OK);
-        // It comes there soon.
+        // The record reaches the replica soon.
         while client.read("t", "k", &all, &mut reply).await != Outcome::OK {
             reply.clear();
         }
-        // A replica that follows no more keeps what it has, and hears of nothing.
+        // A replica that stops replicating keeps its state and gets no updates.
         assert_eq!(ask(&replica, &["REPLICAOF", "NO", "ONE"]), "+OK\r\n");
         assert_eq!(client.update("t", "k", &record(b"2")).await, Outcome::OK);
         assert_eq!(client.insert("t", "l", &record(b"2")).await, Outcome::OK);
@@ -540,7 +541,7 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         reply.clear();
         assert_eq!(client.scan("t", "k", 10, &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records().len(), 1);
-        // It is none any more, and a run is told.
+        // The server is no longer a replica, and preparing a run reports it.
         let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(error.contains("redis.replica") && error.contains("is none"), "{error}");
         let port = primary.rsplit_once(':').unwrap().1;

@@ -1,6 +1,6 @@
-//! The store rest: the suite against nginx (WebDAV, with a little help for
-//! POST) and against a server of the tests' own, which also shows what
-//! requests look like byte for byte and misbehaves in every way.
+//! The store `rest`: the suite with nginx (WebDAV, with a rewrite for POST) and
+//! with a server of the tests, which also records requests byte for byte and
+//! misbehaves in every way.
 //!
 //! `cargo xtask test` starts nginx and names it in the environment; without it those tests are
 //! ignored.
@@ -55,7 +55,7 @@ fn differences() -> Differences {
     }
 }
 
-/// A service that knows merge patches.
+/// A service that supports merge patches.
 mod patched {
     use super::*;
 
@@ -67,15 +67,14 @@ mod patched {
     serval_conformance::suite!(subject);
 }
 
-/// nginx, whose records are files: no names beyond 255 bytes, none that is
-/// empty, and no way to write a part of one, so that clients can lose each
-/// other's updates.
+/// nginx, whose records are files: names have 1 to 255 bytes, and parts of a record
+/// cannot be written, so clients can lose each other's updates.
 mod nginx {
     use super::*;
 
     fn subject() -> Option<Subject<Rest, EventLoop>> {
         let address = variable("SERVAL_TEST_REST")?;
-        // Each case has a folder of its own: the thread has the test's name.
+        // Each case has its own folder, named after the test: the thread has its name.
         let case = std::thread::current().name().unwrap_or("case").replace("::", "-");
         let url = format!("http://{address}/{case}/");
         let store = open(&[("rest.url", &*url), ("rest.layout", "json"), ("rest.update", "merge")]);
@@ -191,10 +190,10 @@ mod nginx {
                     failed += 1;
                 }
             }
-            // The one under way, and those whose connections were refused.
+            // The operation in flight, and those whose connections were refused.
             assert_eq!((failed, between.refused()), (3, 2));
-            // The one under way was asked for, and perhaps those that went to
-            // a connection that was then closed; none of them twice.
+            // The operation in flight was sent, and perhaps those on a connection that
+            // was then closed; none was sent twice.
             assert!((49..=51).contains(&between.asked()), "{}", between.asked());
         });
     }
@@ -266,7 +265,7 @@ mod nginx {
             let outcome = read(client, "a").await.0;
             assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
         });
-        // TLS to a port that has none.
+        // TLS to a port without TLS.
         let Some(address) = variable("SERVAL_TEST_REST") else { return };
         let url = format!("https://{address}/");
         let error =
@@ -386,7 +385,7 @@ fn an_invalid_request_is_a_bad_request_and_is_not_sent() {
     assert!(service.requests().is_empty());
 }
 
-/// A read by a client of its own, of a server that answers so.
+/// Reads by a new client from a server with this answer.
 fn answered(settings: &[(&str, &str)], answers: &[&'static [u8]]) -> Outcome {
     let address = scripted(&[answers]);
     with_client(&at(&address, settings), async |client| read(client, "k").await.0)
@@ -396,9 +395,9 @@ fn answered(settings: &[(&str, &str)], answers: &[&'static [u8]]) -> Outcome {
 fn fragmented_and_unusual_answers_are_read() {
     let chunked: &[&[u8]] =
         &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"];
-    let untold: &[&[u8]] = &[b"HTTP/1.0 200 OK\r\n\r\nab", b"cde"];
+    let without_length: &[&[u8]] = &[b"HTTP/1.0 200 OK\r\n\r\nab", b"cde"];
     let late: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-", b"Length: 5\r\n\r\nab", b"cde"];
-    for answers in [chunked, untold, late] {
+    for answers in [chunked, without_length, late] {
         let address = scripted(&[answers]);
         with_client(&at(&address, &[]), async |client| {
             let (outcome, record) = read(client, "k").await;
@@ -419,15 +418,15 @@ fn fragmented_and_unusual_answers_are_read() {
 
 #[test]
 fn answers_that_are_too_long_or_not_http_are_failures() {
-    let told: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"];
-    let untold: &[&[u8]] = &[
+    let with_length: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"];
+    let without_length: &[&[u8]] = &[
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
         &[b'x'; 1000],
         b"\r\n1\r\ny\r\n0\r\n\r\n",
     ];
     let fits: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", &[b'x'; 1000]];
     let limit = &[("rest.response.max", "1000")];
-    for answers in [told, untold] {
+    for answers in [with_length, without_length] {
         let outcome = answered(limit, answers);
         assert_eq!(outcome.status, Status::Error);
         assert!(message(&outcome).contains("more than 1000 bytes (rest.response.max)"), "{outcome:?}");
@@ -438,13 +437,13 @@ fn answers_that_are_too_long_or_not_http_are_failures() {
     assert!(message(&nonsense).contains("no HTTP/1.1"), "{nonsense:?}");
 }
 
-/// An answer after which the connection closes, as it says.
+/// An answer that announces the end of its connection.
 const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
 
 #[test]
 fn a_connection_lost_during_an_operation_fails_only_that_operation() {
-    // The first answer is none, the second is cut off, the third is whole.
+    // The first answer is empty, the second is truncated, the third is complete.
     let address = scripted(&[&[b""], &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"], &[OK, OK]]);
     with_client(&at(&address, &[]), async |client| {
         for _ in 0..2 {
@@ -460,7 +459,7 @@ fn a_connection_lost_during_an_operation_fails_only_that_operation() {
 fn an_answer_before_the_end_of_the_request_does_not_delay_the_next() {
     let (address, _held) = server::hasty(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", OK);
     with_client(&at(&address, &[]), async |client| {
-        // More than sockets hold.
+        // More than socket buffers hold.
         let outcome = client.insert("t", "k", &data(&vec![b'x'; 32 << 20])).await;
         assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
         assert_eq!(read(client, "k").await.0, Outcome::OK);
@@ -474,7 +473,7 @@ fn a_connection_closed_between_operations_fails_no_operation() {
         assert_eq!(client.insert("t", "k", &data(b"x")).await, Outcome::OK);
         for round in 2..5 {
             service.hang_up();
-            // The event loop looks for news.
+            // Lets the event loop process events.
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
@@ -492,7 +491,7 @@ fn a_lost_server_is_retried_after_a_pause() {
         assert_eq!(client.insert("t", "k", &data(b"x")).await, Outcome::OK);
         let address = service.address.clone();
         drop(service);
-        // The connection is lost, then there is nobody, then somebody again.
+        // The connection is lost, then no server listens, then one does again.
         assert_eq!(read(client, "k").await.0.status, Status::ServiceUnavailable);
         let start = std::time::Instant::now();
         for _ in 0..3 {
@@ -515,7 +514,7 @@ fn operations_on_silent_servers_time_out() {
         for (property, value) in
             [("rest.operation.timeout", "40ms"), ("rest.read.timeout", "40ms"), ("timeout.exec", "0.04")]
         {
-            // The timer of the first operation is the second's too.
+            // The timer of the first operation also covers the second.
             let address = scripted(&[&[LAST], answers, &[OK]]);
             with_client(&at(&address, &[(property, value)]), async |client| {
                 assert_eq!(read(client, "k").await.0, Outcome::OK);

@@ -1,5 +1,5 @@
 //! SQLite: the suite, with and without upsert and in other journal modes, and
-//! what can be wrong with a file.
+//! faults of a file.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -34,8 +34,8 @@ fn folder() -> (TempDir, PathBuf) {
 
 fn subject(settings: &[(&str, &str)], differences: Differences) -> Subject<Sqlite, Ready> {
     let (folder, path) = folder();
-    // Writers that queue for the lock are not served in turn, so on a busy
-    // machine one may wait long.
+    // Writers that wait for the lock are not served in order, so one may wait
+    // long on a busy machine.
     let mut all = vec![("sqlite.busy_timeout", "60s")];
     all.extend(settings);
     Subject::new(store(&path, &all), Ready, differences).keeping(folder)
@@ -62,7 +62,7 @@ mod upsert {
     serval_conformance::suite!(subject);
 }
 
-/// The other end of every other setting.
+/// With all other settings changed.
 mod unsafe_and_mapped {
     use super::*;
     fn subject() -> Subject<Sqlite, Ready> {
@@ -89,7 +89,7 @@ fn words(outcome: &Outcome) -> &str {
     outcome.message.as_deref().unwrap_or("")
 }
 
-/// Why preparing fails.
+/// Returns the error of preparing.
 fn refusal(store: &Sqlite, schema: &Schema, purpose: Purpose) -> String {
     store.prepare(schema, purpose).unwrap_err().to_string()
 }
@@ -183,7 +183,7 @@ fn a_read_only_folder_is_reported() {
     use std::os::unix::fs::PermissionsExt;
     let (folder, path) = folder();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Root may write anywhere; there is nothing to try then.
+    // Root may write anywhere, so the test cannot fail a write.
     let forbidden = fs::write(folder.path().join("probe"), "").is_err();
     let result = store(&path, &[]).prepare(&schema(), Purpose::Load);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -250,7 +250,7 @@ fn names_of_tables_and_fields_may_be_anything_but_nul() {
         }
         assert_eq!(client.scan(&schema.table, "", 1, &fields, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records(), [written.clone(), written.clone()]);
-        // SQL's text ends at NUL; what comes before must not run as if it were all.
+        // SQL text ends at NUL; the part before it must not run on its own.
         let nul = Record::from_iter([("f\0", &b"x"[..])]);
         let outcome = client.update(&schema.table, "k", &nul).await;
         assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
@@ -271,7 +271,7 @@ fn an_unknown_table_or_field_is_a_bad_request_with_sqlites_message() {
     let all = FieldSelection::default();
     let written = record(&[("other", "x")]);
     Ready.run(async {
-        // The record is there, so that only the field is wrong.
+        // The record exists, so that only the field is wrong.
         let fine = record(&[("field0", "x")]);
         assert_eq!(client.insert("usertable", "k", &fine).await, Outcome::OK);
         let outcomes = [
@@ -289,7 +289,7 @@ fn an_unknown_table_or_field_is_a_bad_request_with_sqlites_message() {
         for (outcome, part) in outcomes {
             assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
             assert!(words(&outcome).contains(part), "{outcome:?}");
-            // Which one is the client's to know; how to write SQL is not.
+            // The message names the identifier and gives no advice on SQL.
             assert!(words(&outcome).contains("OTHER") || part.ends_with(" t"), "{outcome:?}");
             assert!(!words(&outcome).contains("string literal"), "{outcome:?}");
         }
@@ -335,7 +335,7 @@ fn a_locked_database_is_unavailable_after_the_busy_timeout() {
             assert!(waited < Duration::from_secs(3), "{waited:?}");
             let outcome = client.insert_batch("usertable", &[("k".into(), fields.clone())]).await;
             assert_eq!(outcome.status, Status::ServiceUnavailable, "{mode}: {outcome:?}");
-            // Readers are locked out too, unless there is a write-ahead log.
+            // Readers are blocked as well, unless there is a write-ahead log.
             let all = FieldSelection::default();
             let outcome = client.read("usertable", "k", &all, &mut reply).await;
             let expected = match mode {
@@ -412,8 +412,8 @@ fn written_records_have_ycsbs_layout() {
 #[test]
 fn records_of_ycsb_are_read_by_the_names_of_the_schema() {
     let (_folder, path) = folder();
-    // As YCSB's JdbcDBCreateTable and JdbcDBClient do, in rollback mode; and a
-    // column and values that no YCSB would have written.
+    // Like YCSB's JdbcDBCreateTable and JdbcDBClient, in rollback mode, plus a column
+    // and values that YCSB does not write.
     Connection::open(&path)
         .unwrap()
         .execute_batch(
@@ -445,7 +445,7 @@ fn records_of_ycsb_are_read_by_the_names_of_the_schema() {
                 fields([("field0", b"a"), ("field3", b"d"), ("Extra", b"1.5")]),
             ]
         );
-        // A table that grew a column meanwhile.
+        // A column is added to the table meanwhile.
         Connection::open(&path).unwrap().execute_batch("ALTER TABLE usertable ADD more").unwrap();
         let change = record(&[("more", "m")]);
         assert_eq!(client.update("usertable", "user1", &change).await, Outcome::OK);
@@ -506,7 +506,7 @@ fn the_file_may_be_named_by_a_jdbc_url() {
     let store = open(&[("db.url", &url)]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     assert!(path.exists());
-    // Its own property wins, and another database's URL is no file.
+    // Its own property takes precedence, and another database's URL is refused.
     let own = [("db.url", "jdbc:mysql://h/d"), ("sqlite.path", path.to_str().unwrap())];
     open(&own).unwrap().prepare(&schema(), Purpose::Run).unwrap();
     let problem = open(&own[..1]).unwrap_err();
@@ -529,7 +529,7 @@ fn closing_the_last_client_leaves_one_whole_file() {
         assert_eq!(first.close().await, Outcome::OK);
         assert_eq!(files(), 3);
         assert_eq!(second.close().await, Outcome::OK);
-        // Closing twice is harmless; using a closed client is told.
+        // Closing twice is harmless; use of a closed client is reported.
         assert_eq!(second.close().await, Outcome::OK);
         assert_eq!(second.delete("usertable", "a").await.status, Status::Error);
     });

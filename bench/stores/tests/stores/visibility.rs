@@ -1,4 +1,4 @@
-//! A store that lags on purpose: who sees what when, by a clock that the test moves.
+//! Delayed visibility of writes, by a clock that the test controls.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -32,7 +32,7 @@ fn record(value: u8) -> Record {
     [("f", &[value][..]), ("g", b"same")].into_iter().collect()
 }
 
-/// The field f as this client sees it.
+/// Returns field f as this client sees it.
 async fn f(client: &mut Handle, key: &str) -> Option<u8> {
     let (mut fields, mut reply) = (FieldSelection::default(), Reply::new());
     fields.push("f");
@@ -53,7 +53,7 @@ async fn scan(client: &mut Handle, start: &str, count: u64) -> Vec<u8> {
     reply.records().iter().map(|record| record.get("f").unwrap()[0]).collect()
 }
 
-/// A store that lags, its clock, and two clients.
+/// Returns a delayed store, its clock, and two clients.
 fn with_two(given: &[(&str, &str)], case: impl AsyncFnOnce(&Hand, &mut Handle, &mut Handle)) {
     let hand = Hand::default();
     let store = wrapped(given, &hand);
@@ -120,7 +120,7 @@ fn an_update_of_some_fields_keeps_the_visible_values_of_the_others() {
         let mut reply = Reply::new();
         other.read(TABLE, "k", &FieldSelection::default(), &mut reply).await;
         assert_eq!(reply.records(), [record(1)]);
-        // A later write meets what is still held back.
+        // A later write while the first is still delayed.
         writer.update(TABLE, "k", &[("f", &[3][..])].into_iter().collect()).await;
         hand.0.store(10 * MS, Relaxed);
         reply.clear();
@@ -241,7 +241,7 @@ fn invalid_settings_are_refused_and_the_lag_is_described() {
     assert!(facts.contains(&("visibility.delay".into(), "exponential:50ms".into())), "{facts:?}");
 }
 
-/// A store that has room for nothing, and says so only to writes.
+/// A store without space, which fails writes only.
 struct Full;
 struct FullClient;
 
@@ -291,11 +291,11 @@ fn delayed_writes_are_bounded_and_released() {
     Ready.run(async {
         let mut client = connected(&store, 0).await;
         let mebibyte: Record = [("f", &vec![0; 1 << 20][..])].into_iter().collect();
-        // With what holds it, one less than 256 fits.
+        // With its overhead, one less than 256 fits.
         for n in 0..255 {
             assert_eq!(client.update("t", &format!("k{n}"), &mebibyte).await, Outcome::OK);
         }
-        // What fails takes no room.
+        // Failed writes take no space.
         for n in 0..100_000 {
             let outcome = client.insert("t", &format!("i{n}"), &Record::new()).await;
             assert_eq!(outcome.status, Status::Error);
@@ -303,7 +303,7 @@ fn delayed_writes_are_bounded_and_released() {
         let outcome = client.update("t", "k", &mebibyte).await;
         assert_eq!(outcome.status, Status::ServiceUnavailable);
         assert!(outcome.message.unwrap().contains("256 MiB"));
-        // What everybody sees is let go of; a batch that fails takes no room either.
+        // Visible writes are released; a failed batch takes no space either.
         hand.0.store(1000 * MS, Relaxed);
         let batch: Vec<_> = (0..10).map(|n| (format!("k{n}"), mebibyte.clone())).collect();
         for _ in 0..100 {
@@ -339,13 +339,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
 
-    /// What another sees at t is what the store was at t less the delay.
+    /// Others see at t the state of the store at t minus the delay.
     #[test]
     fn with_a_constant_delay_others_read_old_versions(acts in acts(), delay_ms in 0u64..60) {
         let law = format!("constant:{delay_ms}ms");
         with_two(&[("visibility.delay", &law)], async |hand, writer, other| {
             let mut now = 0;
-            // What each record was, from when on.
+            // The values of each record with their start times.
             let mut past: BTreeMap<u8, Vec<(u64, Option<u8>)>> = BTreeMap::new();
             for act in &acts {
                 let name = |key: &u8| format!("k{key}");

@@ -1,5 +1,5 @@
-//! Yesquel's SQL: the suite in memory, in a folder and at a server; clients that
-//! write at the same time; what can be wrong with places, servers and settings.
+//! Yesquel's SQL: the suite in memory, in a folder and on a server; concurrent
+//! clients; faults of paths, servers and settings.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -26,12 +26,12 @@ fn at(address: &str) -> YesquelSql {
     open(&[(ADDRESS, address)]).unwrap()
 }
 
-/// The address of a folder.
+/// Returns the address of a folder.
 fn in_folder(folder: &Path) -> String {
     format!("yesquel:{}", folder.display())
 }
 
-/// An address in memory that no other test has.
+/// Returns an address in memory that no other test uses.
 fn in_memory() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("yesquel:?database=test{}", NEXT.fetch_add(1, Relaxed))
@@ -257,7 +257,7 @@ fn an_unusable_folder_is_reported_with_the_remedy() {
     let here = at(&in_folder(&path));
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("serval load yesquel") && problem.contains("data): there is"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let other = Schema { table: "other".into(), ..schema() };
     let problem = here.prepare(&other, Purpose::Run).unwrap_err().to_string();
@@ -287,7 +287,7 @@ fn a_run_without_a_load_in_memory_is_refused_with_the_reason() {
     assert_eq!(Ready.run(writer.insert(TABLE, "k", &record(&[]))), Outcome::OK);
     Ready.run(writer.close());
     store.finish().unwrap();
-    // What was loaded is there for the run.
+    // The loaded records exist for the run.
     store.prepare(&schema(), Purpose::Run).unwrap();
     assert_eq!(read(&mut client(&store), "k").0, Outcome::OK);
 }
@@ -302,7 +302,7 @@ fn unreachable_servers_are_reported_with_the_remedy() {
         "{problem}"
     );
     assert!(problem.contains("No such file"), "{problem}");
-    // A path that reads like another failure is none.
+    // A path that contains the text of another failure does not cause it.
     let misleading = place.path().join("no database").join("socket");
     let problem = refusal(&at(misleading.to_str().unwrap()), Purpose::Run);
     assert!(problem.contains("Is a Yesquel server running") && !problem.contains("load it"), "{problem}");
@@ -335,7 +335,7 @@ fn a_server_restart_fails_only_operations_in_flight() {
     for outcome in outcomes {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
     }
-    assert!(client.lost().is_none(), "it may come back");
+    assert!(client.lost().is_none(), "the server may recover");
     let _server = serve(socket, Some(&folder));
     let found = read(&mut client, "k");
     assert_eq!(found, (Outcome::OK, vec![fields([("field0", b"1")])]));

@@ -1,5 +1,5 @@
-//! Yesquel's ordered maps: the suite in memory, on a folder and at a server;
-//! the frame of a record; what can be wrong with places, servers and settings.
+//! Yesquel's ordered maps: the suite in memory, on a folder and on a server; the
+//! frame of a record; faults of paths, servers and settings.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -26,15 +26,15 @@ fn store(property: &str, value: &Path, settings: &[(&str, &str)]) -> YesquelTree
 const PATH: &str = "yesquel-tree.path";
 const ADDRESS: &str = "yesquel-tree.address";
 
-/// A server at a Unix socket, in memory or on a folder.
+/// A server on a Unix socket, in memory or on a folder.
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
     let listen =
         ListenOptions { addresses: vec![Address::Unix(socket.to_owned())], ..ListenOptions::default() };
     Server::start(folder, EngineSettings::default(), LogOptions::default(), listen).unwrap()
 }
 
-/// A server that encrypts and wants a credential, and what its clients must
-/// know.
+/// A server that requires encryption and a credential, and the settings that its
+/// clients need.
 struct Encrypted {
     _server: Server,
     address: String,
@@ -151,7 +151,7 @@ fn records_have_the_documented_frame_and_survive_a_restart() {
         assert_eq!(Ready.run(writer.close()), Outcome::OK);
         first.finish().unwrap();
         {
-            // By the library alone, though the store is still there.
+            // By the library alone, while the store is still open.
             let database = yesquel::Store::open(&path).unwrap().database("ycsb").unwrap();
             let map = database.existing_map(TABLE).unwrap().unwrap();
             let value = database.get(map, b"user1").unwrap().unwrap();
@@ -224,7 +224,7 @@ fn long_batches_are_split_into_transactions_for_any_number_of_clients() {
     let store = store(ADDRESS, &socket, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
     let batch = |number: u32| -> Vec<(String, Record)> {
-        // Spread over all keys: 10 MB a client.
+        // Spread over all keys: 10 MB per client.
         let key = |n: u32| format!("user{:08x}{number}", n.wrapping_mul(2_654_435_761));
         (0..2_500).map(|n| (key(n), record(&[("field0", &[n as u8; 4_000])]))).collect()
     };
@@ -258,7 +258,7 @@ fn clients_updating_one_record_lose_no_writes() {
                 let mut client = client(store);
                 for round in 0..500 {
                     let change = record(&[(field, format!("{round}").as_bytes())]);
-                    // Four that do nothing else are too many for it now and then.
+                    // Four clients that only write sometimes exceed the number of attempts.
                     loop {
                         let outcome = Ready.run(client.update(TABLE, "k", &change));
                         if outcome == Outcome::OK {
@@ -282,7 +282,7 @@ fn an_unusable_folder_is_reported_with_the_remedy() {
     let here = store(PATH, &path, &[]);
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("serval load yesquel-tree") && problem.contains("data): there is"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let problem = refusal(&store(PATH, &path, &[]), Purpose::Run);
     assert!(problem.contains("in use by process") && problem.contains(PATH), "{problem}");
@@ -314,7 +314,7 @@ fn a_run_without_a_load_in_memory_is_refused_with_the_reason() {
     assert_eq!(Ready.run(writer.insert(TABLE, "k", &record(&[]))), Outcome::OK);
     Ready.run(writer.close());
     store.finish().unwrap();
-    // What was loaded is there for the run.
+    // The loaded records exist for the run.
     store.prepare(&schema(), Purpose::Run).unwrap();
     assert_eq!(read(&mut client(&store), "k").0, Outcome::OK);
 }
@@ -387,7 +387,7 @@ fn a_server_restart_fails_only_operations_in_flight() {
     for outcome in outcomes {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
     }
-    assert!(client.lost().is_none(), "it may come back");
+    assert!(client.lost().is_none(), "the server may recover");
     let _server = serve(&socket, Some(&folder));
     let found = read(&mut client, "k");
     assert_eq!(found, (Outcome::OK, vec![fields([("field0", b"1")])]));
