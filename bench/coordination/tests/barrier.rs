@@ -1,4 +1,4 @@
-//! Clients without a coordinator meet at a barrier, and leave it together.
+//! Clients without a coordinator meet at a barrier and leave it together.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -32,7 +32,7 @@ fn never() -> bool {
 fn processes_start_when_the_last_joins_and_leave_when_the_last_is_done() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
-    // The same place twice: what the first meeting leaves is none of the second's.
+    // The same place twice: the second meeting must not see leftovers of the first.
     for round in 0..2 {
         let (came, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -81,7 +81,7 @@ fn a_timeout_lists_the_present_processes_without_dead_ones() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     let soon = |number| Meeting { wait: Duration::from_millis(300), ..meeting(&cluster, &place, 2, number) };
-    // The first goes away before the second comes.
+    // The first leaves before the second arrives.
     for number in 0..2 {
         let barrier = Barrier::new(soon(number)).unwrap();
         match barrier.enter(&never) {
@@ -91,7 +91,7 @@ fn a_timeout_lists_the_present_processes_without_dead_ones() {
             other => panic!("{other:?}"),
         }
     }
-    // Who is one too many.
+    // One process more than the barrier expects.
     let barriers: Vec<Barrier> = (0..2).map(|number| Barrier::new(soon(number)).unwrap()).collect();
     thread::scope(|scope| {
         for barrier in &barriers {
@@ -100,7 +100,7 @@ fn a_timeout_lists_the_present_processes_without_dead_ones() {
     });
     let third = Barrier::new(soon(2)).unwrap();
     assert!(matches!(third.enter(&never), Err(BarrierError::Full { size: 2, .. })));
-    // One that lives and does not leave.
+    // A live process that does not leave.
     let staying = barriers[0].leave(Some(Duration::from_millis(200)), &never);
     assert!(
         matches!(staying, Err(BarrierError::Staying { ref names, .. }) if names == &["host (process 1)"])

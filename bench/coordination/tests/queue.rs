@@ -1,8 +1,8 @@
-//! The queue in a real ZooKeeper: everything is taken once, by whoever; what does not fit is
-//! counted.
+//! The queue in a real ZooKeeper: every item is taken once, by any consumer, and items beyond
+//! the capacity are counted.
 //!
 //! `cargo xtask test` starts the server and names it in the environment; without it
-//! these tests say that they are skipped.
+//! these tests are ignored, and fail if they are run nevertheless.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// A queue of this test's own.
+/// Returns the location of a queue that only one test uses.
 fn place(max: usize) -> Option<QueueLocation> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let Ok(cluster) = std::env::var("SERVAL_TEST_ZOOKEEPER") else {
@@ -36,7 +36,7 @@ fn every_item_is_taken_once_by_any_consumer() {
     let mut taken = Vec::new();
     let mut sent = 0;
     while taken.len() < ITEMS {
-        // No more on their way than the buffer has room for.
+        // At most as many in flight as the buffer can hold.
         while sent < ITEMS && sent < taken.len() + 500 {
             assert!(producer.offer(sent.to_string().into_bytes()));
             sent += 1;
@@ -55,7 +55,7 @@ fn every_item_is_taken_once_by_any_consumer() {
     assert_eq!(remove(&place).unwrap(), 0);
 }
 
-/// At an ensemble each end has a server of its own, which may not have heard of all yet.
+/// In an ensemble each end has its own server, which may lag behind the others.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
 fn a_drained_queue_is_empty() {
@@ -103,7 +103,7 @@ fn items_beyond_the_capacity_are_counted_and_leftovers_removed() {
     assert_eq!(consumer.earlier(), 10);
     drop(consumer);
     drop(producer);
-    // What a consumer had been brought is gone with it.
+    // Items delivered to a consumer are removed with it.
     assert!(remove(&place).unwrap() < 10);
     assert_eq!(remove(&place).unwrap(), 0);
 }
@@ -111,9 +111,9 @@ fn items_beyond_the_capacity_are_counted_and_leftovers_removed() {
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn an_unreachable_zookeeper_is_reported() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let unreachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let place =
-        QueueLocation { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
+        QueueLocation { cluster: unreachable, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
     match ZooKeeperQueue::open(&place, true) {
         Err(DirectoryError::Unreachable { .. } | DirectoryError::Silent { .. }) => {}
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! ZooKeeper goes away while a group is at work: for a moment, for good, and one server of three.
+//! ZooKeeper fails during a phase: briefly, permanently, and one server of three.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -62,7 +62,7 @@ fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
         Coordinator::open(leading, "the test").unwrap()
     };
 
-    // In a phase: what was measured is handed over.
+    // In a phase: clients send the results so far.
     let coordinator = lead();
     complete(&coordinator);
     coordinator.phase(vec![work("hold"); 2], None);
@@ -85,7 +85,7 @@ fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
     server.start_again();
     agents.wait_for(2, is_waiting);
 
-    // Between phases: there is nothing to hand over.
+    // Between phases there are no results to send.
     let coordinator = lead();
     complete(&coordinator);
     server.kill();
@@ -115,7 +115,7 @@ fn a_run_survives_the_death_of_any_one_of_three_servers() {
     complete(&coordinator);
     coordinator.phase(vec![work("hold"); 2], None);
     assert_eq!(agents.starts.iter().take(2).count(), 2);
-    // Sessions, not counting the one that asks.
+    // Sessions, without that of the query.
     let sessions = |server: &Zookeeper| server.asked("cons").matches("sid=0x").count();
     let busiest = (0..3).max_by_key(|number| sessions(&servers[*number])).unwrap();
     assert!(sessions(&servers[busiest]) > 0);

@@ -1,5 +1,5 @@
-//! The records between runs: no key twice, none missing, renewed when asked
-//! for, and so after an interruption too.
+//! The records between runs: no key twice, none missing, restored on request, and
+//! the same after an interruption.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -26,7 +26,7 @@ use std::{
     },
 };
 
-/// A server that takes each key once and keeps count of what went wrong.
+/// A server that accepts each key once and counts faults.
 #[derive(Clone, Default)]
 struct Strict {
     keys: Arc<Mutex<BTreeSet<String>>>,
@@ -34,10 +34,10 @@ struct Strict {
     missing: Arc<AtomicU64>,
     deleted: Arc<AtomicU64>,
     inserts: Arc<AtomicU64>,
-    /// Asks for the end at this insert.
+    /// Requests a stop at this insert.
     interrupt_at: u64,
     control: Control,
-    /// Whether it has no scans.
+    /// Whether it lacks scans.
     scanless: bool,
 }
 
@@ -79,7 +79,7 @@ impl Client for Strict {
         if self.keys().contains(key) {
             return Outcome::OK;
         }
-        // Who asks for one field only looks whether the record is there.
+        // A read of one field only checks whether the record exists.
         self.missing.fetch_add(u64::from(fields.is_all()), Relaxed);
         Outcome::NOT_FOUND
     }
@@ -108,7 +108,7 @@ impl Client for Strict {
 const SHORT: &str =
     "[run]\ntime = \"60ms\"\nwarmup = \"20ms\"\nwarmup_max = \"0s\"\nclients = 4\nrepeats = 2\nseed = 1\n";
 
-/// An experiment whose store is a server.
+/// Returns an experiment whose store is a server.
 fn file(more: &str, points: &str, workload: &str) -> ExperimentFile {
     let mut file = experiment(&format!("{SHORT}{more}\n[sweep]\npoints = {points}\n"), workload);
     file.stores[0].binding = "redis".into();
@@ -156,7 +156,7 @@ fn an_interrupted_experiment_resumes_where_it_stopped() {
     assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
     let before = document(&path);
     assert!(!before.complete && points(&before).len() < 4);
-    // The run that was interrupted left nothing.
+    // The interrupted run left no files.
     let folders = std::fs::read_dir(path.join("runs")).unwrap().count();
     assert_eq!(folders, before.runs.len());
     let store = Strict { interrupt_at: 0, ..store };
@@ -177,7 +177,7 @@ fn an_interrupted_load_is_resumed() {
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 300, ..Strict::default() };
     let mut file = file("", "[\"max\"]", "workloadd");
-    // Many more than a client inserts until the conductor has heard of it.
+    // Many more than a client inserts before the conductor notices.
     let many = ("recordcount".to_owned(), "200000".to_owned(), Origin::Program("the test"));
     file.workloads[0].properties.retain(|(name, ..)| name != "recordcount");
     file.workloads[0].properties.push(many);
@@ -199,7 +199,7 @@ fn an_interrupted_load_of_an_embedded_store_starts_over() {
     file.stores[0].binding = "sqlite".into();
     let real = serval_experiment::sweep::RealStores;
     assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
-    // What a process that was killed in its load had written, and all records.
+    // The state that a process killed during its load left, with all records written.
     let mut unfinished = document(&path);
     unfinished.complete = false;
     unfinished.runs.clear();
@@ -225,7 +225,7 @@ fn earlier_records_are_not_taken_for_the_experiments_own() {
     for _ in 0..2 {
         assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::CurvesLost);
     }
-    // Once, of the last attempt.
+    // Once, for the last attempt.
     let lost = document(&path);
     assert!(matches!(&lost.notes[..], [Note::CurveGivenUp { .. }]), "{:?}", lost.notes);
     assert_eq!(lost.warnings, serval_report::notes::lines(&lost.notes));
@@ -273,7 +273,7 @@ fn records_lost_by_a_server_are_loaded_again() {
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloadd");
     assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
-    // It was started again meanwhile, and keeps nothing on a disk.
+    // The server was restarted meanwhile and has no disk.
     store.keys().clear();
     let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
@@ -318,16 +318,16 @@ fn records_left_by_a_killed_run_are_found() {
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloadd");
     conduct_in(&path, &file, &stores(&store), &store.control);
-    // What a process that was killed in the middle of the run had written.
+    // The state that a process killed during the run left.
     let state = r#"{"datasets": {"memory": {"loaded": true, "next": 1000, "running": true}}}"#;
     std::fs::write(path.join("state.json"), state).unwrap();
     std::fs::create_dir(path.join("runs/.0009-x.abc.partial")).unwrap();
-    // It was killed after the folder had its name, and before the document had it.
+    // The process was killed after the folder got its name, and before the document listed it.
     let unknown = path.join(format!("runs/{:04}-memory-max--repeat-1-2", document(&path).runs.len() + 1));
     std::fs::create_dir(&unknown).unwrap();
     let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
-    // The look for the end reads what is not there; no run does.
+    // Only the search for the last key reads missing records; no run does.
     assert_eq!(store.counts().0, 0);
     let after = document(&path);
     assert!(points(&after).iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{:?}", after.runs);
@@ -344,7 +344,7 @@ fn reload_removes_the_records_and_loads_them_again() {
     assert_eq!(store.counts(), (0, 0));
     let document = document(&path);
     assert!(points(&document).iter().all(|entry| entry.records_before == Some(1000)));
-    // The first of four runs finds the load as it was.
+    // The first of four runs uses the load as it is.
     assert!(store.deleted.load(Relaxed) >= 3 * 1000);
     assert_eq!(document.runs.iter().filter(|entry| entry.kind == RunKind::Load).count(), 1);
 }
@@ -380,7 +380,7 @@ fn commands_save_and_restore_a_server() {
     file.stores[0].save = Some(format!("echo save $SERVAL_STORE $SERVAL_CURVE >> {}", log.display()));
     file.stores[0].restore = Some(format!("echo restore >> {}", log.display()));
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
-    // The first of the two runs comes right after the load.
+    // The first of the two runs follows the load directly.
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "save redis memory\nrestore\n");
     file.stores[0].restore = Some("exit 3".into());
     let path = place.path().join("f");

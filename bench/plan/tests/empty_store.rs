@@ -1,4 +1,5 @@
-//! A run on a store without records: refused if its operations need them, and a warning if not.
+//! A run on a store without records is refused if its operations need them, and otherwise starts
+//! with a warning.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -12,7 +13,7 @@ use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
 use serval_workload::core::Phase;
 
-/// Keeps what it is warned of.
+/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
@@ -22,7 +23,7 @@ impl Observer for Warnings {
     }
 }
 
-/// Runs on an empty store of this name. Returns the warnings before the run and the result, or why there was none.
+/// Runs on an empty store of this name. Returns the warnings before the run, and the result or error.
 fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, ResultDocument), String> {
     let mut properties = Properties::new();
     let counts = [("recordcount", "100"), ("operationcount", "20"), ("seed", "1")];

@@ -6,7 +6,7 @@
 mod common;
 use common::{entries, folder, serval, workload, write};
 
-/// Runs and expects a status and parts of the message, and no panic.
+/// Runs a command and expects an exit status and parts of the message, without a panic.
 #[track_caller]
 fn refused(place: &std::path::Path, words: &str, status: i32, parts: &[&str]) {
     let ran = serval(place, words).expect(status);
@@ -161,17 +161,17 @@ fn results_are_complete_and_never_overwritten() {
     assert_eq!(entries(here), ["file", "there"]);
 }
 
-/// Numbers of a run that took hours are not lost for a file.
+/// A failed output file does not lose the numbers of a long run.
 #[test]
 fn a_failed_write_at_the_end_keeps_the_numbers() {
     let place = folder();
     let here = place.path();
-    // Opening succeeds, writing does not.
+    // Opening succeeds, writing fails.
     let full = "run noop -p recordcount=10 -p operationcount=10 -p exportfile=/dev/full";
     let ran = serval(here, full).expect(4);
     assert!(ran.stderr.contains("exportfile=/dev/full: cannot be written: No space"), "{}", ran.stderr);
     assert_eq!(ran.value("[READ], Operations,"), ran.value("[READ], Return=OK,"));
-    // A folder stands where the log of updates should go.
+    // A folder with the name of the log of updates.
     std::fs::create_dir(here.join("x-UPDATE.hdr")).unwrap();
     let words = "run noop -p recordcount=10 -p operationcount=1000 -p readproportion=0.5 -p updateproportion=0.5 \
                  -p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=x- --result kept";
@@ -181,7 +181,7 @@ fn a_failed_write_at_the_end_keeps_the_numbers() {
     assert!(entries(&here.join("kept")).contains(&"result.json".to_owned()));
 }
 
-/// A disk that is full: a tmpfs of a few pages, where one can be mounted.
+/// A full disk: a tmpfs of a few pages, if one can be mounted.
 #[test]
 #[ignore = "needs mount"]
 fn a_full_disk_leaves_no_files() {
@@ -190,7 +190,7 @@ fn a_full_disk_leaves_no_files() {
     std::fs::create_dir(&small).unwrap();
     let mut mount = std::process::Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=16k", "tmpfs"]).arg(&small);
-    assert!(mount.status().unwrap().success(), "to mount a small tmpfs takes root");
+    assert!(mount.status().unwrap().success(), "mounting a small tmpfs needs root");
     let file = workload("workloada");
     let words = format!("run noop -P {file} --result {}", small.join("result").display());
     let ran = serval(place.path(), &words);

@@ -1,4 +1,4 @@
-//! `serval bench`: everything with one command, and a complete result folder.
+//! `serval bench`: load and run with one command, and a complete result folder.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -40,7 +40,7 @@ fn a_result_folder_is_complete_and_consistent() {
     let read = document.metrics.iter().find(|metric| metric.name == "READ").unwrap();
     let count = read.ok.as_ref().unwrap().service.count;
     assert!(count > 100 && document.overall.failed == 0);
-    // The HDR log adds up to the result, warm-up apart.
+    // The HDR log sums to the result, with a separate warm-up.
     let log = std::fs::read(result.join("histograms.hlog")).unwrap();
     let mut logged = Histogram::new();
     for entry in IntervalLogIterator::new(&log) {
@@ -129,7 +129,7 @@ fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
     assert!((document["pacing"]["target"].as_f64().unwrap() - 2000.0).abs() < 20.0);
     let done = document["overall"]["operations"].as_u64().unwrap();
     let left = document["censored"]["not_started"].as_u64().unwrap();
-    // All that was due was done or is reported as left; each client may have
+    // All due operations are done or counted as unfinished. Each client may have
     // one operation that was due in the warm-up and ended after it.
     assert!((done + left).abs_diff(1000) <= 5, "{done} done, {left} left");
 }
@@ -151,7 +151,7 @@ fn reports_are_repeated_and_results_merged() {
     serval(place.path(), "report a --html a.html").expect(4);
     let twice = serval(place.path(), "merge a b a").expect(2);
     assert!(twice.stderr.contains("a and a are the same result"), "{}", twice.stderr);
-    // One ran after the other.
+    // The two runs did not overlap.
     let apart = serval(place.path(), "merge a b -o merged.json").expect(0);
     assert!(apart.stderr.contains("warning: a ended ") && apart.stderr.contains("--one-after-another"));
     let merged = json::read_file(&place.path().join("merged.json")).unwrap();
@@ -169,7 +169,7 @@ fn reports_are_repeated_and_results_merged() {
     assert!(cut.stderr.contains("cut.json"), "{}", cut.stderr);
 }
 
-/// What a store keeps is not said to be gone.
+/// Records of a persistent store are not reported as lost.
 #[test]
 fn a_failed_load_reports_where_its_records_are() {
     let place = folder();
@@ -178,9 +178,9 @@ fn a_failed_load_reports_where_its_records_are() {
     let kept = format!("{words} -p sqlite.path=x.db");
     serval(place.path(), &kept).expect(0);
     let again = serval(place.path(), &kept).expect(1);
-    let told = "Nothing was measured, and the store keeps the records that were loaded";
-    assert!(again.stderr.contains(told), "{}", again.stderr);
-    // A load of YCSB's, into a store that has the records.
+    let message = "Nothing was measured, and the store keeps the records that were loaded";
+    assert!(again.stderr.contains(message), "{}", again.stderr);
+    // A load as in YCSB, into a store that already has the records.
     let words = format!("load sqlite -P {} -p recordcount=50 -p sqlite.path=x.db", workload("workloadc"));
     let again = serval(place.path(), &words).expect(1);
     assert!(again.stderr.contains("50 records were not inserted"), "{}", again.stderr);
@@ -200,15 +200,15 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     let mut child =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
-    // The second status line: the run is going.
+    // Until the second status line, when the run is in progress.
     lines.by_ref().filter(|line| line.as_ref().unwrap().contains(" sec: ")).nth(1).unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    // GNU timeout signals a process and then its group: that is one wish.
+    // GNU timeout signals a process and then its group: both count as one request.
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
     let ran = common::Ran::of(child.wait_with_output().unwrap());
-    // An endless run ends no other way.
+    // An endless run ends only by a signal.
     let ran = ran.expect(0);
     assert!(ran.value("[READ], Return=OK,") > 0.0, "{rest:?}");
     assert_eq!(entries(place.path()), ["r"]);
@@ -232,7 +232,7 @@ fn ctrl_c_during_a_bench_leaves_no_files() {
     command.args(["-p", "memory.delay=1ms"]);
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    // The plan is told when signals are already looked after.
+    // The plan is printed after the signal handlers are installed.
     lines.by_ref().find(|line| line.as_ref().unwrap().starts_with("load memory")).unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -1,4 +1,4 @@
-//! Help texts come from the same tables as the parsers.
+//! Help texts are made from the same tables as the parsers.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -49,7 +49,7 @@ fn every_store_workload_and_property_is_explained() {
     serval(place.path(), "workloads nonsense").expect(2);
 }
 
-/// An installed program has no clone beside it.
+/// An installed program has no repository next to it.
 #[test]
 fn a_ready_made_workload_is_printed_and_runs() {
     let place = folder();

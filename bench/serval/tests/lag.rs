@@ -18,11 +18,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Keeps tests apart that write the same keys.
+/// Serializes tests that write the same keys.
 static STORE: Mutex<()> = Mutex::new(());
 
-/// ZooKeeper's address, and the properties of a Redis, which nobody else writes as long as the
-/// guard is there.
+/// Returns ZooKeeper's address and the properties of a Redis, with a guard against concurrent
+/// writers.
 fn servers() -> Option<(String, String, MutexGuard<'static, ()>)> {
     let (zookeeper, redis) = (variable("SERVAL_TEST_ZOOKEEPER")?, variable("SERVAL_TEST_REDIS")?);
     let (host, port) = redis.rsplit_once(':').unwrap();
@@ -34,9 +34,9 @@ fn document(folder: &Path, name: &str) -> ResultDocument {
     serde_json::from_slice(&std::fs::read(folder.join(name).join("result.json")).unwrap()).unwrap()
 }
 
-/// What a store that is consistent shows.
+/// Checks the lag of a consistent store.
 #[track_caller]
-fn nothing_is_stale(lag: &LagResult) {
+fn check_no_staleness(lag: &LagResult) {
     let versions = lag.versions.as_ref().unwrap();
     for violations in [versions.read_your_writes, versions.monotonic_reads, versions.monotonic_writes] {
         assert_eq!(violations.violations, 0, "{versions:?}");
@@ -53,12 +53,12 @@ fn consumers_of_a_load_find_all_sampled_keys() {
         workload("workloada")
     );
     let ran = serval(place.path(), &words).expect(0);
-    // Their reads are no part of the work.
+    // The consumers' reads are not part of the workload.
     assert_eq!(ran.value("[INSERT], Operations,"), 20000.0);
     assert!(!ran.stdout.contains("[READ]"), "{}", ran.stdout);
     let document = document(place.path(), "r");
     let lag = document.lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!((1700..2300).contains(&lag.keys.tried), "{:?}", lag.keys);
     assert_eq!((lag.keys.tried, lag.writes.not_carried), (lag.writes.carried, 0));
     assert!(lag.visible.is_some() && lag.versions.unwrap().read_your_writes.checked > 0);
@@ -90,8 +90,9 @@ fn a_store_that_is_read_beside_the_run_is_finished_once() {
         workload("workloada")
     );
     let ran = serval(place.path(), &words).expect(0);
-    let told: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("[INSERTS], Uniques")).collect();
-    assert_eq!(told, ["[INSERTS], Uniques, 50"], "{}", ran.stdout);
+    let uniques: Vec<&str> =
+        ran.stdout.lines().filter(|line| line.starts_with("[INSERTS], Uniques")).collect();
+    assert_eq!(uniques, ["[INSERTS], Uniques, 50"], "{}", ran.stdout);
 }
 
 #[test]
@@ -104,11 +105,11 @@ fn updates_and_batches_are_sampled_and_the_warm_up_is_not() {
     serval(place.path(), &format!("load {store} -p batchsize=50 -p lag.role=both --result l")).expect(0);
     let loaded = document(place.path(), "l").lag.unwrap();
     assert!(loaded.keys.tried > 50 && loaded.keys.tried == loaded.writes.carried, "{loaded:?}");
-    nothing_is_stale(&loaded);
+    check_no_staleness(&loaded);
     serval(place.path(), &format!("run {store} -p operationcount=2000 -p warmup=100ms -p client-coord=none -p lag.role=both --result r"))
         .expect(0);
     let lag = document(place.path(), "r").lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!(lag.keys.tried > 50 && lag.writes.acknowledged > lag.writes.carried, "{lag:?}");
 }
 
@@ -138,7 +139,7 @@ fn start(folder: &Path, words: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until it says something with these words; then lets it say what it wants.
+/// Waits for a line with these words, and then discards the output.
 fn wait_for(child: &mut Child, words: &str) {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let found = lines.by_ref().any(|line| line.contains(words));
@@ -170,12 +171,12 @@ fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
         (document(place.path(), "p").lag.unwrap(), document(place.path(), "c").lag.unwrap());
     assert!(produced.writes.carried > 50 && produced.writes.not_carried == 0, "{produced:?}");
     assert_eq!(consumed.keys.tried, produced.writes.carried);
-    nothing_is_stale(&consumed);
-    // Two processes whose clocks nobody compared.
+    check_no_staleness(&consumed);
+    // Two processes without a comparison of their clocks.
     assert!(consumed.visible.is_none() && consumed.survival.unwrap().since == "first read");
 }
 
-/// The store that a sweep asks beforehand what it can do is opened here, by no group.
+/// The store that a sweep opens to learn its capabilities is opened by this process, not by a group.
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn clients_of_a_sweeping_group_may_consume() {
@@ -226,9 +227,9 @@ fn the_last_clients_of_a_group_consume_and_their_reads_do_not_count() {
     }
     let document = document(place.path(), "r");
     let lag = document.lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!(lag.keys.tried > 400 && lag.keys.tried == lag.writes.carried, "{lag:?}");
-    // The coordinator knows the clocks.
+    // The coordinator knows the clock offsets.
     let visible = lag.visible.unwrap();
     assert!(visible.clock_error_ns > 0 && visible.upper.unwrap().count == lag.keys.tried);
     let shares: Vec<String> =

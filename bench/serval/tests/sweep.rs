@@ -48,7 +48,7 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
         "the stores' files are not kept"
     );
     let document = document(&result);
-    // Runs of 80 ms may well not reach what another of 80 ms did.
+    // Runs of 80 ms often do not reach the throughput of another one of 80 ms.
     let is_usual = |note: &Note| matches!(note, Note::SaturationNotReached { .. });
     assert!(document.complete && document.notes.iter().all(is_usual), "{:?}", document.warnings);
     let command = |a: &str, b: &str| ran.stdout.contains(&format!("serval compare r:{a} r:{b}"));
@@ -58,7 +58,7 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
     assert!(ran.stdout.contains("memory") && ran.stdout.contains("sqlite"), "{}", ran.stdout);
     let page = std::fs::read_to_string(result.join("report.html")).unwrap();
     assert!(page.contains("workloada on memory, sqlite"));
-    // The plan in the result is whole: it runs again, from anywhere.
+    // The plan in the result is complete: it can be repeated from any folder.
     let plan = write(place.path(), "again.toml", &document.plan);
     let shown = serval(place.path(), &format!("experiment show {}", plan.display())).expect(0);
     assert!(shown.stdout.contains("12 runs, and about 2 of searching"), "{}", shown.stdout);
@@ -73,7 +73,7 @@ fn a_killed_sweep_resumes_and_performs_each_run_once() {
     command.args(["--points", "max,2000", "--out", "r"]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-    // The second point goes when the first has ended and is written down.
+    // The second point starts after the first has ended and is recorded.
     let (mut seen, mut begun) = (Vec::new(), 0);
     for line in stderr.lines().map_while(Result::ok) {
         begun += u32::from(line.contains("] begin") && line.contains(" of 2,"));
@@ -91,14 +91,14 @@ fn a_killed_sweep_resumes_and_performs_each_run_once() {
     assert!(other.expect(2).stderr.contains("the experiment there has another plan"));
     let ran = serval(place.path(), "experiment resume r").expect(0);
     let done = points(&before).len();
-    let told = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
-    assert!(ran.stderr.contains(&told), "{told}\n{}", ran.stderr);
+    let resumed = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
+    assert!(ran.stderr.contains(&resumed), "{resumed}\n{}", ran.stderr);
     let after = document(&place.path().join("r"));
     assert!(after.complete, "{}", ran.stderr);
     assert_eq!(points(&after), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]);
     assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
     assert!(after.runs.iter().all(|run| run.failed_per_s == 0.0), "{:?}", after.runs);
-    // Also by the command that began it, though its seed was drawn.
+    // Also with the original command, although its seed was drawn.
     let began = format!(
         "sweep {} --store sqlite --plain {} --points max,2000 --out r --resume",
         workload("workloadd"),

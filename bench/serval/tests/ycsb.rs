@@ -5,7 +5,7 @@
 mod common;
 use common::{counted, entries, folder, serval, workload, write};
 
-/// All operations of each are done on a store, which may have properties too.
+/// All operations of each workload are executed on a store, which may have properties.
 fn load_and_run_the_six_workloads(store: &str) {
     for name in ["workloada", "workloadb", "workloadc", "workloadd", "workloade", "workloadf"] {
         let place = folder();
@@ -133,7 +133,7 @@ fn remarks_are_printed_on_terminals_and_on_request() {
     let notes = serval(place.path(), &format!("{words} --notes")).expect(0);
     assert!(notes.stderr.contains("Serval 0.1.0 run noop"), "{}", notes.stderr);
     assert!(notes.stderr.contains("warning: Only 50 operations were measured"), "{}", notes.stderr);
-    // What is asked for and taken otherwise is told in any case, and so is why it has failed.
+    // A value that is read differently is reported in any case, as is the reason of a failure.
     let taken = serval(place.path(), &format!("{words} -p readallfields=yes")).expect(0);
     assert!(
         taken.stderr.contains("warning: command line (-p): readallfields=yes: false"),
@@ -151,9 +151,9 @@ fn a_run_without_records_is_refused_unless_it_inserts_them() {
     let place = folder();
     let words =
         format!("-P {} -p recordcount=100 -p operationcount=50 -p readproportion=0", workload("workloada"));
-    // The table, and one record that is not looked for.
+    // The table, and one record outside of the sample.
     serval(place.path(), &format!("load sqlite {words} -p insertstart=99 -p insertcount=1")).expect(0);
-    // SQL's update of a row that is not there does nothing.
+    // SQL's update of a missing row does nothing.
     let refused = serval(place.path(), &format!("run sqlite {words}")).expect(3);
     assert!(refused.stderr.contains("Load them with"), "{}", refused.stderr);
     let inserts = format!("run sqlite {words} -p updateproportion=0 -p insertproportion=1");
@@ -291,7 +291,7 @@ fn loads_in_parts_and_in_batches_produce_one_data_set() {
         let count = if start == 0 { 400 } else { 300 };
         let load = serval(place.path(), &format!("{words} -p insertcount={count}")).expect(0);
         assert_eq!(load.value("[INSERT], Operations,"), f64::from(count));
-        // As bindings of YCSB that batch: those that waited, and one for each batch.
+        // As in YCSB's bindings with batches: buffered inserts, and one status per batch.
         let batches = match start {
             400 => 3.0 * 15.0,
             700 => 1.0,
@@ -312,12 +312,12 @@ fn an_interrupted_load_resumes_and_stores_every_record_once() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!("sqlite -P {file} -p recordcount=30000 -p insertorder=ordered -p zeropadding=8");
-    // The first part, as an interruption would leave it, with a hole.
+    // The first part with a hole, as an interruption would leave it.
     serval(place.path(), &format!("load {words} -p insertcount=12000")).expect(0);
     shell(place.path(), b"delete user00011990\nquit\n").expect(0);
     let ran = serval(place.path(), &format!("load {words} --resume -threads 2")).expect(0);
     assert_eq!(ran.value("[INSERT], Return=OK,"), 18_001.0);
-    // Looking for what is there is no operation of the load, and no failure.
+    // Checking for existing records is neither an operation of the load nor a failure.
     assert!(!ran.stdout.contains("[READ"), "{}", ran.stdout);
     assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
     let again = serval(place.path(), &format!("load {words} --resume")).expect(0);
@@ -353,8 +353,7 @@ fn the_same_seed_writes_the_same_data() {
     let dump = |name: &str, seed: u32, clients: u32| {
         let words = format!("sqlite -P {file} -p sqlite.path={name}/serval.db -p seed={seed}");
         std::fs::create_dir(place.path().join(name)).unwrap();
-        // Which of several clients loads a record is chance, and what a
-        // record is, is not.
+        // The client that loads a record depends on chance; the record does not.
         serval(place.path(), &format!("load {words} -threads {clients}")).expect(0);
         serval(place.path(), &format!("run {words}")).expect(0);
         let text = shell(&place.path().join(name), b"scan user 2000\nquit\n").expect(0).stdout;
@@ -373,14 +372,14 @@ fn a_write_buffer_is_flushed_when_full_and_flushes_are_measured() {
     let flushes = |result: &str, status: &str| counted(&place.path().join(result), "FLUSH", status);
     let load = serval(place.path(), &format!("load {words} --result load")).expect(0);
     assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
-    // Records of some 1,080 bytes: ten fill it, for either client.
+    // Records of about 1,080 bytes: ten fill the buffer of either client.
     assert_eq!(flushes("load", "OK"), 100);
     assert!(!load.stdout.contains("FLUSH"), "{}", load.stdout);
     let run = serval(place.path(), &format!("run {words} -p seed=1 --result run")).expect(0);
     let (reads, updates) = (run.value("[READ], Return=OK,"), run.value("[UPDATE], Return=BATCHED_OK,"));
     assert_eq!(reads + updates, 1000.0);
     assert!(flushes("run", "OK") >= 2);
-    // Inserts of what is there are refused when they are sent: acknowledged, and not done.
+    // The store refuses inserts of existing records in the flush: acknowledged, and not done.
     let again = serval(place.path(), &format!("load {words} --result again")).expect(1);
     assert_eq!(again.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
     assert_eq!(flushes("again", "ERROR"), 100);

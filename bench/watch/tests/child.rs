@@ -25,7 +25,7 @@ fn own_cpu_s() -> f64 {
 fn the_child_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let mut stream = TcpStream::connect(address).unwrap();
-    // Before the first look, and so not counted.
+    // Before the first snapshot, so not counted.
     stream.write_all(b"hello").unwrap();
     let mut answer = [0; 2];
     stream.read_exact(&mut answer).unwrap();
@@ -65,17 +65,17 @@ fn exchange(listener: TcpListener) {
     input.write_all(b"go\n").unwrap();
     stream.read_exact(&mut vec![0; SENT]).unwrap();
     stream.write_all(&vec![2; RECEIVED]).unwrap();
-    let said = lines.next().unwrap().unwrap();
+    let line = lines.next().unwrap().unwrap();
     let later = Snapshot::take(&system.look(), &group, Memory::Read);
     input.write_all(b"end\n").unwrap();
     assert!(child.wait().unwrap().success());
 
-    let (burnt, whole) = said.split_once(' ').unwrap();
+    let (burnt, whole) = line.split_once(' ').unwrap();
     let (burnt, whole): (f64, f64) = (burnt.parse().unwrap(), whole.parse().unwrap());
     let usage = later.since(&earlier);
-    // User and system time are each cut to ticks of 10 ms at both ends.
-    assert!(usage.cpu_s >= burnt - 0.02 && usage.cpu_s <= whole + 0.05, "{usage:?}, {said}");
-    // Its threads ran for that time too, by the other count.
+    // User and system time are truncated to ticks of 10 ms at both ends.
+    assert!(usage.cpu_s >= burnt - 0.02 && usage.cpu_s <= whole + 0.05, "{usage:?}, {line}");
+    // Its threads ran for that time as well, by the other counter.
     let busy: f64 = later.threads_since(&earlier).iter().map(|thread| thread.share).sum();
     let span = later.span_since(&earlier).as_secs_f64();
     assert!(busy * span >= burnt * 0.9 && busy <= 2.0, "{busy} of {span} s");
