@@ -1,11 +1,11 @@
-//! Where a quantity that rises crosses zero, from noisy trials.
+//! The zero crossing of an increasing quantity, from noisy trials.
 //!
-//! Trials at places x₁ < x₂ < … have values whose mean rises with x. The fit
-//! is the isotonic regression m of their means; the crossing is where m, drawn
-//! as straight lines between the places, is 0. Its standard error s is that of
-//! the crossings of trials resampled within each place, B = 2,000 times; a
-//! bootstrap of n values has the spread of n - 1 of them, so s is multiplied by
-//! √(n/(n-1)), n being the usual number of trials at a place. The interval is
+//! Trials at positions x₁ < x₂ < … have values whose mean increases with x. The
+//! fit is the isotonic regression m of their means, and the crossing is the zero
+//! of m, interpolated linearly between positions. Its standard error s is that of
+//! the crossings of B = 2,000 resamples of the trials within each position. A
+//! bootstrap of n values has the variance of n - 1, so s is multiplied by
+//! √(n/(n-1)), where n is the mean number of trials per position. The interval is
 //! crossing ± t(1 - α/2, ν) s, ν = Σ(nᵢ - 1).
 //!
 //! Source: Ayer et al. (1955) for the regression; Efron and Tibshirani, "An
@@ -14,38 +14,38 @@
 use crate::isotonic::isotonic;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Resamples.
+/// Number of resamples.
 const RESAMPLES: usize = 2_000;
 
 /// One trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// Where.
+    /// Its position.
     pub at: f64,
-    /// What was found, 0 or less before the crossing.
+    /// Its value; 0 or less before the crossing.
     pub value: f64,
 }
 
-/// Where the crossing is.
+/// Position of the crossing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Crossing {
-    /// There, within an interval.
+    /// Within an interval.
     At {
         /// The estimate.
         at: f64,
-        /// The interval's lower end.
+        /// Lower end of the interval.
         low: f64,
-        /// The interval's upper end; infinite where there are too few trials
-        /// to tell.
+        /// Upper end of the interval; infinite if there are too few trials to
+        /// estimate it.
         high: f64,
     },
     /// Before the first trial: all values are above 0.
     Below,
-    /// After the last: none is.
+    /// After the last trial: all values are 0 or less.
     Above,
 }
 
-/// Trials by place, in rising order.
+/// Returns the trials by position, in rising order.
 fn places(trials: &[Trial]) -> Vec<(f64, Vec<f64>)> {
     let mut sorted: Vec<Trial> =
         trials.iter().copied().filter(|trial| trial.at.is_finite() && trial.value.is_finite()).collect();
@@ -60,7 +60,7 @@ fn places(trials: &[Trial]) -> Vec<(f64, Vec<f64>)> {
     places
 }
 
-/// Where the fit of points with weights is 0: -infinity before the first,
+/// Returns the zero of the fit of weighted points: -infinity before the first,
 /// infinity after the last.
 fn zero(points: &[(f64, f64)], weights: &[f64]) -> f64 {
     let fit = isotonic(points, Some(weights));
@@ -70,7 +70,7 @@ fn zero(points: &[(f64, f64)], weights: &[f64]) -> f64 {
     x0 + (x1 - x0) * (0.0 - y0) / (y1 - y0)
 }
 
-/// Where trials cross 0, with an interval of the level `confidence`.
+/// Returns the crossing of trials, with an interval of the level `confidence`.
 /// O(B n), B = 2,000.
 pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
     let places = places(trials);
@@ -98,11 +98,11 @@ pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
                     (*at, drawn.sum::<f64>() / values.len() as f64)
                 })
                 .collect();
-            // What crosses nowhere crosses at an end, as far as was looked.
+            // A resample without a crossing counts at the nearer end of the tested range.
             zero(&points, &weights).clamp(first, last)
         })
         .collect();
-    // Places with one trial do not vary in a resample, and say nothing of n.
+    // Positions with a single trial do not vary in a resample and do not affect n.
     let several: Vec<f64> = weights.iter().copied().filter(|n| *n > 1.0).collect();
     let n = mean(&several);
     let centre = mean(&crossings);
@@ -116,7 +116,7 @@ pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
 mod tests {
     use super::*;
 
-    /// Sum of uniform numbers: about normal, mean 0, variance 1.
+    /// Returns a sum of uniform numbers: approximately normal, mean 0, variance 1.
     fn normal(random: &mut fastrand::Rng) -> f64 {
         (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
     }
@@ -152,8 +152,8 @@ mod tests {
                 }
             })
             .count();
-        // 95 % of 400 is 380; four standard deviations below it, for a true level of
-        // 93 %, are 352.
+        // 95 % of 400 is 380; 352 is four standard deviations below it, for a true level of
+        // 93 %.
         assert!(covered >= 352, "{covered} of {rounds}");
     }
 

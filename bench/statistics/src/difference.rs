@@ -1,20 +1,20 @@
 //! The difference of two means: an interval, a p-value, and the smallest
-//! difference that could have been shown.
+//! detectable difference.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// One side.
+/// Mean of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mean {
     /// The mean over runs.
     pub mean: f64,
     /// Its squared standard error.
     pub squared_error: f64,
-    /// Runs; at least 2.
+    /// Number of runs; at least 2.
     pub runs: usize,
 }
 
-/// How far B is above A.
+/// The difference of B and A.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// B − A.
@@ -26,14 +26,14 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// The difference of two independent sides. `None` if a side has fewer
-    /// than two runs or something is no number.
+    /// Returns the difference of two independent sides. `None` if a side has fewer
+    /// than two runs or a value is not finite.
     ///
     /// d = b − a, SE² = SE_A² + SE_B², and
     /// ν = (SE_A² + SE_B²)² / (SE_A⁴/(n_A−1) + SE_B⁴/(n_B−1)).
     ///
-    /// ν is of Welch, Biometrika 34 (1947), and Satterthwaite: sides need not
-    /// vary alike. Where neither varies, ν = n_A + n_B − 2.
+    /// ν is that of Welch, Biometrika 34 (1947), and Satterthwaite: the variances of the
+    /// sides may differ. If neither side varies, ν = n_A + n_B − 2.
     pub fn of(a: &Mean, b: &Mean) -> Option<Difference> {
         let difference = b.mean - a.mean;
         let squared = a.squared_error + b.squared_error;
@@ -41,7 +41,7 @@ impl Difference {
             return None;
         }
         let (n_a, n_b) = (a.runs as f64 - 1.0, b.runs as f64 - 1.0);
-        // Shares of the whole, so that small numbers do not vanish when squared.
+        // Shares of the sum, so that small numbers do not underflow when squared.
         let shares = (a.squared_error / squared, b.squared_error / squared);
         let freedom = if squared > 0.0 {
             (1.0 / (shares.0 * shares.0 / n_a + shares.1 * shares.1 / n_b)).clamp(n_a.min(n_b), n_a + n_b)
@@ -55,13 +55,13 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).ok()
     }
 
-    /// The t that is exceeded with the chance `tail` (0 to 1/2).
+    /// Returns the t that is exceeded with probability `tail` (0 to 1/2).
     fn t(&self, tail: f64) -> f64 {
         self.student().map_or(f64::INFINITY, |student| student.inverse_cdf(1.0 - tail))
     }
 
-    /// The chance of a difference at least as large, in either direction, if
-    /// there were none: p = 2 P(T_ν > |d| / SE), Student's t.
+    /// Returns the probability of a difference at least as large, in either direction, if the
+    /// means are equal: p = 2 P(T_ν > |d| / SE), Student's t.
     pub fn p_value(&self) -> f64 {
         if self.difference == 0.0 {
             return 1.0;
@@ -73,24 +73,24 @@ impl Difference {
         self.student().map_or(1.0, |student| (2.0 * student.sf(t)).clamp(0.0, 1.0))
     }
 
-    /// The confidence interval d ± t_{ν,1−α/2} SE, with `alpha` the chance
-    /// that it misses the truth.
+    /// Returns the confidence interval d ± t_{ν,1−α/2} SE, which misses the true value with
+    /// probability `alpha`.
     pub fn interval(&self, alpha: f64) -> (f64, f64) {
         let half = self.half_width(alpha);
         (self.difference - half, self.difference + half)
     }
 
-    /// t_{ν,1−α/2} SE: what |d| must exceed to be significant at α.
+    /// Returns t_{ν,1−α/2} SE: the |d| above which a difference is significant at α.
     pub fn half_width(&self, alpha: f64) -> f64 {
         if self.standard_error == 0.0 { 0.0 } else { self.t(alpha / 2.0) * self.standard_error }
     }
 
-    /// The smallest true difference that would have been found with the chance
+    /// Returns the smallest true difference that is detected with probability
     /// `power`: max(t_{ν,1−α/2} SE, floor) + t_{ν,power} SE.
     ///
-    /// `alpha` is the level of the test after any correction for several of them, `floor` what |d| must
-    /// exceed besides. Without a floor it is the classic one: Bloom, Evaluation Review 19 (1995). It is an
-    /// estimate like the standard error in it.
+    /// `alpha` is the level of the test after any correction for multiple tests, and |d| must also exceed
+    /// `floor`. Without a floor it is the classic one: Bloom, Evaluation Review 19 (1995). Like the
+    /// standard error in it, it is an estimate.
     pub fn detectable(&self, alpha: f64, power: f64, floor: f64) -> f64 {
         if self.standard_error == 0.0 {
             return floor;
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn values_agree_with_the_textbook() {
-        // Pooled by hand for equal variances and sizes, where Welch's ν is n_A + n_B − 2:
+        // Computed by hand for equal variances and sizes, where Welch's ν is n_A + n_B − 2:
         // d = 1, SE = √(2.5/5 + 2.5/5) = 1, ν = 8, t = 1: p = 0.3466, t(0.975) = 2.3060.
         let a = of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         let b = of(&[2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -131,8 +131,9 @@ mod tests {
         let logs = |values: [f64; 5]| of(&values.map(f64::ln));
         let (a, b) = (logs([10.0, 10.2, 9.9, 10.1, 10.3]), logs([10.9, 11.1, 10.8, 11.2, 10.7]));
         let difference = Difference::of(&a, &b).unwrap();
-        let near =
-            |told: f64, expected: f64| assert!((told / expected - 1.0).abs() < 1e-4, "{told} {expected}");
+        let near = |computed: f64, expected: f64| {
+            assert!((computed / expected - 1.0).abs() < 1e-4, "{computed} {expected}")
+        };
         near(difference.difference, 0.079845);
         near(difference.standard_error, 0.0109870);
         near(difference.freedom, 7.72771);

@@ -1,13 +1,13 @@
-//! Several questions at once.
+//! Corrections for multiple tests.
 
-/// Adjusted p-values by Holm's step-down: what is at most α of these may be
-/// called different, and the chance that any of it is a false alarm is at most
-/// α, however the questions hang together.
+/// Returns p-values adjusted by Holm's step-down method. If all tests with an adjusted
+/// value of at most α are called different, the probability of any false alarm is at most
+/// α, whatever the dependence of the tests.
 ///
 /// With p₍₁₎ ≤ … ≤ p₍ₘ₎: p̃₍ₖ₎ = max over j ≤ k of min(1, (m − j + 1) p₍ⱼ₎).
 /// Holm, Scandinavian Journal of Statistics 6 (1979).
 ///
-/// The answer is in the order of `p_values`. What is not a number counts as 1.
+/// Returns values in the order of `p_values`. A value that is not a number counts as 1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let m = p_values.len();
     let value = |index: usize| if p_values[index].is_nan() { 1.0 } else { p_values[index] };
@@ -31,8 +31,8 @@ mod tests {
     fn values_agree_with_r() {
         // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
-        for (told, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
-            assert!((told - expected).abs() < 1e-12, "{adjusted:?}");
+        for (computed, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            assert!((computed - expected).abs() < 1e-12, "{adjusted:?}");
         }
         assert_eq!(holm(&[f64::NAN, 0.02]), [1.0, 0.04]);
         assert!(holm(&[]).is_empty());

@@ -138,7 +138,7 @@ fn median<const N: usize>(mut values: [f64; N]) -> f64 {
     (values[(N - 1) / 2] + values[N / 2]) / 2.0
 }
 
-/// The ratio of sums.
+/// Returns the ratio of sums.
 fn ratio<'a>(parts: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     let (over, under) = parts.fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
     if under > 0.0 { over / under } else { 0.0 }
@@ -283,15 +283,15 @@ mod tests {
     const COUNT: usize = 2 * WINDOWS;
     const SEEDS: u64 = 1_000;
 
-    /// Box and Muller's.
+    /// Returns a normal number by the Box-Muller transform.
     fn normal(random: &mut fastrand::Rng) -> f64 {
         let (u, v): (f64, f64) = (1.0 - random.f64(), random.f64());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// A run whose windows have these throughputs (of 10,000/s, by the place in
-    /// it, 0 to 1) but for noise of this size and correlation from one window
-    /// to the next, with clients that are always in the store.
+    /// Returns a run with these throughputs by window (of 10,000/s, by the position in the run,
+    /// 0 to 1), plus noise of this size and correlation between adjacent windows, with clients
+    /// that are always in the store.
     fn run(seed: u64, noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> Vec<SteadinessInterval> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut x = normal(&mut random);
@@ -309,37 +309,37 @@ mod tests {
         intervals
     }
 
-    /// Of a thousand runs, the number with a reported change.
-    fn told(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
-        let is_told = |seed: &u64| {
+    /// Returns the number of a thousand runs with a reported change.
+    fn changed(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
+        let is_changed = |seed: &u64| {
             let verdict = judge(&run(*seed, noise, correlation, &law)).unwrap();
             verdict.throughput.is_some() || verdict.service.is_some()
         };
-        (0..SEEDS).filter(is_told).count()
+        (0..SEEDS).filter(is_changed).count()
     }
 
-    /// The noise is large, so that no change is too small to be told.
+    /// With large noise, no change is too small to be reported.
     #[test]
     fn steady_runs_are_reported_as_changed_at_the_documented_rate() {
         for (correlation, at_most) in [(0.0, 5), (0.3, 15), (0.5, 30), (0.7, 100)] {
-            let told = told(0.15, correlation, |_| 1.0);
-            println!("{correlation}: {told}");
-            assert!(told <= at_most, "{correlation}: {told} of {SEEDS}");
+            let count = changed(0.15, correlation, |_| 1.0);
+            println!("{correlation}: {count}");
+            assert!(count <= at_most, "{correlation}: {count} of {SEEDS}");
         }
-        assert_eq!(told(0.01, 0.5, |_| 1.0), 0, "what is small is not told, however sure it is");
+        assert_eq!(changed(0.01, 0.5, |_| 1.0), 0, "small changes are not reported, however significant");
     }
 
     #[test]
     fn relevant_changes_are_detected_at_the_documented_rate() {
         for (noise, correlation, at_least) in [(0.02, 0.0, 999), (0.02, 0.5, 930), (0.03, 0.3, 850)] {
-            let step = told(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
-            let drift = told(noise, correlation, |place| 1.0 + 0.2 * place);
-            let early = told(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
+            let step = changed(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
+            let drift = changed(noise, correlation, |place| 1.0 + 0.2 * place);
+            let early = changed(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
             let episode =
-                told(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
+                changed(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
             println!("{noise} {correlation}: {step} {drift} {early} {episode}");
-            for (shape, told) in [("step", step), ("drift", drift), ("early", early), ("episode", episode)] {
-                assert!(told >= at_least, "{shape}, {noise} {correlation}: {told} of {SEEDS}");
+            for (shape, count) in [("step", step), ("drift", drift), ("early", early), ("episode", episode)] {
+                assert!(count >= at_least, "{shape}, {noise} {correlation}: {count} of {SEEDS}");
             }
         }
     }
@@ -422,7 +422,7 @@ mod tests {
         assert!(stalls.count == 1 && stalls.longest_s > 22.0, "{stalls:?}");
     }
 
-    /// Random arrivals of an idle hour: silence is no stall where it is chance.
+    /// Random arrivals of an idle hour: gaps due to chance are not stalls.
     #[test]
     fn few_random_arrivals_are_not_stalls() {
         for seed in 0..200 {

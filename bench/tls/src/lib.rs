@@ -239,7 +239,7 @@ mod tests {
         let certificate = || Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let held = io::Error::new(io::ErrorKind::InvalidData, certificate());
         assert_eq!(TlsFailure::of(&held), Some(TlsFailure::Certificate));
-        // As redis has it.
+        // As in redis.
         let shared: Arc<dyn std::error::Error + Send + Sync> = Arc::new(held);
         assert_eq!(TlsFailure::of(&shared), Some(TlsFailure::Certificate));
         let alert = Error::AlertReceived(AlertDescription::CertificateRequired);

@@ -146,21 +146,21 @@ mod unbuffered {
     }
     // Not the case of several event loops: a driver that Serval starts has one.
     serval_conformance::suite! { subject:
-        values_come_back_byte_for_byte,
+        values_are_returned_byte_for_byte,
         keys_may_be_any_text,
-        a_read_brings_back_the_fields_asked_for,
+        a_read_returns_the_requested_fields,
         a_record_may_have_some_fields_only,
         an_update_leaves_the_other_fields,
-        what_is_missing_is_not_found,
+        missing_records_are_not_found,
         an_update_of_a_missing_record,
-        an_insert_of_a_key_that_is_there,
-        a_deleted_record_is_gone,
+        an_insert_of_an_existing_key,
+        a_deleted_record_is_missing,
         a_record_without_fields,
-        a_scan_begins_at_its_key_and_stops_at_its_limit,
-        a_scan_brings_back_the_fields_asked_for,
+        a_scan_starts_at_its_key_and_stops_at_its_limit,
+        a_scan_returns_the_requested_fields,
         a_batch_is_written,
-        a_batch_that_fails_stops_there,
-        what_one_client_wrote_the_next_reads,
+        a_failed_batch_stops_at_the_failure,
+        the_next_client_reads_earlier_writes,
         any_sequence_of_operations_agrees_with_a_map,
     }
 }

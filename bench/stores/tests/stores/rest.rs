@@ -81,17 +81,17 @@ mod nginx {
         Some(Subject::new(store.unwrap(), EventLoop, differences()))
     }
     serval_conformance::suite! { subject:
-        values_come_back_byte_for_byte,
-        a_read_brings_back_the_fields_asked_for,
+        values_are_returned_byte_for_byte,
+        a_read_returns_the_requested_fields,
         a_record_may_have_some_fields_only,
         an_update_leaves_the_other_fields,
         an_update_of_a_missing_record,
-        an_insert_of_a_key_that_is_there,
-        a_deleted_record_is_gone,
+        an_insert_of_an_existing_key,
+        a_deleted_record_is_missing,
         a_record_without_fields,
         a_batch_is_written,
-        a_batch_that_fails_stops_there,
-        what_one_client_wrote_the_next_reads,
+        a_failed_batch_stops_at_the_failure,
+        the_next_client_reads_earlier_writes,
         any_sequence_of_operations_agrees_with_a_map,
     }
 
