@@ -35,17 +35,21 @@ pub struct AgentSettings {
     pub timeout: std::time::Duration,
     /// Whether the agent ends after one group.
     pub once: bool,
-    /// Whether the agent runs programs for a coordinator. Anyone with write access to its ZooKeeper can then run
-    /// programs here.
+    /// Whether the agent runs programs for a coordinator. Anyone with write access to its ZooKeeper
+    /// can then run programs here.
     pub commands: bool,
 }
 
-/// Waits for work and does it, until `quit` is requested. `told` gets messages for people.
+/// Waits for work and performs it, until `quit` is requested. `notify` gets messages for the user.
 ///
 /// # Errors
 ///
 /// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
-pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+pub fn agent(
+    joined: &AgentSettings,
+    quit: &Quit,
+    notify: &mut dyn FnMut(&str),
+) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),
@@ -54,11 +58,11 @@ pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) ->
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut AgentWorker { told, commands: joined.commands })
+    agent::serve(&joining, quit, &mut AgentWorker { notify, commands: joined.commands })
 }
 
 struct AgentWorker<'a> {
-    told: &'a mut dyn FnMut(&str),
+    notify: &'a mut dyn FnMut(&str),
     commands: bool,
 }
 
@@ -82,7 +86,7 @@ impl AgentWorker<'_> {
         // Starting a program takes longer than the error of this sleep.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
-        (self.told)(&format!("command: {command}"));
+        (self.notify)(&format!("command: {command}"));
         let program =
             ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
         let outcome = program::run(program, &|| ended.interrupted())
@@ -108,7 +112,7 @@ impl Worker for AgentWorker<'_> {
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
         let mut plan = Plan::new(PlanRequest { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
-        (self.told)(&plan.describe(1));
+        (self.notify)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
         let gate = line.clone();
@@ -134,7 +138,7 @@ impl Worker for AgentWorker<'_> {
             line.began(first);
         }
         let overall = &performed.document.overall;
-        (self.told)(&format!(
+        (self.notify)(&format!(
             "{}, {} failed, {:.0}/s",
             counted(overall.operations, "operation"),
             overall.failed,
@@ -159,7 +163,7 @@ impl Worker for AgentWorker<'_> {
                 format!("{what}{end} Trying again (Ctrl-C ends)")
             }
         };
-        (self.told)(&words);
+        (self.notify)(&words);
     }
 }
 

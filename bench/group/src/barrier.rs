@@ -1,4 +1,4 @@
-//! Clients that were started one by one, and meet before a load or run as YCSB++'s do
+//! Clients that were started one by one and meet at a barrier before a load or run, as in YCSB++
 //! (`docs/coordination.md`).
 
 use crate::settings;
@@ -20,19 +20,23 @@ const LEAD_NS: u64 = 1_000_000;
 pub struct AtBarrier<'a> {
     inner: &'a dyn Session,
     meeting: Meeting,
-    told: fn(&str),
+    notify: fn(&str),
 }
 
 impl<'a> AtBarrier<'a> {
-    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `told` gets messages for
-    /// people.
+    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `notify`
+    /// gets messages for the user.
     ///
     /// # Errors
     ///
     /// These properties have faults.
-    pub fn of(inner: &'a dyn Session, plan: &Plan, told: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
+    pub fn of(
+        inner: &'a dyn Session,
+        plan: &Plan,
+        notify: fn(&str),
+    ) -> Result<Option<AtBarrier<'a>>, Faults> {
         let meeting = settings::meeting(&plan.properties, plan.phase_name())?;
-        Ok(meeting.map(|meeting| AtBarrier { inner, meeting, told }))
+        Ok(meeting.map(|meeting| AtBarrier { inner, meeting, notify }))
     }
 }
 
@@ -55,17 +59,17 @@ impl Session for AtBarrier<'_> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        let told = self.told;
+        let notify = self.notify;
         let barrier = Arc::new(Barrier::new(self.meeting.clone()).map_err(failed)?);
         let refused: Arc<Mutex<Option<BarrierError>>> = Arc::default();
         let mut options = options.clone();
         let (entering, asked, why) = (Arc::clone(&barrier), control.clone(), Arc::clone(&refused));
         let (size, place) = (self.meeting.size, self.meeting.place.clone());
         options.gate = Some(Gate::new(move || {
-            told(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
+            notify(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
             match entering.enter(&|| asked.interrupted()) {
                 Ok(names) => {
-                    told(&format!("all clients joined: {}", names.join(", ")));
+                    notify(&format!("all clients joined: {}", names.join(", ")));
                     Some(clock::now() + LEAD_NS)
                 }
                 Err(error) => {
@@ -79,8 +83,8 @@ impl Session for AtBarrier<'_> {
             return Err(failed(error));
         }
         let mut ran = made?;
-        // The other clients measure for the same time. If nothing bounds it, this client waits for them as long as
-        // they live.
+        // The other clients measure for the same time. If nothing bounds it, this client waits for
+        // them as long as they live.
         let within = options.time.map(|_| self.meeting.wait);
         let trouble = match barrier.leave(within, &|| control.interrupted()) {
             Ok(died) if died.is_empty() => None,
@@ -92,7 +96,7 @@ impl Session for AtBarrier<'_> {
             Err(error) => Some(error.to_string()),
         };
         if let Some(trouble) = trouble {
-            told(&trouble);
+            notify(&trouble);
             ran.group.get_or_insert_with(GroupResult::default).troubles.push(trouble);
         }
         Ok(ran)

@@ -10,15 +10,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct StallDetector {
     units: Vec<u64>,
     since: Vec<u64>,
-    told: bool,
+    reported: bool,
 }
 
 impl StallDetector {
     pub(crate) fn new(clients: usize, now: u64) -> StallDetector {
-        StallDetector { units: vec![0; clients], since: vec![now; clients], told: false }
+        StallDetector { units: vec![0; clients], since: vec![now; clients], reported: false }
     }
 
-    /// Notes how many units a client has finished.
+    /// Records the number of units that a client has finished.
     pub(crate) fn done(&mut self, client: usize, units: u64, now: u64) {
         if let (Some(known), Some(since)) = (self.units.get_mut(client), self.since.get_mut(client))
             && units > *known
@@ -31,10 +31,14 @@ impl StallDetector {
     /// progress for a minute; each stall is returned once.
     pub(crate) fn stalled(&mut self, at_work: impl Fn(usize) -> bool, now: u64) -> Vec<usize> {
         let patience = PATIENCE.as_nanos() as u64;
-        let still: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
-        let stuck = still.len() < self.since.len()
-            && still.iter().all(|client| now.saturating_sub(self.since[*client]) >= patience);
-        if still.is_empty() || !stuck || std::mem::replace(&mut self.told, true) { Vec::new() } else { still }
+        let working: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
+        let stuck = working.len() < self.since.len()
+            && working.iter().all(|client| now.saturating_sub(self.since[*client]) >= patience);
+        if working.is_empty() || !stuck || std::mem::replace(&mut self.reported, true) {
+            Vec::new()
+        } else {
+            working
+        }
     }
 }
 
@@ -46,12 +50,15 @@ mod tests {
     fn an_idle_client_is_named_once_after_all_others_have_ended() {
         const SECOND: u64 = 1_000_000_000;
         let mut still = StallDetector::new(3, 0);
-        still.done(1, 5, 40 * SECOND);
+        working.done(1, 5, 40 * SECOND);
         // Two are at work, and one of them has made progress lately.
-        assert!(still.stalled(|client| client > 0, 61 * SECOND).is_empty());
-        assert!(still.stalled(|_| true, 500 * SECOND).is_empty(), "no client that has ended waits for these");
-        still.done(1, 5, 99 * SECOND);
-        assert_eq!(still.stalled(|client| client == 1, 100 * SECOND), [1]);
-        assert!(still.stalled(|client| client == 1, 200 * SECOND).is_empty());
+        assert!(working.stalled(|client| client > 0, 61 * SECOND).is_empty());
+        assert!(
+            working.stalled(|_| true, 500 * SECOND).is_empty(),
+            "no client that has ended waits for these"
+        );
+        working.done(1, 5, 99 * SECOND);
+        assert_eq!(working.stalled(|client| client == 1, 100 * SECOND), [1]);
+        assert!(working.stalled(|client| client == 1, 200 * SECOND).is_empty());
     }
 }

@@ -17,14 +17,14 @@ struct ClientSamples {
     /// The last sample before the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
-    /// What is in the sum.
+    /// Its contribution to the sum.
     operations: f64,
     service_ns: f64,
     gone: bool,
 }
 
 impl ClientSamples {
-    /// Counts its work up to an instant; false if its samples do not reach it yet.
+    /// Counts its work up to an instant; false if its samples do not reach that instant yet.
     fn count_to(&mut self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
@@ -43,7 +43,7 @@ impl ClientSamples {
         true
     }
 
-    fn has_told(&self, to: u64) -> bool {
+    fn has_samples_to(&self, to: u64) -> bool {
         self.gone || self.later.back().is_some_and(|last| last.at >= to)
     }
 }
@@ -76,41 +76,41 @@ impl GroupSteadiness {
 
     /// Takes samples of a client. Samples out of order, or after the longest warm-up, are left out.
     pub(crate) fn take(&mut self, client: usize, samples: impl IntoIterator<Item = Sample>) {
-        let Some(told) = self.clients.get_mut(client) else { return };
+        let Some(state) = self.clients.get_mut(client) else { return };
         for sample in samples {
-            let last = told.later.back().unwrap_or(&told.before);
+            let last = state.later.back().unwrap_or(&state.before);
             if sample.at <= self.most
                 && sample.at > last.at
                 && sample.operations >= last.operations
-                && told.later.len() < WAITING_MAX
+                && state.later.len() < WAITING_MAX
             {
-                told.later.push_back(sample);
+                state.later.push_back(sample);
             }
         }
     }
 
     /// A client sends no more samples.
     pub(crate) fn gone(&mut self, client: usize) {
-        if let Some(told) = self.clients.get_mut(client) {
-            told.gone = true;
+        if let Some(state) = self.clients.get_mut(client) {
+            state.gone = true;
         }
     }
 
     /// Adds the samples up. Returns whether the sum has just become steady; `lead` is the time until
     /// the measured part can begin, ns.
     pub(crate) fn update(&mut self, lead: u64) -> bool {
-        let some = self.clients.iter().any(|told| !told.gone);
+        let some = self.clients.iter().any(|state| !state.gone);
         while some && !self.warm_up.is_steady() {
             let to = self.to + STEP_NS;
-            if !self.clients.iter().all(|told| told.has_told(to)) {
+            if !self.clients.iter().all(|state| state.has_samples_to(to)) {
                 return false;
             }
-            for told in &mut self.clients {
-                told.count_to(self.to, to);
+            for state in &mut self.clients {
+                state.count_to(self.to, to);
             }
             self.to = to;
             let sum = |count: fn(&ClientSamples) -> f64| self.clients.iter().map(count).sum::<f64>() as u64;
-            let (operations, service_ns) = (sum(|told| told.operations), sum(|told| told.service_ns));
+            let (operations, service_ns) = (sum(|state| state.operations), sum(|state| state.service_ns));
             if self.warm_up.sample(to, operations, service_ns, to.saturating_add(lead) >= self.least) {
                 return true;
             }
@@ -139,35 +139,36 @@ mod tests {
         GroupSteadiness::new(&options, clients).unwrap()
     }
 
-    /// A client that looks every `every` ms and does `rate(s)` operations/s, each in 1 ms.
-    fn looks(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
+    /// Returns the samples of a client that takes one every `every` ms and does `rate(s)`
+    /// operations/s of 1 ms each.
+    fn samples(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
         let mut done = 0.0;
-        let looks = (1..=seconds * 1000 / every).map(|number| {
+        let samples = (1..=seconds * 1000 / every).map(|number| {
             let at_ms = number * every;
             done += rate(at_ms as f64 / 1000.0) * every as f64 / 1000.0;
             Sample { at: at_ms * 1_000_000, operations: done as u64, service_ns: done as u64 * 1_000_000 }
         });
-        looks.collect()
+        samples.collect()
     }
 
     #[test]
     fn steadiness_is_judged_by_the_sum_of_the_clients() {
-        // One falls as the other rises: neither is steady, and together they are.
+        // One rate falls as the other rises: neither is steady, and their sum is.
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
-        both.take(1, looks(70, 20, |s| 4000.0 - 100.0 * s));
+        both.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
+        both.take(1, samples(70, 20, |s| 4000.0 - 100.0 * s));
         assert!(both.update(0));
         assert!(both.to < 10_000_000_000, "{}", both.to);
         assert!(both.ended().steady && both.ended().throughput_drift.abs() < 0.05);
         let mut one = steadily(1);
-        one.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
+        one.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
         assert!(!one.update(0));
     }
 
     #[test]
     fn steadiness_is_judged_after_reports_of_all_clients_except_lost_ones() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |_| 1000.0));
+        both.take(0, samples(50, 20, |_| 1000.0));
         assert!(!both.update(0));
         assert_eq!(both.to, 0);
         both.gone(1);
@@ -177,10 +178,10 @@ mod tests {
     #[test]
     fn operations_count_once_whatever_the_times_of_samples() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 3, |_| 2000.0));
-        both.take(1, looks(70, 3, |_| 3000.0));
+        both.take(0, samples(50, 3, |_| 2000.0));
+        both.take(1, samples(70, 3, |_| 3000.0));
         both.update(0);
-        let counted: f64 = both.clients.iter().map(|told| told.operations).sum();
+        let counted: f64 = both.clients.iter().map(|state| state.operations).sum();
         let expected = 5000.0 * both.to as f64 / 1e9;
         assert!((counted - expected).abs() < 5.0, "{counted} of {expected}");
     }
@@ -188,19 +189,19 @@ mod tests {
     #[test]
     fn samples_out_of_order_are_ignored() {
         let mut one = steadily(1);
-        let look = |at, operations| Sample { at, operations, service_ns: 0 };
+        let sample = |at, operations| Sample { at, operations, service_ns: 0 };
         one.take(
             0,
             [
-                look(5, 5),
-                look(5, 6),
-                look(3, 9),
-                look(9, 2),
-                look(u64::MAX, 7),
-                look(60_000_000_000, 7),
-                look(1, 8),
+                sample(5, 5),
+                sample(5, 6),
+                sample(3, 9),
+                sample(9, 2),
+                sample(u64::MAX, 7),
+                sample(60_000_000_000, 7),
+                sample(1, 8),
             ],
         );
-        assert_eq!(one.clients[0].later, [look(5, 5), look(60_000_000_000, 7)]);
+        assert_eq!(one.clients[0].later, [sample(5, 5), sample(60_000_000_000, 7)]);
     }
 }

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// What the writer and the readers of a histogram share.
+/// State that the writer and the readers of a histogram share.
 ///
 /// Memory: 264 KiB of address space, of which only touched pages are real.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl HistogramWriter {
         HistogramWriter { counts: Arc::new(counts), _one_thread: PhantomData }
     }
 
-    /// A reader of the histogram.
+    /// Returns a reader of the histogram.
     pub fn reader(&self) -> HistogramReader {
         HistogramReader { counts: Arc::clone(&self.counts) }
     }
@@ -107,7 +107,7 @@ impl HistogramWriter {
 }
 
 impl HistogramReader {
-    /// The sum of all times so far, ns, which wraps.
+    /// Returns the sum of all times so far, ns, which wraps.
     pub(crate) fn sum(&self) -> u64 {
         self.counts.sum.load(Relaxed)
     }
@@ -132,7 +132,7 @@ impl HistogramReader {
     }
 }
 
-/// A histogram that can be merged, subtracted and asked for percentiles.
+/// A histogram that supports merging, subtraction and percentiles.
 ///
 /// Percentiles of several clients come from merged histograms and are never averaged. Minimum,
 /// maximum and mean are exact after recording and merging; after a subtraction or decoding they
@@ -383,7 +383,7 @@ impl Histogram {
         let hdr: hdrhistogram::Histogram<u64> =
             Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| DecodeError(e.to_string()))?;
         let mut histogram = Histogram::new();
-        // Sums of a few such are counted on; nobody has measured as many.
+        // Sums of a few such counts must not overflow. No measurement reaches it.
         const COUNT_MAX: u64 = 1 << 53;
         let mut all = 0u64;
         for step in hdr.iter_recorded() {
@@ -401,8 +401,8 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// As [`decode`](Self::decode), with the exact sum and bounds that a
-    /// result document keeps beside the cells.
+    /// As [`decode`](Self::decode), with the exact sum and bounds that a result document has next to
+    /// the cells.
     pub fn decode_exact(text: &str, mean: f64, min: u64, max: u64) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::decode(text)?;
         if histogram.count > 0 {
@@ -501,7 +501,7 @@ mod tests {
         for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
             assert!(Histogram::decode(text).is_err());
         }
-        // What stands beside the cells may be wrong as well.
+        // The numbers next to the cells may be wrong as well.
         let text = of(&[5, 600]).encode();
         assert!(Histogram::decode_exact(&text, 302.5, 5, 600).is_ok());
         assert!(Histogram::decode_exact(&text, 302.5, 591, 0).unwrap_err().to_string().contains("is above"));
@@ -539,8 +539,8 @@ mod tests {
             values.sort_unstable();
             let rank = ((p / 100.0 * values.len() as f64).ceil().max(1.0) as usize).min(values.len());
             let truth = values[rank - 1] as f64;
-            let told = histogram.percentile(p) as f64;
-            prop_assert!(told >= truth && told <= truth * 1.001 + 1.0, "{told} for {truth}");
+            let reported = histogram.percentile(p) as f64;
+            prop_assert!(reported >= truth && reported <= truth * 1.001 + 1.0, "{reported} for {truth}");
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! What is seen: histograms and what is recorded in them.
+//! Histograms, recorders and logs of measured times.
 
 pub mod hdr_log;
 pub mod histogram;

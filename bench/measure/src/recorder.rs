@@ -242,7 +242,7 @@ impl RecorderHandle {
         pair
     }
 
-    /// As [`record`](Self::record), for a batch of so many inserts.
+    /// As [`record`](Self::record), for a batch with a number of inserts.
     pub fn record_batch(&self, inserts: u64, outcome: &Outcome, times: Times, origin: SampleOrigin) {
         self.record(Metric::INSERT_BATCH, outcome, times, origin);
         let slots = if origin.warm_up { &self.recorder.warm_up } else { &self.recorder.measured };
