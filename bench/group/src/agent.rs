@@ -40,16 +40,12 @@ pub struct AgentSettings {
     pub commands: bool,
 }
 
-/// Waits for work and performs it, until `quit` is requested. `notify` gets messages for the user.
+/// Waits for work and performs it, until `quit` is requested. `say` gets messages for the user.
 ///
 /// # Errors
 ///
 /// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
-pub fn agent(
-    joined: &AgentSettings,
-    quit: &Quit,
-    notify: &mut dyn FnMut(&str),
-) -> Result<(), DirectoryError> {
+pub fn agent(joined: &AgentSettings, quit: &Quit, say: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),
@@ -58,11 +54,11 @@ pub fn agent(
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut AgentWorker { notify, commands: joined.commands })
+    agent::serve(&joining, quit, &mut AgentWorker { say, commands: joined.commands })
 }
 
 struct AgentWorker<'a> {
-    notify: &'a mut dyn FnMut(&str),
+    say: &'a mut dyn FnMut(&str),
     commands: bool,
 }
 
@@ -86,7 +82,7 @@ impl AgentWorker<'_> {
         // Starting a program takes longer than the error of this sleep.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
-        (self.notify)(&format!("command: {command}"));
+        (self.say)(&format!("command: {command}"));
         let program =
             ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
         let outcome = program::run(program, &|| ended.interrupted())
@@ -112,7 +108,7 @@ impl Worker for AgentWorker<'_> {
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
         let mut plan = Plan::new(PlanRequest { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
-        (self.notify)(&plan.describe(1));
+        (self.say)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
         let gate = line.clone();
@@ -138,7 +134,7 @@ impl Worker for AgentWorker<'_> {
             line.began(first);
         }
         let overall = &performed.document.overall;
-        (self.notify)(&format!(
+        (self.say)(&format!(
             "{}, {} failed, {:.0}/s",
             counted(overall.operations, "operation"),
             overall.failed,
@@ -163,7 +159,7 @@ impl Worker for AgentWorker<'_> {
                 format!("{what}{end} Trying again (Ctrl-C ends)")
             }
         };
-        (self.notify)(&words);
+        (self.say)(&words);
     }
 }
 

@@ -38,7 +38,7 @@ use serval_plan::{Plan, session::Session};
 
 /// Returns the session that performs a plan instead of `local`, the store opened by this process:
 /// the given group, or clients that meet at a barrier if the plan's properties name one; `None` if
-/// there is neither. `notify` gets messages for the user.
+/// there is neither. `say` gets messages for the user.
 ///
 /// # Errors
 ///
@@ -47,10 +47,10 @@ pub fn conducted<'a>(
     local: &'a dyn Session,
     plan: &'a Plan,
     team: Option<&'a Team>,
-    notify: fn(&str),
+    say: fn(&str),
 ) -> Result<Option<Box<dyn Session + 'a>>, Faults> {
     if let Some(team) = team {
         return Ok(Some(Box::new(GroupSession::new(team, local, plan))));
     }
-    Ok(AtBarrier::of(local, plan, notify)?.map(|at| -> Box<dyn Session> { Box::new(at) }))
+    Ok(AtBarrier::of(local, plan, say)?.map(|at| -> Box<dyn Session> { Box::new(at) }))
 }

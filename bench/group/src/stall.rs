@@ -10,12 +10,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct StallDetector {
     units: Vec<u64>,
     since: Vec<u64>,
-    reported: bool,
+    is_reported: bool,
 }
 
 impl StallDetector {
     pub(crate) fn new(clients: usize, now: u64) -> StallDetector {
-        StallDetector { units: vec![0; clients], since: vec![now; clients], reported: false }
+        StallDetector { units: vec![0; clients], since: vec![now; clients], is_reported: false }
     }
 
     /// Records the number of units that a client has finished.
@@ -31,13 +31,13 @@ impl StallDetector {
     /// progress for a minute; each stall is returned once.
     pub(crate) fn stalled(&mut self, at_work: impl Fn(usize) -> bool, now: u64) -> Vec<usize> {
         let patience = PATIENCE.as_nanos() as u64;
-        let working: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
-        let stuck = working.len() < self.since.len()
-            && working.iter().all(|client| now.saturating_sub(self.since[*client]) >= patience);
-        if working.is_empty() || !stuck || std::mem::replace(&mut self.reported, true) {
+        let still: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
+        let stuck = still.len() < self.since.len()
+            && still.iter().all(|client| now.saturating_sub(self.since[*client]) >= patience);
+        if still.is_empty() || !stuck || std::mem::replace(&mut self.is_reported, true) {
             Vec::new()
         } else {
-            working
+            still
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 /// State that the writer and the readers of a histogram share.
 ///
-/// Memory: 264 KiB of address space, of which only touched pages are real.
+/// Memory: 264 KiB of address space, only touched pages of it are resident.
 #[derive(Debug)]
 struct LiveCounts {
     cells: Box<[AtomicU64]>,
@@ -539,8 +539,8 @@ mod tests {
             values.sort_unstable();
             let rank = ((p / 100.0 * values.len() as f64).ceil().max(1.0) as usize).min(values.len());
             let truth = values[rank - 1] as f64;
-            let reported = histogram.percentile(p) as f64;
-            prop_assert!(reported >= truth && reported <= truth * 1.001 + 1.0, "{reported} for {truth}");
+            let estimate = histogram.percentile(p) as f64;
+            prop_assert!(estimate >= truth && estimate <= truth * 1.001 + 1.0, "{estimate} for {truth}");
         }
 
         #[test]

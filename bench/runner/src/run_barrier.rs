@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What the conductor tells event loops.
+/// Command of the conductor to event loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoopCommand {
     /// Continue.
@@ -24,7 +24,7 @@ pub(crate) enum LoopCommand {
     Abandon,
 }
 
-/// How far the clients are.
+/// Progress of the clients.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounts {
     pub(crate) connected: usize,

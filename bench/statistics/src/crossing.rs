@@ -20,13 +20,13 @@ const RESAMPLES: usize = 2_000;
 /// One trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// Its position.
+    /// Argument of the trial.
     pub at: f64,
-    /// Its value; 0 or less before the crossing.
+    /// Observed value, 0 or less before the crossing.
     pub value: f64,
 }
 
-/// Position of the crossing.
+/// Place of the crossing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Crossing {
     /// Within an interval.

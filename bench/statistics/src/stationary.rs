@@ -309,37 +309,39 @@ mod tests {
         intervals
     }
 
-    /// Returns the number of a thousand runs with a reported change.
-    fn changed(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
-        let is_changed = |seed: &u64| {
+    /// Of a thousand runs, the number with a reported change.
+    fn reported(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
+        let is_reported = |seed: &u64| {
             let verdict = judge(&run(*seed, noise, correlation, &law)).unwrap();
             verdict.throughput.is_some() || verdict.service.is_some()
         };
-        (0..SEEDS).filter(is_changed).count()
+        (0..SEEDS).filter(is_reported).count()
     }
 
-    /// With large noise, no change is too small to be reported.
+    /// The noise is large, so that no change is too small to be reported.
     #[test]
     fn steady_runs_are_reported_as_changed_at_the_documented_rate() {
         for (correlation, at_most) in [(0.0, 5), (0.3, 15), (0.5, 30), (0.7, 100)] {
-            let count = changed(0.15, correlation, |_| 1.0);
-            println!("{correlation}: {count}");
-            assert!(count <= at_most, "{correlation}: {count} of {SEEDS}");
+            let reported = reported(0.15, correlation, |_| 1.0);
+            println!("{correlation}: {reported}");
+            assert!(reported <= at_most, "{correlation}: {reported} of {SEEDS}");
         }
-        assert_eq!(changed(0.01, 0.5, |_| 1.0), 0, "small changes are not reported, however significant");
+        assert_eq!(reported(0.01, 0.5, |_| 1.0), 0, "a small change is not reported, however certain");
     }
 
     #[test]
-    fn relevant_changes_are_detected_at_the_documented_rate() {
+    fn what_matters_is_reported_as_often_as_the_document_says() {
         for (noise, correlation, at_least) in [(0.02, 0.0, 999), (0.02, 0.5, 930), (0.03, 0.3, 850)] {
-            let step = changed(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
-            let drift = changed(noise, correlation, |place| 1.0 + 0.2 * place);
-            let early = changed(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
+            let step = reported(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
+            let drift = reported(noise, correlation, |place| 1.0 + 0.2 * place);
+            let early = reported(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
             let episode =
-                changed(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
+                reported(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
             println!("{noise} {correlation}: {step} {drift} {early} {episode}");
-            for (shape, count) in [("step", step), ("drift", drift), ("early", early), ("episode", episode)] {
-                assert!(count >= at_least, "{shape}, {noise} {correlation}: {count} of {SEEDS}");
+            for (shape, reported) in
+                [("step", step), ("drift", drift), ("early", early), ("episode", episode)]
+            {
+                assert!(reported >= at_least, "{shape}, {noise} {correlation}: {reported} of {SEEDS}");
             }
         }
     }

@@ -523,7 +523,7 @@ impl MemcachedClient {
         for _ in 0..UPDATE_ATTEMPTS_MAX {
             let item = self.get(table, key, &["v", "c"]).await?;
             let version =
-                item.cas.ok_or_else(|| Outcome::error("the server returned no version (flag c)"))?;
+                item.cas.ok_or_else(|| Outcome::error("the server's reply has no version (flag c)"))?;
             self.old.clear();
             take(item, &mut self.old)?;
             json::merge(&self.old, fields, &mut self.new);
@@ -536,7 +536,7 @@ impl MemcachedClient {
                 Err(_) => return Ok(Outcome::NOT_FOUND),
             }
         }
-        let words = format!("another client has changed the record {UPDATE_ATTEMPTS_MAX} times in a row");
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row another client changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 }

@@ -40,7 +40,7 @@ struct WaitingRequest {
     since_ms: u64,
 }
 
-/// What can still be read after the log has failed.
+/// State that can still be read after the log has failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frozen {
     /// A restart gives no timestamp up to this one.
@@ -451,7 +451,7 @@ impl Engine {
     /// transactions that requests have waited for too long. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
-            // All reads use the same snapshots, of which nothing may be collected.
+            // All reads use the same snapshots: none of their versions may be collected.
             return;
         }
         let last = self.clock.now(now.wall_ms);

@@ -83,9 +83,8 @@ impl Write for Written {
     }
 }
 
-/// Returns the numbers of writes in the flushes reported with each answer to three inserts and the
-/// end of a client.
-fn reported(execution: Execution, supported: bool) -> Vec<Vec<u64>> {
+/// Flushed writes reported with each answer to three inserts and the end of a client.
+fn reported(execution: Execution, reports_flushes: bool) -> Vec<Vec<u64>> {
     let mut asked = Vec::new();
     for (id, kind) in [request::OPEN, request::INSERT, request::INSERT, request::INSERT, request::CLOSE]
         .into_iter()
@@ -104,8 +103,12 @@ fn reported(execution: Execution, supported: bool) -> Vec<Vec<u64>> {
     let (store, written) = (Buffering { execution }, Written::default());
     let input = io::Cursor::new(asked);
     match execution {
-        Execution::Threads => in_turn(&store, supported, FrameBuffer::default(), input, written.clone()),
-        Execution::EventLoops => at_once(store, supported, FrameBuffer::default(), input, written.clone()),
+        Execution::Threads => {
+            in_turn(&store, reports_flushes, FrameBuffer::default(), input, written.clone())
+        }
+        Execution::EventLoops => {
+            at_once(store, reports_flushes, FrameBuffer::default(), input, written.clone())
+        }
     }
     .unwrap();
     let bytes = written.0.lock().unwrap().clone();

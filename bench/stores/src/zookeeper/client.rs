@@ -226,7 +226,7 @@ impl ZookeeperClient {
                 Err(_) => return Err(Outcome::NOT_FOUND),
             }
         }
-        let words = format!("another client has changed the record {UPDATE_ATTEMPTS_MAX} times in a row");
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row another client changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 

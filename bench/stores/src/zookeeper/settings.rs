@@ -289,7 +289,8 @@ fn tls(reader: &mut Reader<'_>) -> Option<ZookeeperTls> {
     }
     let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let Some(ca) = ca else {
-        reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver has no root certificates of its own");
+        reader
+            .fault(&TLS_CA, "is needed with zookeeper.tls: the driver has no trusted authorities of its own");
         return None;
     };
     // The driver uses the process's TLS provider, which may be installed only once. It
