@@ -49,16 +49,16 @@ mod tests {
     #[test]
     fn an_idle_client_is_named_once_after_all_others_have_ended() {
         const SECOND: u64 = 1_000_000_000;
-        let mut still = StallDetector::new(3, 0);
-        working.done(1, 5, 40 * SECOND);
+        let mut detector = StallDetector::new(3, 0);
+        detector.done(1, 5, 40 * SECOND);
         // Two are at work, and one of them has made progress lately.
-        assert!(working.stalled(|client| client > 0, 61 * SECOND).is_empty());
+        assert!(detector.stalled(|client| client > 0, 61 * SECOND).is_empty());
         assert!(
-            working.stalled(|_| true, 500 * SECOND).is_empty(),
+            detector.stalled(|_| true, 500 * SECOND).is_empty(),
             "no client that has ended waits for these"
         );
-        working.done(1, 5, 99 * SECOND);
-        assert_eq!(working.stalled(|client| client == 1, 100 * SECOND), [1]);
-        assert!(working.stalled(|client| client == 1, 200 * SECOND).is_empty());
+        detector.done(1, 5, 99 * SECOND);
+        assert_eq!(detector.stalled(|client| client == 1, 100 * SECOND), [1]);
+        assert!(detector.stalled(|client| client == 1, 200 * SECOND).is_empty());
     }
 }
