@@ -1,8 +1,11 @@
 //! Several client processes that made one result: what each did.
 
 use crate::{
-    html::parts::figure,
-    plot::{Axis, Line, Plot},
+    html::{parts::figure, series::HEIGHT},
+    plot::{
+        Plot,
+        timeline::{TimePlots, Timeline},
+    },
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
     units::{count, rate, time},
@@ -71,22 +74,10 @@ pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
 
 /// Operations a second of each process.
 pub(crate) fn plot(group: &GroupResult, series: &[IntervalSummary]) -> Option<Plot> {
-    let end = series.last().map(|interval| interval.start_s + interval.length_s)?;
-    let middle = |interval: &IntervalSummary| interval.start_s + interval.length_s / 2.0;
-    let lines: Vec<Line> = group
-        .clients
-        .iter()
-        .take(CURVES_MAX)
-        .zip(1..)
-        .map(|(client, style)| {
-            let points =
-                series.iter().zip(&client.rates).map(|(interval, rate)| (middle(interval), Some(*rate)));
-            Line::new(&client.share, style, points).dashed_by_style()
-        })
-        .collect();
-    let y = Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 540)?;
-    let x = Axis::seconds(end, 1040)?;
-    Some(Plot::new("Operations a second, of each process", (1040, 240), x, y).with_lines(lines))
+    let timeline = Timeline::of_series(&[(0.0, series)]);
+    let lines = group.clients.iter().take(CURVES_MAX).zip(1..);
+    let lines = lines.map(|(client, style)| timeline.process(&client.share, style, |_| Some(&client.rates)));
+    TimePlots::new(timeline.end(), HEIGHT)?.rates("Operations a second, of each process", lines.collect())
 }
 
 /// The section of a page.

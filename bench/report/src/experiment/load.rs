@@ -77,8 +77,8 @@ pub(super) struct Point {
     pub(super) notes: Vec<Note>,
     /// What the store said of failures, with how often.
     pub(super) messages: BTreeMap<String, u64>,
-    /// The course of each repeat, warm-up left out.
-    pub(super) courses: Vec<RunSlices>,
+    /// The measured time of each repeat, one after the other.
+    pub(super) slices: Vec<Slice>,
 }
 
 /// A number, and its least and most over the repeats.
@@ -124,12 +124,6 @@ pub(super) struct Used {
     pub(super) memory_bytes: Option<u64>,
     /// Operations of the repeats that it is known of.
     pub(super) operations: u64,
-}
-
-/// The measured time of one run, in slices.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct RunSlices {
-    pub(super) slices: Vec<Slice>,
 }
 
 /// Some intervals together.
@@ -399,7 +393,7 @@ impl Gathering {
                 point.processes.insert(printable(&process.name, 60));
             }
         }
-        point.courses.push(RunSlices::of(&document.series));
+        point.slices.extend(slices(&document.series));
         let clean = |(name, value): (&String, &String)| (printable(name, 100), printable(value, 300));
         curve.facts.extend(document.run.store_facts.iter().map(clean));
         curve.workloads.insert(printable(&document.run.workload, 200));
@@ -430,17 +424,12 @@ impl Gathering {
     }
 }
 
-impl RunSlices {
-    fn of(series: &[IntervalSummary]) -> RunSlices {
-        let measured: Vec<&IntervalSummary> =
-            without_end(series).iter().filter(|interval| !interval.warm_up).collect();
-        let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
-        RunSlices { slices: measured.chunks(chunk).map(Slice::of).collect() }
-    }
-
-    pub(super) fn seconds(&self) -> f64 {
-        self.slices.iter().map(|slice| slice.length_s).sum()
-    }
+/// The measured time of a run, without its warm-up.
+fn slices(series: &[IntervalSummary]) -> Vec<Slice> {
+    let measured: Vec<&IntervalSummary> =
+        without_end(series).iter().filter(|interval| !interval.warm_up).collect();
+    let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
+    measured.chunks(chunk).map(Slice::of).collect()
 }
 
 impl Slice {
@@ -464,7 +453,7 @@ impl Slice {
     }
 
     /// Several together.
-    pub(super) fn together(slices: &[&Slice]) -> Slice {
+    pub(super) fn together(slices: &[Slice]) -> Slice {
         let mut whole = Slice::default();
         for slice in slices {
             whole.length_s += slice.length_s;

@@ -1,4 +1,4 @@
-//! Experiments of phases: a table of the phases, and their courses on one axis of time
+//! Experiments of phases: a table of the phases, and their series on one axis of time
 //! (YCSB++, SoCC 2011, figures 9 and 10).
 
 use super::{
@@ -6,9 +6,12 @@ use super::{
     alike::{cut, together},
 };
 use crate::{
-    html::series::{all_operations, without_end},
+    html::series::{Chunk, HEIGHT, without_end},
     notes::{Warning, notes, stored},
-    plot::{Axis, Line, POINTS_MAX, Plot, Upright},
+    plot::{
+        Line, Plot, Upright,
+        timeline::{TimePlots, Timeline},
+    },
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
     units::{count, rate, time},
@@ -21,8 +24,6 @@ use serval_result::{
     note::Note,
 };
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
-
-const WIDE: (u32, u32) = (1040, 240);
 
 /// Operations that have plots.
 const PLOTTED_MAX: usize = 6;
@@ -275,116 +276,40 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     wrapped(text, "", "Response times. at: when the phase began, since the first one did.", styles.dim);
 }
 
-/// A line through the series of all phases; chunks of a long one are put together by `value`.
-fn over<'a>(
-    phases: &'a [Told<'_>],
-    label: &str,
-    style: usize,
-    value: impl Fn(&Told<'_>, &[IntervalSummary], usize) -> Option<f64> + 'a,
-) -> Line {
-    let whole: usize = phases.iter().map(|told| told.series().len()).sum();
-    let chunk = whole.div_ceil(POINTS_MAX).max(1);
-    let points = phases.iter().flat_map(|told| {
-        let zero = told.zero();
-        // What lies between two phases belongs to neither.
-        let interruption = std::iter::once((zero, None));
-        let mut at = 0;
-        let mut values: Vec<(f64, Option<f64>)> = told
-            .series()
-            .chunks(chunk)
-            .map(|piece| {
-                let (start, end) = ends(piece);
-                let value = value(told, piece, at);
-                at += piece.len();
-                (zero + (start + end) / 2.0, value)
-            })
-            .collect();
-        // One point is no line: it is drawn as long as it was.
-        if let [(_, only)] = values[..] {
-            let (start, end) = ends(told.series());
-            values = vec![(zero + start, only), (zero + end, only)];
-        }
-        interruption.chain(values)
-    });
-    Line::new(label, style, points)
-}
-
-/// Where intervals begin and end, s. There is at least one.
-fn ends(piece: &[IntervalSummary]) -> (f64, f64) {
-    let (first, last) = (&piece[0], &piece[piece.len() - 1]);
-    (first.start_s, last.start_s + last.length_s)
-}
-
-fn seconds(piece: &[IntervalSummary]) -> f64 {
-    piece.iter().map(|interval| interval.length_s).sum()
-}
-
-fn per_second(piece: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
-    let seconds = seconds(piece);
-    (seconds > 0.0).then(|| piece.iter().map(number).sum::<f64>() / seconds)
-}
-
 /// The plots, on one axis.
 pub(super) fn section(part: &Part) -> Option<Section> {
     let phases = told(part);
     let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
-    let x = Axis::seconds(end, WIDE.0)?;
-    let mut left_of = f64::NEG_INFINITY;
-    let uprights: Vec<Upright> = phases
-        .iter()
-        .map(|told| {
-            let at = told.entry.start_s;
-            let room = (at - left_of) / end * f64::from(WIDE.0) >= NAME_MIN;
-            let label = if room { told.name().chars().take(24).collect() } else { String::new() };
-            if room {
-                left_of = at;
-            }
-            Upright { x: at, style: None, label }
-        })
-        .collect();
-    let plot = |title: String, y: Axis, lines: Vec<Line>| {
-        let plot = Plot::new(title, WIDE, x.clone(), y).with_lines(lines);
-        Plot { uprights: uprights.clone(), ..plot }
-    };
-    let most = |lines: &[Line]| lines.iter().flat_map(Line::values).fold(0.0, f64::max);
-    let mut plots = Vec::new();
-    let mut rates = vec![over(&phases, "all operations", 1, |_, piece, _| per_second(piece, all_operations))];
-    if phases.iter().any(|told| told.series().iter().any(|interval| interval.pacing.is_some())) {
-        let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
-        let asked = over(&phases, "asked for", 1, move |_, piece, _| {
-            piece[0].pacing.and_then(|_| per_second(piece, due))
-        });
-        rates.push(asked.dashed());
-    }
-    plots.extend(Axis::rates(most(&rates), 6 * 90).map(|y| plot("Operations a second".to_owned(), y, rates)));
-    plots.extend(processes(&phases).and_then(|lines| {
-        let y = Axis::rates(most(&lines), 6 * 90)?;
-        Some(plot("Operations a second, of each process".to_owned(), y, lines))
+    let axis = TimePlots { uprights: uprights(&phases, end), ..TimePlots::new(end, HEIGHT)? };
+    let series: Vec<_> = phases.iter().map(|told| (told.zero(), told.series())).collect();
+    let timeline = Timeline { stretched: true, ..Timeline::of_series(&series) };
+    let done = std::iter::once(timeline.operations()).chain(timeline.offered());
+    let mut plots: Vec<Plot> = axis.rates("Operations a second", done.collect()).into_iter().collect();
+    let processes = processes(&phases, &timeline);
+    plots.extend(processes.and_then(|lines| axis.rates("Operations a second, of each process", lines)));
+    plots.extend(operations(&phases).into_iter().filter_map(|name| {
+        axis.times(format!("Response time, {}", printable(name, 40)), timeline.response_times(name))
     }));
-    for name in operations(&phases) {
-        let of = |interval: &IntervalSummary, field: fn(&serval_result::document::IntervalTimes) -> u64| {
-            let metric = interval.metrics.get(name).filter(|metric| metric.ok > 0)?;
-            Some(field(&metric.response).max(1) as f64)
-        };
-        let highest = |label: &str, style, field: fn(&serval_result::document::IntervalTimes) -> u64| {
-            over(&phases, label, style, move |_, piece, _| {
-                piece.iter().filter_map(|interval| of(interval, field)).reduce(f64::max)
-            })
-        };
-        let lines = vec![
-            highest("max", 4, |times| times.max_ns),
-            highest("p99", 3, |times| times.p99_ns),
-            highest("p95", 2, |times| times.p95_ns),
-            highest("p50", 1, |times| times.p50_ns),
-        ];
-        let y = Axis::times(lines.iter().flat_map(Line::values));
-        plots.extend(y.map(|y| plot(format!("Response time, {}", printable(name, 40)), y, lines)));
-    }
     plots.extend(crate::lag::together(&lags(&phases)));
     let words = "All phases on one axis, from the start of the first; a mark where each begins. Between the lines nothing was measured. \
                  Each phase's own report has more.";
     let blocks = vec![Block::new(String::new(), Layout::Wide, plots)];
     Some(Section { title: "Over time", words: words.to_owned(), blocks })
+}
+
+/// A mark where each phase begins, with its name where it fits.
+fn uprights(phases: &[Told<'_>], end: f64) -> Vec<Upright> {
+    let mut left_of = f64::NEG_INFINITY;
+    let upright = |told: &Told<'_>| {
+        let x = told.entry.start_s;
+        let fits = (x - left_of) / end * 1040.0 >= NAME_MIN;
+        if fits {
+            left_of = x;
+        }
+        let label = if fits { told.name().chars().take(24).collect() } else { String::new() };
+        Upright { x, style: None, label }
+    };
+    phases.iter().map(upright).collect()
 }
 
 /// What reads that followed writes told, phase by phase.
@@ -415,24 +340,22 @@ fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
     names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
 }
 
-/// A curve a process, if there are several.
-fn processes(phases: &[Told<'_>]) -> Option<Vec<Line>> {
-    let mut names: Vec<(String, u32)> = Vec::new();
-    for client in phases.iter().filter_map(|told| told.result?.group.as_ref()).flat_map(|g| &g.clients) {
-        let name = (client.host.clone(), client.process);
+/// A line for each process, if there are several.
+fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<Line>> {
+    let clients = |phase: usize| Some(&phases[phase].result?.group.as_ref()?.clients[..]);
+    let mut names: Vec<(&str, u32)> = Vec::new();
+    for client in (0..phases.len()).filter_map(clients).flatten() {
+        let name = (client.host.as_str(), client.process);
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let lines = names.iter().take(PROCESSES_MAX).zip(1..).map(|((host, process), style)| {
-        let label = format!("{} ({process})", printable(host, 30));
-        over(phases, &label, style, move |told, piece, at| {
-            let clients = &told.result?.group.as_ref()?.clients;
-            let client = clients.iter().find(|c| c.host == *host && c.process == *process)?;
-            let rates = client.rates.get(at..(at + piece.len()).min(client.rates.len()))?;
-            (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+    let lines = names.iter().take(PROCESSES_MAX).zip(1..).map(|(name, style)| {
+        let label = format!("{} ({})", printable(name.0, 30), name.1);
+        timeline.process(&label, style, |phase| {
+            let client = clients(phase)?.iter().find(|c| (c.host.as_str(), c.process) == *name)?;
+            Some(&client.rates)
         })
-        .dashed_by_style()
     });
     let lines: Vec<Line> = lines.collect();
     (names.len() > 1).then_some(lines)

@@ -1,28 +1,30 @@
-//! The course of a run.
+//! The series of a run over time.
 
 use super::{by_count, parts::figure};
 use crate::{
-    plot::{Axis, Column, Heat, Line, POINTS_MAX, Plot},
+    plot::{
+        Line, POINTS_MAX, Plot,
+        timeline::{Piece, TimePlots, Timeline},
+    },
     text::escape,
 };
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels},
     metric::is_beside,
 };
-use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Operations that get plots of their own; the CSV has all.
 pub(super) const PLOTTED_MAX: usize = 6;
 
-/// Width and height of plots over time.
-const SIZE: (u32, u32) = (1040, 240);
+/// Height of plots of series.
+pub(crate) const HEIGHT: u32 = 240;
 
-/// The series, in chunks if it is long.
-struct Series<'a> {
-    chunks: Vec<&'a [IntervalSummary]>,
-    chunk: usize,
-    seconds: f64,
-    warm_up: Option<Range<f64>>,
+/// Consecutive intervals that are one point of a line.
+pub(crate) struct Chunk<'a> {
+    intervals: &'a [IntervalSummary],
+    /// Number of the first in its series.
+    first: usize,
 }
 
 /// A run ends with the closing of its clients, which is no second of it, nor
@@ -36,21 +38,60 @@ pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
 
 /// Plots of a run over time, each with the name of its file.
 pub(super) fn plots(document: &ResultDocument) -> Vec<(String, Plot)> {
-    let Some(series) = Series::new(&document.series) else { return Vec::new() };
-    // Closing happens once, at the end: there is no course of it to show.
+    let series = without_end(&document.series);
+    let timeline = Timeline::of_series(&[(0.0, series)]);
+    let Some(axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
+    let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
+    let axis = TimePlots { shade: warm_up.reduce(f64::max).map(|end| 0.0..end), ..axis };
+    // Closing happens once, at the end: it has no course.
     let plotted: Vec<&MetricResult> =
         by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
     let mut plots = Vec::new();
     let mut add = |name: String, plot: Option<Plot>| plots.extend(plot.map(|plot| (name, plot)));
-    add("throughput".to_owned(), series.throughput(document, &plotted));
-    for metric in &plotted {
-        add(format!("times {}", metric.name), series.latency(metric));
-        add(format!("heat map {}", metric.name), series.heat(metric));
+    add(
+        "throughput".to_owned(),
+        axis.rates("Operations a second", throughput(&timeline, document, &plotted)),
+    );
+    for MetricResult { name, .. } in &plotted {
+        let mut times = timeline.response_times(name);
+        times.extend(timeline.is_paced().then(|| timeline.lateness()));
+        add(format!("times {name}"), axis.times(format!("Response time, {name}"), times));
+        let columns = timeline.columns(|piece| {
+            let intervals = piece.measured.intervals.iter();
+            added(intervals.filter_map(|i| Some(i.metrics.get(name)?.levels.as_str())))
+        });
+        add(format!("heat map {name}"), axis.heat(format!("Response time, {name}, as heat map"), columns));
     }
     if document.overall.failed > 0 {
-        add("failures".to_owned(), series.failures(&plotted));
+        let lines = plotted.iter().zip([4, 2, 1, 3, 5, 6]).map(|(metric, style)| {
+            timeline.rate_of(&metric.name, style, |metric| metric.failed).dashed_by_style()
+        });
+        let lines = lines.filter(|line| line.values().any(|v| v > 0.0)).collect();
+        add("failures".to_owned(), axis.rates("Failures a second", lines));
     }
     plots
+}
+
+/// Operations a second: all, those of each operation, and the offered load.
+fn throughput(
+    timeline: &Timeline<Chunk<'_>>,
+    document: &ResultDocument,
+    plotted: &[&MetricResult],
+) -> Vec<Line> {
+    let mut lines = vec![timeline.operations()];
+    if plotted.len() > 1 {
+        let of = |(metric, style): (&&MetricResult, usize)| {
+            timeline.rate_of(&metric.name, style, ended).dashed_by_style()
+        };
+        lines.extend(plotted.iter().zip(2..).map(of));
+    }
+    let constant = || {
+        let target = document.pacing.as_ref()?.target;
+        let ends = [0.0, timeline.end()].map(|x| (x, Some(target)));
+        Some(Line::new(OFFERED, 1, ends.into_iter()).dashed())
+    };
+    lines.extend(timeline.offered().or_else(constant));
+    lines
 }
 
 /// The section of a page.
@@ -71,11 +112,11 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
         words.push_str(HEAT_WORDS);
         words.push(' ');
     }
-    if let Some(series) = Series::new(&document.series).filter(|series| series.chunk > 1) {
+    let chunk = chunk_of(without_end(&document.series).len());
+    if chunk > 1 {
         let _ = write!(
             words,
-            "Every point of a plot stands for {} intervals: the mean of their rates, the highest of their times.",
-            series.chunk
+            "Every point of a plot stands for {chunk} intervals: the mean of their rates, the highest of their times."
         );
     }
     if !words.is_empty() {
@@ -87,104 +128,105 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
 pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some of them; the stronger a cell, the larger \
     the share of its operations that took so long. The faintest may be a single one.";
 
-impl<'a> Series<'a> {
-    fn new(series: &'a [IntervalSummary]) -> Option<Self> {
-        let series = without_end(series);
-        let last = series.last()?;
-        let chunk = series.len().div_ceil(POINTS_MAX);
-        let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
-        Some(Series {
-            chunks: series.chunks(chunk).collect(),
-            chunk,
-            seconds: last.start_s + last.length_s,
-            warm_up: warm_up.reduce(f64::max).map(|end| 0.0..end),
+/// Label of the line of the offered load.
+const OFFERED: &str = "asked for";
+
+/// Intervals of a point, so that a line has at most [`POINTS_MAX`] points.
+fn chunk_of(intervals: usize) -> usize {
+    intervals.div_ceil(POINTS_MAX).max(1)
+}
+
+impl<'a> Timeline<Chunk<'a>> {
+    /// The series of runs on one axis: where each begins, in seconds, and its intervals.
+    pub(crate) fn of_series(series: &[(f64, &'a [IntervalSummary])]) -> Self {
+        let chunk = chunk_of(series.iter().map(|(_, intervals)| intervals.len()).sum());
+        let pieces = series.iter().enumerate().flat_map(|(segment, &(zero, intervals))| {
+            intervals.chunks(chunk).enumerate().map(move |(nth, intervals)| {
+                let (first, last) = (&intervals[0], &intervals[intervals.len() - 1]);
+                let time = zero + first.start_s..zero + last.start_s + last.length_s;
+                Piece { segment, time, measured: Chunk { intervals, first: nth * chunk } }
+            })
+        });
+        Timeline { pieces: pieces.collect(), stretched: false }
+    }
+
+    /// A line of something a second.
+    fn rate(&self, label: &str, style: usize, number: impl Fn(&IntervalSummary) -> f64) -> Line {
+        self.line(label, style, |piece| per_second(piece.measured.intervals, &number))
+    }
+
+    /// A line of something an operation has, a second.
+    fn rate_of(&self, operation: &str, style: usize, number: fn(&IntervalMetric) -> u64) -> Line {
+        self.rate(operation, style, |interval| {
+            interval.metrics.get(operation).map_or(0.0, |metric| number(metric) as f64)
         })
     }
 
-    /// A line of values of chunks, each in its middle.
-    fn line(&self, label: &str, style: usize, value: impl Fn(&[IntervalSummary]) -> Option<f64>) -> Line {
-        let points = self.chunks.iter().map(|chunk| {
-            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
-            ((first.start_s + last.start_s + last.length_s) / 2.0, value(chunk))
-        });
-        Line::new(label, style, points)
+    /// Operations a second.
+    pub(crate) fn operations(&self) -> Line {
+        self.rate("all operations", 1, all_operations)
     }
 
-    fn plot(&self, title: String, y: Axis, lines: Vec<Line>) -> Option<Plot> {
-        let x = Axis::seconds(self.seconds, SIZE.0)?;
-        let plot = Plot::new(title, SIZE, x, y).with_lines(lines);
-        Some(Plot { shade: self.warm_up.clone(), ..plot })
+    /// Whether any interval has an offered load.
+    fn is_paced(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.measured.intervals.iter().any(|i| i.pacing.is_some()))
     }
 
-    fn rates(&self, title: &str, lines: Vec<Line>) -> Option<Plot> {
-        let y = Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 6 * 90)?;
-        self.plot(title.to_owned(), y, lines)
-    }
-
-    fn throughput(&self, document: &ResultDocument, plotted: &[&MetricResult]) -> Option<Plot> {
-        let mut lines = vec![self.line("all operations", 1, |chunk| per_second(chunk, &all_operations))];
-        if plotted.len() > 1 {
-            for (metric, style) in plotted.iter().zip(2..) {
-                let of = |interval: &IntervalSummary| {
-                    interval.metrics.get(&metric.name).map_or(0.0, |m| ended(m) as f64)
-                };
-                lines.push(self.line(&metric.name, style, |chunk| per_second(chunk, &of)).dashed_by_style());
-            }
-        }
+    /// The offered load, if there is one.
+    pub(crate) fn offered(&self) -> Option<Line> {
         let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("asked for", 1, |chunk| per_second(chunk, &due)).dashed());
-        } else if let Some(pacing) = &document.pacing {
-            let ends = [0.0, self.seconds].map(|x| (x, Some(pacing.target)));
-            lines.push(Line::new("asked for", 1, ends.into_iter()).dashed());
-        }
-        self.rates("Operations a second", lines)
-    }
-
-    fn failures(&self, plotted: &[&MetricResult]) -> Option<Plot> {
-        let lines = plotted.iter().zip([4, 2, 1, 3, 5, 6]).map(|(metric, style)| {
-            let failed = |interval: &IntervalSummary| {
-                interval.metrics.get(&metric.name).map_or(0.0, |m| m.failed as f64)
-            };
-            self.line(&metric.name, style, |chunk| per_second(chunk, &failed)).dashed_by_style()
+        let line = self.line(OFFERED, 1, |piece| {
+            let intervals = piece.measured.intervals;
+            intervals[0].pacing.and_then(|_| per_second(intervals, due))
         });
-        let lines: Vec<Line> = lines.filter(|line| line.values().any(|v| v > 0.0)).collect();
-        self.rates("Failures a second", lines)
+        self.is_paced().then(|| line.dashed())
     }
 
-    fn latency(&self, metric: &MetricResult) -> Option<Plot> {
-        let highest = |chunk: &[IntervalSummary], field: fn(&IntervalSummary, &str) -> Option<u64>| {
-            chunk.iter().filter_map(|i| field(i, &metric.name)).max().map(|ns| ns.max(1) as f64)
-        };
-        // Not measured during the warm-up.
-        let late = |i: &IntervalSummary, _: &str| {
-            i.pacing.map(|pacing| pacing.lateness).filter(|late| late.max_ns > 0).map(|late| late.p99_ns)
-        };
-        // The highest first, so that the median lies on top.
-        let mut lines = vec![
-            self.line("max", 4, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.max_ns))),
-            self.line("p99", 3, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p99_ns))),
-            self.line("p95", 2, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p95_ns))),
-            self.line("p50", 1, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p50_ns))),
-        ];
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("of it waiting to start, p99", 5, |chunk| highest(chunk, late)).dashed());
-        }
-        let y = Axis::times(lines.iter().flat_map(Line::values))?;
-        self.plot(format!("Response time, {}", metric.name), y, lines)
+    /// A line of the highest value of each piece, ns.
+    fn highest(&self, label: &str, style: usize, ns: impl Fn(&IntervalSummary) -> Option<u64>) -> Line {
+        self.line(label, style, |piece| {
+            piece.measured.intervals.iter().filter_map(&ns).max().map(|ns| ns.max(1) as f64)
+        })
     }
 
-    fn heat(&self, metric: &MetricResult) -> Option<Plot> {
-        let columns = self.chunks.iter().map(|chunk| {
-            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
-            let levels =
-                added(chunk.iter().filter_map(|i| Some(i.metrics.get(&metric.name)?.levels.as_str())));
-            Column { x: first.start_s..last.start_s + last.length_s, levels }
+    /// Response times of an operation, the highest first, so that the median lies on top.
+    pub(crate) fn response_times(&self, operation: &str) -> Vec<Line> {
+        let line = |label, style, ns: fn(&IntervalTimes) -> u64| {
+            self.highest(label, style, |interval| {
+                let metric = interval.metrics.get(operation).filter(|metric| metric.ok > 0)?;
+                Some(ns(&metric.response))
+            })
+        };
+        vec![
+            line("max", 4, |times| times.max_ns),
+            line("p99", 3, |times| times.p99_ns),
+            line("p95", 2, |times| times.p95_ns),
+            line("p50", 1, |times| times.p50_ns),
+        ]
+    }
+
+    /// How late operations started; the warm-up has no lateness.
+    fn lateness(&self) -> Line {
+        let line = self.highest("of it waiting to start, p99", 5, |interval| {
+            let lateness = interval.pacing?.lateness;
+            (lateness.max_ns > 0).then_some(lateness.p99_ns)
         });
-        let heat = Heat { columns: columns.collect() };
-        let y = Axis::times_between(heat.times()?);
-        let plot = self.plot(format!("Response time, {}, as heat map", metric.name), y, Vec::new())?;
-        Some(plot.with_heat(heat))
+        line.dashed()
+    }
+
+    /// Mean of the rates that a client process had in each interval of a series, by the series' number.
+    pub(crate) fn process<'r>(
+        &self,
+        label: &str,
+        style: usize,
+        rates: impl Fn(usize) -> Option<&'r [f64]>,
+    ) -> Line {
+        let line = self.line(label, style, |piece| {
+            let (all, Chunk { intervals, first }) = (rates(piece.segment)?, &piece.measured);
+            let rates = all.get(*first..(first + intervals.len()).min(all.len()))?;
+            (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+        });
+        line.dashed_by_style()
     }
 }
 
@@ -198,13 +240,9 @@ pub(crate) fn added<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<(u32, u64)>
     sums.into_iter().collect()
 }
 
-fn per_second(chunk: &[IntervalSummary], number: &dyn Fn(&IntervalSummary) -> f64) -> Option<f64> {
+fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
     let seconds: f64 = chunk.iter().map(|i| i.length_s).sum();
     (seconds > 0.0).then(|| chunk.iter().map(number).sum::<f64>() / seconds)
-}
-
-fn response<'a>(interval: &'a IntervalSummary, name: &str) -> Option<&'a IntervalTimes> {
-    interval.metrics.get(name).filter(|metric| metric.ok > 0).map(|metric| &metric.response)
 }
 
 /// Operations that ended in an interval. A read-modify-write is one, though

@@ -6,6 +6,7 @@ mod axis;
 mod draw;
 mod heat;
 pub(crate) mod palette;
+pub(crate) mod timeline;
 
 pub(crate) use axis::Axis;
 use axis::percentile_place;
@@ -179,6 +180,11 @@ impl Line {
 
     fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.dots.is_empty()
+    }
+
+    /// The highest value of lines; 0 if there is none above.
+    pub(crate) fn highest(lines: &[Line]) -> f64 {
+        lines.iter().flat_map(Line::values).fold(0.0, f64::max)
     }
 
     /// All values upwards, those of spreads too.
