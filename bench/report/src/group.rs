@@ -1,20 +1,23 @@
 //! Several client processes that made one result: what each did.
 
 use crate::{
-    html::{parts::figure, series::HEIGHT},
+    html::{
+        parts::{Table, explained, figure},
+        series::HEIGHT,
+    },
     plot::{
         Plot,
         timeline::{TimePlots, Timeline},
     },
+    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, rate, time},
+    units::{count, known, rate, time},
 };
 use serval_result::{
-    document::{IntervalSummary, Latency},
+    document::IntervalSummary,
     group::{GroupClient, GroupResult},
 };
-use std::fmt::Write as _;
 
 /// Processes that have a curve of their own; all are in the table.
 const CURVES_MAX: usize = 12;
@@ -25,10 +28,6 @@ const LISTED_MAX: usize = 20;
 /// What people call it.
 fn name(client: &GroupClient) -> String {
     format!("{} on {} (process {})", client.share, printable(&client.host, 40), client.process)
-}
-
-fn quantile(latency: Option<&Latency>, p: f64) -> String {
-    latency.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
 }
 
 /// How exactly they began together, in words.
@@ -82,17 +81,10 @@ pub(crate) fn plot(group: &GroupResult, series: &[IntervalSummary]) -> Option<Pl
 
 /// The section of a page.
 pub(crate) fn section(page: &mut String, group: &GroupResult, series: &[IntervalSummary]) {
-    page.push_str(
-        "<h2>Client processes</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">process</th>\
-         <th class=\"text\">host</th><th>clients</th><th>operations</th><th>/s</th><th>failed</th><th>p50</th><th>p99</th>\
-         <th>late p99</th><th>CPU</th></tr></thead>\n<tbody>\n",
-    );
+    let mut table =
+        Table::numbers("<process | <host | clients | operations | /s | failed | p50 | p99 | late p99 | CPU");
     for client in &group.clients {
-        let cpu = client.load.as_ref().map_or("–".to_owned(), |load| time(load.usage.cpu_s * 1e9));
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{cpu}</td></tr>",
+        table.row([
             escape(&client.share),
             escape(format!("{} (process {})", printable(&client.host, 60), client.process)),
             count(client.clients),
@@ -102,12 +94,12 @@ pub(crate) fn section(page: &mut String, group: &GroupResult, series: &[Interval
             quantile(client.response.as_ref(), 50.0),
             quantile(client.response.as_ref(), 99.0),
             quantile(client.lateness.as_ref(), 99.0),
-        );
+            known(client.load.as_ref(), |load| time(load.usage.cpu_s * 1e9)),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
-    if let Some(words) = together(group) {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
-    }
+    page.push_str("<h2>Client processes</h2>\n");
+    table.write(page);
+    explained(page, &together(group).unwrap_or_default());
     if let Some(plot) = plot(group, series) {
         figure(page, &plot, true);
     }

@@ -4,10 +4,10 @@ use crate::{
     notes::warnings,
     terminal::{Styles, line, wrapped},
     text::{printable, title},
-    units::{bytes, percent, percentile, plural, rate, short_count, time},
+    units::{bytes, known, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::Style;
-use serval_result::document::{Latency, MetricResult, ResultDocument, TimesResult};
+use serval_result::document::{Latency, ResultDocument, TimesResult};
 use std::fmt::Write as _;
 
 /// Percentiles that a line has room for; `result.json` has all.
@@ -30,14 +30,12 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
             wrapped(&mut text, "    ", detail, styles.dim);
         }
     }
-    let rows = rows(document, styles);
-    if !rows.is_empty() {
-        let what = what_times_are(document);
-        table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
+    if !document.metrics.is_empty() {
+        table(&mut text, "RESPONSE TIME", document, styles, |times| &times.response);
         if two_times(document) {
-            table(&mut text, "SERVICE TIME", &rows, document, styles, |times| &times.service);
+            table(&mut text, "SERVICE TIME", document, styles, |times| &times.service);
         }
-        wrapped(&mut text, "", what, styles.dim);
+        wrapped(&mut text, "", what_times_are(document), styles.dim);
     }
     if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
         crate::group::summary(&mut text, group, styles);
@@ -106,43 +104,60 @@ fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", &third, styles.headline);
 }
 
-/// A line of the table.
-struct Row<'a> {
-    name: String,
-    count: u64,
-    failed: Option<u64>,
-    times: Option<&'a TimesResult>,
+/// A row of the table of times: all of an operation, or its failures of a status.
+pub(crate) struct Row<'a> {
+    pub(crate) operation: &'a str,
+    pub(crate) status: Option<&'a str>,
+    pub(crate) count: u64,
+    pub(crate) failed: Option<u64>,
+    pub(crate) times: Option<&'a TimesResult>,
 }
 
-/// An operation's successes, and below it its failures by status.
-fn rows<'a>(document: &'a ResultDocument, styles: &Styles) -> Vec<Row<'a>> {
-    let mut rows = Vec::new();
-    for metric in &document.metrics {
-        let MetricResult { name, ok, failed, .. } = metric;
-        rows.push(Row {
-            name: styles.cell(name, NAME_MAX),
-            count: metric.count(),
-            failed: Some(metric.failed()),
-            times: ok.as_ref(),
+/// The operations of a document, and below each its failures by status.
+pub(crate) fn rows(document: &ResultDocument) -> impl Iterator<Item = Row<'_>> {
+    document.metrics.iter().flat_map(|metric| {
+        let operation = metric.name.as_str();
+        let (count, failed, times) = (metric.count(), Some(metric.failed()), metric.ok.as_ref());
+        let failures = metric.failed.iter().map(move |(status, times)| Row {
+            operation,
+            status: Some(status),
+            count: times.service.count,
+            failed: None,
+            times: Some(times),
         });
-        for (status, times) in failed {
-            let name = format!("  {}", styles.cell(status, NAME_MAX - 2));
-            rows.push(Row { name, count: times.service.count, failed: None, times: Some(times) });
-        }
-    }
-    rows
+        std::iter::once(Row { operation, status: None, count, failed, times }).chain(failures)
+    })
+}
+
+/// All percentiles that a document has, in rising order.
+pub(crate) fn percentiles(document: &ResultDocument) -> Vec<f64> {
+    let times = rows(document).filter_map(|row| row.times);
+    let mut all: Vec<f64> =
+        times.flat_map(|times| times.response.percentiles.iter().map(|p| p.percentile)).collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    all
+}
+
+/// The mean, the percentiles and the maximum of times, in words.
+pub(crate) fn times_in_words<'a>(
+    latency: Option<&'a Latency>,
+    percentiles: &'a [f64],
+) -> impl Iterator<Item = String> + 'a {
+    let latency = latency.filter(|latency| latency.count > 0);
+    let middle = percentiles.iter().map(move |p| quantile(latency, *p));
+    let mean = known(latency.map(|l| l.mean_ns), time);
+    std::iter::once(mean).chain(middle).chain([known(latency.map(|l| l.max_ns as f64), time)])
+}
+
+/// A percentile of times, in words.
+pub(crate) fn quantile(latency: Option<&Latency>, percentile: f64) -> String {
+    known(latency.and_then(|latency| latency.percentile(percentile)), |ns| time(ns as f64))
 }
 
 /// Those percentiles that are shown: the usual ones before others.
 fn shown(document: &ResultDocument) -> Vec<f64> {
-    let mut all: Vec<f64> = document
-        .metrics
-        .iter()
-        .flat_map(|m| m.ok.iter().chain(m.failed.values()))
-        .flat_map(|times| times.response.percentiles.iter().map(|p| p.percentile))
-        .collect();
-    all.sort_by(f64::total_cmp);
-    all.dedup();
+    let all = percentiles(document);
     let usual = |p: &f64| [50.0, 95.0, 99.0, 99.9].contains(p);
     let mut chosen: Vec<f64> = all.iter().copied().filter(usual).collect();
     let room = PERCENTILES_MAX.saturating_sub(chosen.len());
@@ -154,34 +169,31 @@ fn shown(document: &ResultDocument) -> Vec<f64> {
 fn table(
     text: &mut String,
     title: &str,
-    rows: &[Row<'_>],
     document: &ResultDocument,
     styles: &Styles,
     which: impl Fn(&TimesResult) -> &Latency,
 ) {
+    let name = |row: &Row<'_>| match row.status {
+        None => styles.cell(row.operation, NAME_MAX),
+        Some(status) => format!("  {}", styles.cell(status, NAME_MAX - 2)),
+    };
     let percentiles = shown(document);
-    let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(title.len());
-    let mut head = format!("{title:name_width$} {:>10} {:>8} {:>7} {:>7}", "count", "/s", "failed", "mean");
+    let width = rows(document).map(|row| name(&row).chars().count()).max().unwrap_or(0).max(title.len());
+    let mut head = format!("{title:width$} {:>10} {:>8} {:>7} {:>7}", "count", "/s", "failed", "mean");
     for &p in &percentiles {
         let _ = write!(head, " {:>7}", percentile(p));
     }
     let _ = write!(head, " {:>7}", "max");
     text.push('\n');
     line(text, &head, styles.heading);
-    for row in rows {
+    for row in rows(document) {
         let rate_text = rate(row.count as f64 / document.overall.duration_s);
         let failed = row.failed.map_or(String::new(), short_count);
         let mut cells =
-            format!("{:name_width$} {:>10} {rate_text:>8} {failed:>7}", row.name, short_count(row.count));
-        let mut cell = |value: Option<f64>| {
-            let _ = write!(cells, " {:>7}", value.map_or("–".to_owned(), time));
-        };
-        let latency = row.times.map(&which).filter(|latency| latency.count > 0);
-        cell(latency.map(|l| l.mean_ns));
-        for &p in &percentiles {
-            cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
+            format!("{:width$} {:>10} {rate_text:>8} {failed:>7}", name(&row), short_count(row.count));
+        for cell in times_in_words(row.times.map(&which), &percentiles) {
+            let _ = write!(cells, " {cell:>7}");
         }
-        cell(latency.map(|l| l.max_ns as f64));
         line(text, &cells, if row.failed.is_none() { styles.dim } else { Style::new() });
     }
 }
@@ -206,13 +218,12 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
         &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>14}"),
         styles.heading,
     );
-    let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     let per = |bytes: Option<u64>| {
         // What is below ten has decimals; what is large is counted in whole bytes.
-        known(bytes.map(|bytes| match bytes as f64 / operations as f64 {
+        known(bytes, |bytes| match bytes as f64 / operations as f64 {
             few if few < 1e9 => format!("{} B", rate(few)),
             many => format!("{many:.1e} B"),
-        }))
+        })
     };
     for (name, usage) in &rows {
         let cells = format!(
@@ -220,9 +231,9 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
             time(usage.cpu_s * 1e9 / operations as f64),
             per(usage.sent_bytes),
             per(usage.received_bytes),
-            known(usage.memory_bytes.map(bytes)),
+            known(usage.memory_bytes, bytes),
             time(usage.cpu_s * 1e9),
-            known(usage.run_queue_s.map(|seconds| time(seconds * 1e9))),
+            known(usage.run_queue_s, |seconds| time(seconds * 1e9)),
         );
         line(text, &cells, Style::new());
     }

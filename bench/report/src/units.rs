@@ -20,6 +20,11 @@ pub fn time(ns: f64) -> String {
     }
 }
 
+/// A value in words; a dash if it is not known.
+pub fn known<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), words)
+}
+
 /// From where numbers are told as powers of ten.
 const MUCH: f64 = 1e7;
 

@@ -7,11 +7,11 @@ use super::{
     view::{CurveView, View, keys},
 };
 use crate::{
+    html::parts::{Table, explained},
     plot::{Axis, Bar, Plot, Shape},
     text::escape,
-    units::{bytes, time},
+    units::{self, bytes, time},
 };
-use std::fmt::Write as _;
 
 /// A cost of a point: its name, its value, and the value in words.
 type Cost = (&'static str, fn(&Point) -> Option<f64>, fn(f64) -> String);
@@ -117,34 +117,20 @@ pub(super) fn table(page: &mut String, view: &View<'_>) {
     if !is_known(view) {
         return;
     }
-    page.push_str(
-        "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">an operation of</th>",
-    );
-    let known: Vec<&Cost> =
-        COSTS.iter().filter(|(_, value, _)| view.points().any(|(_, point)| value(point).is_some())).collect();
-    for (name, _, _) in &known {
-        let _ = write!(page, "<th>{name}</th>");
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
+    let is_known = |(_, value, _): &&Cost| view.points().any(|(_, point)| value(point).is_some());
+    let known: Vec<&Cost> = COSTS.iter().filter(is_known).collect();
+    let mut table = Table::numbers("<an operation of");
+    known.iter().for_each(|(name, ..)| table.head(name));
     for (curve, point) in view.points() {
-        let cells: String = known
-            .iter()
-            .map(|(_, value, words)| {
-                format!("<td>{}</td>", escape(value(point).map_or("–".to_owned(), words)))
-            })
-            .collect();
-        let _ = writeln!(page, "<tr><th>{}</th>{cells}</tr>", escape(curve.name_of(point)));
+        let costs = known.iter().map(|(_, value, words)| units::known(value(point), words));
+        table.row(std::iter::once(escape(curve.name_of(point))).chain(costs));
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
     let mut watched: Vec<String> =
         view.points().flat_map(|(_, point)| point.processes.iter().cloned()).collect();
     watched.sort();
     watched.dedup();
     if !watched.is_empty() {
-        let _ = writeln!(
-            page,
-            "<p class=\"soft\">Watched processes of stores: {}.</p>",
-            escape(watched.join(", "))
-        );
+        explained(page, &format!("Watched processes of stores: {}.", watched.join(", ")));
     }
 }

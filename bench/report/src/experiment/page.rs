@@ -4,7 +4,9 @@ use super::{
     Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
 };
 use crate::{
-    html::parts::{self, command_line, figure, keys, tile, warnings_section},
+    html::parts::{
+        self, command_line, explained, figure, heading, keys, preformatted, tile, warnings_section,
+    },
     text::{escape, printable},
     units::{bytes, count, plural, rate, time},
 };
@@ -70,7 +72,7 @@ fn about(page: &mut String, view: &View<'_>) {
     for part in view.parts {
         let document = &part.experiment.document;
         if view.parts.len() > 1 && !part.is_run {
-            let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(printable(&document.title, 200)));
+            heading(page, &printable(&document.title, 200));
         }
         for (lead, words) in [
             ("", &document.about),
@@ -138,7 +140,7 @@ fn write_section(page: &mut String, section: &Section) {
             page.push_str("</div>\n");
         }
     }
-    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(&section.words));
+    explained(page, &section.words);
 }
 
 /// What the stores are and how they were set up.
@@ -203,16 +205,10 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
         parts::table(page, &format!("Where the time went{of}"), &rows);
     }
     if !document.plan.is_empty() {
-        let _ = writeln!(
-            page,
-            "<h2>The plan{of}</h2>\n<p class=\"soft\">The experiment file in force: what runs it again.</p>\n\
-             <div class=\"card\"><pre>{}</pre></div>",
-            escape(&document.plan)
-        );
+        let _ = writeln!(page, "<h2>The plan{of}</h2>");
+        explained(page, "The experiment file in force: what runs it again.");
+        preformatted(page, &document.plan);
     }
-    let _ = writeln!(
-        page,
-        "<h2>Command line{of}</h2>\n<div class=\"card\"><pre>{}</pre></div>",
-        escape(command_line(&document.command_line))
-    );
+    let _ = writeln!(page, "<h2>Command line{of}</h2>");
+    preformatted(page, &command_line(&document.command_line));
 }

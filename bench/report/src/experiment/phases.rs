@@ -6,15 +6,19 @@ use super::{
     alike::{cut, together},
 };
 use crate::{
-    html::series::{Chunk, HEIGHT, without_end},
+    html::{
+        parts::{self, Table, explained, heading, preformatted},
+        series::{Chunk, HEIGHT, without_end},
+    },
     notes::{Warning, notes, stored},
     plot::{
         Line, Plot, Upright,
         timeline::{TimePlots, Timeline},
     },
+    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, rate, time},
+    units::{count, known, rate, time},
 };
 use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
@@ -23,7 +27,7 @@ use serval_result::{
     metric::is_beside,
     note::Note,
 };
-use std::{collections::BTreeMap, fmt::Write as _, io::Write};
+use std::{collections::BTreeMap, io::Write};
 
 /// Operations that have plots.
 const PLOTTED_MAX: usize = 6;
@@ -92,6 +96,16 @@ impl<'a> Told<'a> {
         result.into_iter().chain(own).collect()
     }
 
+    /// The names of its operations, cut, and their response times; an empty one if there are none.
+    fn times(&self, name_max: usize) -> Vec<(String, [String; 3])> {
+        let times = self.operations().map(|metric| {
+            let response = metric.ok.as_ref().map(|times| &times.response);
+            (printable(&metric.name, name_max), [50.0, 95.0, 99.0].map(|p| quantile(response, p)))
+        });
+        let times: Vec<_> = times.collect();
+        if times.is_empty() { vec![Default::default()] } else { times }
+    }
+
     fn operations(&self) -> impl Iterator<Item = &'a MetricResult> {
         self.result.into_iter().flat_map(|result| &result.metrics).filter(|metric| !is_beside(&metric.name))
     }
@@ -154,30 +168,19 @@ fn cells(told: &Told<'_>) -> [String; 4] {
     // The first begins at some microseconds, which nobody wants to know.
     let seconds = |s: f64| if s < 1e-3 { "0 s".to_owned() } else { time(s * 1e9) };
     let entry = told.entry;
-    let numbers = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     [
         seconds(entry.start_s),
         seconds(entry.end_s - entry.start_s),
-        numbers(entry.operations.map(count)),
-        numbers(entry.throughput.map(rate)),
+        known(entry.operations, count),
+        known(entry.throughput, rate),
     ]
-}
-
-/// Response times of an operation.
-fn times(metric: &MetricResult) -> [String; 3] {
-    let response = metric.ok.as_ref().map(|times| &times.response);
-    let of = |p: f64| {
-        response.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
-    };
-    [of(50.0), of(95.0), of(99.0)]
 }
 
 /// The table of phases on a page.
 pub(super) fn table(page: &mut String, part: &Part) {
-    page.push_str(
-        "<h2>Phases</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>no.</th>\
-         <th class=\"text\">phase</th><th class=\"text\">kind</th><th>begun at</th><th>took</th><th>operations</th><th>/s</th>\
-         <th>failed</th><th class=\"text\">operation</th><th>p50</th><th>p95</th><th>p99</th></tr></thead>\n<tbody>\n",
+    page.push_str("<h2>Phases</h2>\n");
+    let mut table = Table::numbers(
+        "no. | <phase | <kind | begun at | took | operations | /s | failed | <operation | p50 | p95 | p99",
     );
     for told in told(part) {
         let entry = told.entry;
@@ -190,49 +193,31 @@ pub(super) fn table(page: &mut String, part: &Part) {
         };
         let name = if entry.incomplete.is_some() { name + INCOMPLETE } else { name };
         let [start, took, operations, per_s] = cells(&told);
-        let failed = entry.failed.map_or("–".to_owned(), count);
-        let mut rows = told.operations().map(|metric| (printable(&metric.name, 40), times(metric)));
-        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"text\">{name}</td><td class=\"text\">{}</td><td>{start}</td><td>{took}</td>\
-             <td>{operations}</td><td>{per_s}</td><td>{failed}</td><td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td>\
-             <td>{p99}</td></tr>",
-            told.number,
-            escape(printable(&entry.kind, 20)),
-            escape(operation),
-        );
-        for (operation, [p50, p95, p99]) in rows {
-            let _ = writeln!(
-                page,
-                "<tr><th></th><td></td><td></td><td></td><td></td><td></td><td></td><td></td>\
-                 <td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td><td>{p99}</td></tr>",
-                escape(operation)
-            );
+        let (kind, failed) = (escape(printable(&entry.kind, 20)), known(entry.failed, count));
+        let mut first = [told.number.to_string(), name, kind, start, took, operations, per_s, failed];
+        for (operation, times) in told.times(40) {
+            table.row(std::mem::take(&mut first).into_iter().chain([escape(operation)]).chain(times));
         }
     }
-    page.push_str(
-        "</tbody>\n</table>\n</div>\n<p class=\"soft\">Response times. Begun at: since the first phase began. \
-         A load's or run's time has the opening of connections in it.</p>\n",
+    table.write(page);
+    explained(
+        page,
+        "Response times. Begun at: since the first phase began. A load's or run's time has the opening of connections in \
+         it.",
     );
     let phases = told(part);
     let rows: Vec<(String, String)> =
         lags(&phases).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag))).collect();
-    crate::html::parts::table(page, "Read-after-write lag", &rows);
+    parts::table(page, "Read-after-write lag", &rows);
     programs(page, part);
 }
 
 /// What programs printed.
 fn programs(page: &mut String, part: &Part) {
     for told in told(part).iter().filter(|told| !told.entry.output.is_empty()) {
-        let command = told.entry.command.as_deref().unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "<h3 class=\"above\">{}</h3>\n<p class=\"soft\">{}</p>\n<div class=\"card\"><pre>{}</pre></div>",
-            escape(told.name()),
-            escape(printable(command, 500)),
-            escape(told.entry.output.join("\n"))
-        );
+        heading(page, &told.name());
+        explained(page, &printable(told.entry.command.as_deref().unwrap_or_default(), 500));
+        preformatted(page, &told.entry.output.join("\n"));
     }
 }
 
@@ -249,18 +234,11 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
         let mark = if told.entry.incomplete.is_some() { INCOMPLETE } else { "" };
         let name = format!("{} {}", told.number, told.name());
         let name: String = name.chars().take(24 - mark.len()).chain(mark.chars()).collect();
-        let mut rows = told.operations().map(|metric| (printable(&metric.name, 7), times(metric)));
-        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
-        let row = format!(
-            "{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}"
-        );
-        line(text, &row, anstyle::Style::new());
-        for (operation, [p50, p95, p99]) in rows {
-            line(
-                text,
-                &format!("{:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}", ""),
-                anstyle::Style::new(),
-            );
+        let mut first = format!("{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}");
+        for (operation, [p50, p95, p99]) in told.times(7) {
+            let row = format!("{first:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}");
+            line(text, &row, anstyle::Style::new());
+            first.clear();
         }
     }
     let phases = told(part);

@@ -3,12 +3,13 @@
 
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
+    html::parts::{Table, explained, heading, small},
     plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
     text::{escape, printable},
-    units::{count, plural, rate, time},
+    units::{count, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
-use std::{fmt::Write as _, io::Write};
+use std::io::Write;
 
 /// The title of the section that the trials' table stands below.
 pub(super) const TITLE: &str = "The highest rate that keeps the SLO";
@@ -108,11 +109,7 @@ fn is_kept(value: &PromiseValue) -> bool {
 
 /// A quantity as people read it.
 fn told(value: Option<f64>, is_time: bool) -> String {
-    match value {
-        None => "–".to_owned(),
-        Some(value) if is_time => time(value),
-        Some(share) => format!("{:.3} %", share * 100.0),
-    }
+    known(value, |value| if is_time { time(value) } else { format!("{:.3} %", value * 100.0) })
 }
 
 /// Every trial of every promise.
@@ -120,50 +117,32 @@ pub(super) fn table(page: &mut String, view: &View<'_>) {
     for (part, curve, highest) in found(view) {
         let trials = trials(part, highest);
         let Some((_, first)) = trials.first() else { continue };
-        let _ = writeln!(
-            page,
-            "<h3 class=\"above\">Trials of {}</h3>\n<p class=\"soft\">{}</p>",
-            escape(printable(&curve.name, 60)),
-            escape(trials_in_words(highest, &trials))
-        );
-        let heads: String = first
-            .values
-            .iter()
-            .map(|value| {
-                let limit = told(Some(value.limit), value.is_time);
-                let quantity = printable(&value.quantity, 60);
-                format!("<th>{}<small>limit {}</small></th>", escape(quantity), escape(limit))
-            })
-            .collect();
-        let _ = writeln!(
-            page,
-            "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">trial</th>\
-             <th>offered/s</th><th>done/s</th><th>clients</th>{heads}<th class=\"text\">SLO</th>\
-             <th class=\"text\">flags</th></tr></thead>\n<tbody>"
-        );
+        heading(page, &format!("Trials of {}", printable(&curve.name, 60)));
+        explained(page, &trials_in_words(highest, &trials));
+        let mut table = Table::numbers("<trial | offered/s | done/s | clients");
+        for value in &first.values {
+            let limit = small(&format!("limit {}", told(Some(value.limit), value.is_time)));
+            table.head(&(escape(printable(&value.quantity, 60)) + &limit));
+        }
+        table.heads("<SLO | <flags");
         for (nth, (run, trial)) in trials.iter().enumerate() {
             let what = match run.kind {
                 RunKind::Point => format!("repeat {}", run.repeat + 1),
                 RunKind::Search | RunKind::Load => "halving".to_owned(),
             };
-            let values = trial.values.iter().map(|value| {
-                let text = told(value.value, value.is_time).replace(' ', "\u{a0}");
-                format!("<td>{}</td>", escape(text))
-            });
-            let _ = writeln!(
-                page,
-                "<tr><th>{}<small>{what}</small></th><td>{}</td><td>{}</td><td>{}</td>{}<td class=\"text\">{}</td>\
-                 <td class=\"text\">{}</td></tr>",
-                nth + 1,
-                run.target.map_or("–".to_owned(), rate),
+            let load = [
+                format!("{}{}", nth + 1, small(&what)),
+                known(run.target, rate),
                 rate(run.throughput),
                 count(run.clients),
-                values.collect::<String>(),
-                if trial.kept { "kept" } else { "broken" },
-                flag_text(&run.flags, ", ")
-            );
+            ];
+            let values =
+                trial.values.iter().map(|value| told(value.value, value.is_time).replace(' ', "\u{a0}"));
+            let kept = if trial.kept { "kept" } else { "broken" };
+            let verdict = [kept.to_owned(), flag_text(&run.flags, ", ")];
+            table.row(load.into_iter().chain(values).chain(verdict));
         }
-        page.push_str("</tbody>\n</table>\n</div>\n");
+        table.write(page);
     }
 }
 
@@ -235,57 +214,45 @@ fn loads(page: &mut String, view: &View<'_>) {
     if runs.is_empty() {
         return;
     }
-    page.push_str(
-        "<h3 class=\"above\">Loads</h3>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
-         <th class=\"text\">of</th><th>records</th><th>time</th><th>records/s</th><th>clients</th>\
-         <th class=\"text\">flags</th></tr></thead>\n<tbody>\n",
-    );
+    heading(page, "Loads");
+    let mut table = Table::numbers("<of | records | time | records/s | clients | <flags");
     for (part, run) in runs {
         let curve = part.experiment.document.curves.get(run.curve).map_or("", |curve| &curve.name);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+        table.row([
             escape(printable(curve, 60)),
             count((run.throughput * run.duration_s).round() as u64),
-            escape(time(run.duration_s * 1e9)),
+            time(run.duration_s * 1e9),
             rate(run.throughput),
             count(run.clients),
-            flag_text(&run.flags, ", ")
-        );
+            flag_text(&run.flags, ", "),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
 }
 
 fn saturation(page: &mut String, curve: &Curve, runs: &[&RunEntry]) {
-    let _ = writeln!(
-        page,
-        "<h3 class=\"above\">Search for the saturation of {}</h3>\n<p class=\"soft\">{}</p>\n\
-         <div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>clients</th><th>done/s</th>\
-         <th>gain over the best before</th><th>measured</th><th>warm-up</th><th class=\"text\">flags</th></tr></thead>\n\
-         <tbody>",
-        escape(printable(&curve.name, 60)),
-        escape(why_it_ended(curve.saturation.as_ref(), runs))
-    );
+    heading(page, &format!("Search for the saturation of {}", printable(&curve.name, 60)));
+    explained(page, &why_it_ended(curve.saturation.as_ref(), runs));
+    let mut table =
+        Table::numbers("clients | done/s | gain over the best before | measured | warm-up | <flags");
     let mut best = 0.0f64;
     for run in runs {
         let now = succeeded(run);
-        let gain = match best > 0.0 {
-            true if now >= best * GAIN_MIN => format!("{:+.1} %", (now / best - 1.0) * 100.0),
-            true => format!("{:+.1} %, less than 5 %", (now / best - 1.0) * 100.0),
-            false => "–".to_owned(),
-        };
+        let gain = known((best > 0.0).then_some(now / best - 1.0), |gain| {
+            let few = if now >= best * GAIN_MIN { "" } else { ", less than 5 %" };
+            format!("{:+.1} %{few}", gain * 100.0)
+        });
         best = best.max(now);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{}</td><td>{gain}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+        table.row([
             count(run.clients),
             rate(now),
-            escape(time(run.duration_s * 1e9)),
-            escape(time(run.warm_up_s * 1e9)),
-            flag_text(&run.flags, ", ")
-        );
+            gain,
+            time(run.duration_s * 1e9),
+            time(run.warm_up_s * 1e9),
+            flag_text(&run.flags, ", "),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
 }
 
 /// The columns of trials. Later versions add columns at the end only.

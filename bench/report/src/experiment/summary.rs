@@ -10,7 +10,7 @@ use super::{
 use crate::{
     terminal::{Styles, WIDTH, line, wrapped},
     text::printable,
-    units::{digits, plural, rate, time},
+    units::{digits, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, Saturation};
 
@@ -175,12 +175,10 @@ fn rows(text: &mut String, point: &Point, styles: &Styles) {
     let operations: Vec<_> = point.metrics.iter().filter(|metric| is_operation(metric)).collect();
     let mut first = true;
     for metric in operations {
-        let cells = |number: fn(&Times) -> f64| {
-            metric.response.as_ref().map_or("–".to_owned(), |times| time(number(times)))
-        };
+        let cells = |number: fn(&Times) -> f64| known(metric.response.as_ref(), |times| time(number(times)));
         // What holds for the point stands once.
         let (offered, done, flags) = if first {
-            let offered = point.target.map_or("–".to_owned(), rate);
+            let offered = known(point.target, rate);
             (offered, rate(point.throughput.value), point.flag_words().join(", "))
         } else {
             Default::default()

@@ -7,13 +7,13 @@ pub(crate) mod series;
 use crate::{
     notes::warnings,
     plot::{self, Line, Plot},
-    summary::{two_times, what_times_are},
+    summary::{Row, percentiles, rows, times_in_words, two_times, what_times_are},
     text::{escape, printable, title},
-    units::{self, count, digits, percent, plural, rate, time},
+    units::{self, count, digits, known, percent, plural, rate, time},
 };
-use parts::{command_line, figure, table, tile, warnings_section};
+use parts::{Table, command_line, explained, figure, preformatted, table, tile, warnings_section};
 use serval_result::{
-    document::{Latency, MetricResult, ResultDocument, TimesResult},
+    document::{Latency, MetricResult, ResultDocument},
     load::Usage,
     metric::is_beside,
 };
@@ -155,68 +155,30 @@ fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {
 
 fn numbers(page: &mut String, document: &ResultDocument) {
     let paced = two_times(document);
-    let mut percentiles: Vec<f64> = Vec::new();
-    for times in document.metrics.iter().flat_map(|m| m.ok.iter().chain(m.failed.values())) {
-        percentiles.extend(times.response.percentiles.iter().map(|p| p.percentile));
-    }
-    percentiles.sort_by(f64::total_cmp);
-    percentiles.dedup();
-    let heads: String = percentiles.iter().map(|p| format!("<th>{}</th>", units::percentile(*p))).collect();
-    let _ = write!(
-        page,
-        "<h2>Times</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">operation</th>\
-         <th>count</th><th>/s</th><th>failed</th><th class=\"text\"></th><th>mean</th>{heads}<th>max</th></tr></thead>\n<tbody>\n"
-    );
-    for metric in &document.metrics {
-        let (count, failed) = (metric.count(), Some(metric.failed()));
-        let row = Row { name: metric.name.clone(), count, failed, times: metric.ok.as_ref() };
-        row.write(page, document, &percentiles, paced);
-        for (status, times) in &metric.failed {
-            let name = format!("{} {status}", metric.name);
-            let row = Row { name, count: times.service.count, failed: None, times: Some(times) };
-            row.write(page, document, &percentiles, paced);
-        }
-    }
-    let _ = writeln!(page, "</tbody>\n</table>\n</div>\n<p class=\"soft\">{}</p>", what_times_are(document));
-}
-
-/// A line of the table, or two when response and service times differ.
-struct Row<'a> {
-    name: String,
-    count: u64,
-    failed: Option<u64>,
-    times: Option<&'a TimesResult>,
-}
-
-impl Row<'_> {
-    fn write(&self, page: &mut String, document: &ResultDocument, percentiles: &[f64], paced: bool) {
-        let cells = |latency: Option<&Latency>| -> String {
-            let cell = |ns: Option<f64>| format!("<td>{}</td>", ns.map_or("–".to_owned(), time));
-            let latency = latency.filter(|latency| latency.count > 0);
-            let mut cells = cell(latency.map(|l| l.mean_ns));
-            for &p in percentiles {
-                cells += &cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
-            }
-            cells + &cell(latency.map(|l| l.max_ns as f64))
-        };
-        let first = if paced { " class=\"first\"" } else { "" };
-        let _ = writeln!(
-            page,
-            "<tr{first}><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">response</td>{}</tr>",
-            escape(printable(&self.name, 60)),
-            count(self.count),
-            rate(self.count as f64 / document.overall.duration_s),
-            self.failed.map_or(String::new(), count),
-            cells(self.times.map(|times| &times.response))
-        );
+    let percentiles = percentiles(document);
+    let mut table = Table::numbers("<operation | count | /s | failed | < | mean");
+    percentiles.iter().for_each(|p| table.head(&units::percentile(*p)));
+    table.heads("max");
+    for Row { operation, status, count: all, failed, times } in rows(document) {
+        let name = status.map_or(operation.to_owned(), |status| format!("{operation} {status}"));
+        let first = [
+            escape(printable(&name, 60)),
+            count(all),
+            rate(all as f64 / document.overall.duration_s),
+            failed.map_or(String::new(), count),
+            "response".to_owned(),
+        ];
+        let response = times_in_words(times.map(|times| &times.response), &percentiles);
+        table.row_of(if paced { "first" } else { "" }, first.into_iter().chain(response));
         if paced {
-            let _ = writeln!(
-                page,
-                "<tr class=\"service\"><th></th><td></td><td></td><td></td><td class=\"text\">service</td>{}</tr>",
-                cells(self.times.map(|times| &times.service))
-            );
+            let first = ["", "", "", "", "service"].map(str::to_owned);
+            let service = times_in_words(times.map(|times| &times.service), &percentiles);
+            table.row_of("service", first.into_iter().chain(service));
         }
     }
+    page.push_str("<h2>Times</h2>\n");
+    table.write(page);
+    explained(page, what_times_are(document));
 }
 
 /// Plots by percentile, each with the name of its file.
@@ -265,42 +227,32 @@ fn loads(page: &mut String, document: &ResultDocument) {
         return;
     }
     let (operations, seconds) = (document.overall.operations as f64, document.overall.duration_s);
-    page.push_str(
-        "<h2>What it cost</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
-         <th class=\"text\">what</th><th>CPU time</th><th>of a processor</th><th>CPU/operation</th>\
-         <th>waited for one</th><th>sent/operation</th><th>received/operation</th><th>memory</th></tr></thead>\n<tbody>\n",
-    );
-    let dash = || "–".to_owned();
-    let each = |total: Option<f64>, write: fn(f64) -> String| {
-        total.filter(|_| operations > 0.0).map_or_else(dash, |total| write(total / operations))
+    let each = |total: Option<f64>, words: fn(f64) -> String| {
+        known(total.filter(|_| operations > 0.0), |total| words(total / operations))
     };
+    let bytes = |bytes: Option<u64>| each(bytes.map(|b| b as f64), |b| units::bytes(b.round() as u64));
+    let mut table = Table::numbers(
+        "<what | CPU time | of a processor | CPU/operation | waited for one | sent/operation | received/operation | memory",
+    );
     for (name, what, usage) in rows {
-        let of_processor = if seconds > 0.0 { digits(usage.cpu_s / seconds) } else { dash() };
-        let cells = [
+        table.row([
+            format!("{} <span class=\"soft\">{}</span>", escape(name), escape(what)),
             time(usage.cpu_s * 1e9),
-            of_processor,
+            known((seconds > 0.0).then(|| usage.cpu_s / seconds), digits),
             each(Some(usage.cpu_s * 1e9), time),
-            usage.run_queue_s.map_or_else(dash, |s| time(s * 1e9)),
-            each(usage.sent_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
-            each(usage.received_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
-            usage.memory_bytes.map_or_else(dash, units::bytes),
-        ];
-        let cells: String = cells.map(|cell| format!("<td>{}</td>", escape(cell))).concat();
-        let _ = writeln!(
-            page,
-            "<tr><th>{} <span class=\"soft\">{}</span></th>{cells}</tr>",
-            escape(name),
-            escape(what)
-        );
+            known(usage.run_queue_s, |s| time(s * 1e9)),
+            bytes(usage.sent_bytes),
+            bytes(usage.received_bytes),
+            known(usage.memory_bytes, units::bytes),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    page.push_str("<h2>What it cost</h2>\n");
+    table.write(page);
     let share = |share: f64| format!("{:.0} %", share * 100.0);
-    let mut words = Vec::new();
-    if let Some(client) = &document.client {
+    let words = document.client.iter().flat_map(|client| {
         let busiest = client.busiest_thread.map(|s| {
             format!(
-                "The busiest of the client's threads ran, or waited \
-            for a processor, {} of the time.",
+                "The busiest of the client's threads ran, or waited for a processor, {} of the time.",
                 share(s)
             )
         });
@@ -309,11 +261,9 @@ fn loads(page: &mut String, document: &ResultDocument) {
             .map(|s| format!("Clients spent {} of their time outside of the store.", share(s)));
         let machine =
             client.machine_busy.map(|s| format!("{} of the machine's processors were in use.", share(s)));
-        words.extend([busiest, outside, machine].into_iter().flatten());
-    }
-    if !words.is_empty() {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.join(" ")));
-    }
+        [busiest, outside, machine].into_iter().flatten()
+    });
+    explained(page, &words.collect::<Vec<_>>().join(" "));
 }
 
 fn facts(page: &mut String, document: &ResultDocument) {
@@ -383,11 +333,8 @@ fn facts(page: &mut String, document: &ResultDocument) {
         }
         page.push_str("</tbody></table></div>\n");
     }
-    let _ = writeln!(
-        page,
-        "<h2>Command line</h2>\n<div class=\"card\"><pre>{}</pre></div>",
-        escape(command_line(&run.command_line))
-    );
+    page.push_str("<h2>Command line</h2>\n");
+    preformatted(page, &command_line(&run.command_line));
 }
 
 #[cfg(test)]

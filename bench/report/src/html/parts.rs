@@ -22,7 +22,7 @@ pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> 
          img-src data:\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     );
-    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(below));
+    explained(&mut page, below);
     fill(&mut page);
     page.push_str("</main>\n</body>\n</html>\n");
     page
@@ -113,6 +113,87 @@ fn sample(key: &Key) -> String {
     format!(
         "<svg class=\"key\" aria-hidden=\"true\" viewBox=\"0 0 22 12\" style=\"stroke:var(--c{colour});fill:var(--c{colour})\">{shape}</svg>"
     )
+}
+
+/// A table with a head, as HTML.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) class: &'static str,
+    heads: String,
+    /// Of each column, whether it holds text and not numbers.
+    is_text: Vec<bool>,
+    rows: String,
+}
+
+impl Table {
+    /// A table of numbers.
+    pub(crate) fn numbers(heads: &str) -> Table {
+        let mut table = Table { class: "numbers", ..Table::default() };
+        table.heads(heads);
+        table
+    }
+
+    /// Adds columns with heads separated by `|`, as [`Table::head`] adds one.
+    pub(crate) fn heads(&mut self, heads: &str) {
+        heads.split('|').for_each(|head| self.head(head.trim()));
+    }
+
+    /// Adds a column. A head that begins with `<` is that of a column of text, aligned left as in format strings.
+    pub(crate) fn head(&mut self, head: &str) {
+        let text = head.strip_prefix('<');
+        let class = if text.is_some() { " class=\"text\"" } else { "" };
+        let _ = write!(self.heads, "<th{class}>{}</th>", text.unwrap_or(head));
+        self.is_text.push(text.is_some());
+    }
+
+    /// Adds a row of cells; the first is the row's head.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.row_of("", cells);
+    }
+
+    /// Adds a row of a class.
+    pub(crate) fn row_of(&mut self, class: &str, cells: impl IntoIterator<Item = String>) {
+        self.rows += &if class.is_empty() { "<tr>".to_owned() } else { format!("<tr class=\"{class}\">") };
+        for (nth, cell) in cells.into_iter().enumerate() {
+            let _ = match self.is_text.get(nth) {
+                _ if nth == 0 => write!(self.rows, "<th>{cell}</th>"),
+                Some(true) => write!(self.rows, "<td class=\"text\">{cell}</td>"),
+                _ => write!(self.rows, "<td>{cell}</td>"),
+            };
+        }
+        self.rows += "</tr>\n";
+    }
+
+    pub(crate) fn write(self, page: &mut String) {
+        let Table { class, heads, rows, .. } = self;
+        let _ = write!(
+            page,
+            "<div class=\"card scroll\">\n<table class=\"{class}\">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
+             </table>\n</div>\n"
+        );
+    }
+}
+
+/// The heading of a table.
+pub(crate) fn heading(page: &mut String, title: &str) {
+    let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(title));
+}
+
+/// A second line of a cell.
+pub(crate) fn small(text: &str) -> String {
+    format!("<small>{}</small>", escape(text))
+}
+
+/// Text as it is.
+pub(crate) fn preformatted(page: &mut String, text: &str) {
+    let _ = writeln!(page, "<div class=\"card\"><pre>{}</pre></div>", escape(text));
+}
+
+/// A paragraph that explains what stands above it; nothing if there are no words.
+pub(crate) fn explained(page: &mut String, words: &str) {
+    if !words.is_empty() {
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
+    }
 }
 
 /// Names and values.

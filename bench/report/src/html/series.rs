@@ -1,12 +1,12 @@
 //! The series of a run over time.
 
-use super::{by_count, parts::figure};
-use crate::{
-    plot::{
-        Line, POINTS_MAX, Plot,
-        timeline::{Piece, TimePlots, Timeline},
-    },
-    text::escape,
+use super::{
+    by_count,
+    parts::{explained, figure},
+};
+use crate::plot::{
+    Line, POINTS_MAX, Plot,
+    timeline::{Piece, TimePlots, Timeline},
 };
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels},
@@ -119,9 +119,7 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
             "Every point of a plot stands for {chunk} intervals: the mean of their rates, the highest of their times."
         );
     }
-    if !words.is_empty() {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.trim_end()));
-    }
+    explained(page, words.trim_end());
 }
 
 /// What a heat map shows.

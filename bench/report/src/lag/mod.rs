@@ -5,10 +5,10 @@ mod csv;
 pub use csv::{COLUMNS, write};
 
 use crate::{
-    html::parts::{figure, table},
+    html::parts::{explained, figure, table},
     plot::{Axis, Line, Plot},
     terminal::{Styles, line, wrapped},
-    text::{escape, printable},
+    text::printable,
     units::{count, percent, plural, time},
 };
 use serval_result::{
@@ -244,7 +244,7 @@ pub(crate) fn section(page: &mut String, lag: &LagResult) {
         plots.iter().for_each(|(_, plot)| figure(page, plot, plot.legend.len() > 1));
         page.push_str("</div>\n");
     }
-    page.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(EXPLAINED)));
+    explained(page, EXPLAINED);
 }
 
 /// Rows of how far reads were behind that a page has; the document has all.
