@@ -1,7 +1,7 @@
 //! The series as CSV, for plots of one's own: a line an interval and metric.
 
 use serval_result::{
-    document::{IntervalSummary, IntervalTimes},
+    document::{IntervalPacing, IntervalSummary, IntervalTimes},
     lag::LagKey,
 };
 use std::io::Write;
@@ -46,13 +46,24 @@ pub const LAG_COLUMNS: [&str; 11] = [
     "clock_error_ns",
 ];
 
+/// Writes a table: its columns, and its records.
+pub(crate) fn table<R: IntoIterator<Item: AsRef<[u8]>>>(
+    out: impl Write,
+    columns: &[&str],
+    records: impl IntoIterator<Item = R>,
+) -> Result<(), ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    csv.write_record(columns)?;
+    records.into_iter().try_for_each(|record| csv.write_record(record))?;
+    csv.flush()?;
+    Ok(())
+}
+
 /// Writes what became of sampled keys (`docs/lag.md`).
 pub fn write_lag(keys: &[LagKey], out: impl Write) -> Result<(), ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(LAG_COLUMNS)?;
     let or_nothing = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
-    for line in keys {
-        csv.write_record([
+    let record = |line: &LagKey| {
+        [
             line.key.clone(),
             line.stamp.clone(),
             line.fate.word().to_owned(),
@@ -64,18 +75,15 @@ pub fn write_lag(keys: &[LagKey], out: impl Write) -> Result<(), ::csv::Error> {
             or_nothing(line.lower_ns),
             or_nothing(line.upper_ns),
             line.clock_error_ns.to_string(),
-        ])?;
-    }
-    csv.flush()?;
-    Ok(())
+        ]
+    };
+    table(out, &LAG_COLUMNS, keys.iter().map(record))
 }
 
 /// Writes a series.
 pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
-    for interval in series {
-        for (name, metric) in &interval.metrics {
+    let records = series.iter().flat_map(|interval| {
+        interval.metrics.iter().map(|(name, metric)| {
             let mut fields = vec![
                 format!("{:.3}", interval.start_s),
                 format!("{:.3}", interval.length_s),
@@ -87,39 +95,33 @@ pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::E
             fields.extend(times(&metric.response));
             fields.extend(times(&metric.service));
             // Of the interval, whatever the operation; empty without offered load.
-            match &interval.pacing {
-                Some(pacing) if interval.length_s > 0.0 => {
-                    let late = &pacing.lateness;
-                    fields.push(format!("{:.1}", pacing.due / interval.length_s));
-                    fields.extend([late.p99_ns, late.max_ns].map(micros));
-                }
-                _ => fields.extend(["", "", ""].map(str::to_owned)),
-            }
-            csv.write_record(&fields)?;
-        }
-    }
-    csv.flush()?;
-    Ok(())
+            let pacing = interval.pacing.filter(|_| interval.length_s > 0.0);
+            fields.extend(pacing.map_or_else(Default::default, |IntervalPacing { due, lateness }| {
+                let offered = format!("{:.1}", due / interval.length_s);
+                [offered, micros(lateness.p99_ns), micros(lateness.max_ns)]
+            }));
+            fields
+        })
+    });
+    table(out, &COLUMNS, records)
+}
+
+/// Mean, p50, p95, p99, p99.9 and maximum in microseconds.
+pub(crate) fn times(times: &IntervalTimes) -> [String; 6] {
+    let IntervalTimes { mean_ns, p50_ns, p95_ns, p99_ns, p999_ns, max_ns } = *times;
+    let [p50, p95, p99, p999, max] = [p50_ns, p95_ns, p99_ns, p999_ns, max_ns].map(micros);
+    [format!("{:.3}", mean_ns / 1000.0), p50, p95, p99, p999, max]
 }
 
 /// Microseconds, to the nanosecond.
-fn times(times: &IntervalTimes) -> impl Iterator<Item = String> {
-    let IntervalTimes { mean_ns, p50_ns, p95_ns, p99_ns, p999_ns, max_ns } = *times;
-    let exact = [p50_ns, p95_ns, p99_ns, p999_ns, max_ns].map(micros);
-    std::iter::once(format!("{:.3}", mean_ns / 1000.0)).chain(exact)
-}
-
-fn micros(ns: u64) -> String {
+pub(crate) fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_result::{
-        document::{IntervalMetric, IntervalPacing},
-        lag::Fate,
-    };
+    use serval_result::{document::IntervalMetric, lag::Fate};
 
     #[test]
     fn a_line_a_sampled_key() {

@@ -10,7 +10,7 @@ mod synthetic;
 
 use serval_conformance::variable;
 use serval_report::{
-    experiment::{self, Loaded, Part},
+    experiment::{self, Part},
     html, stored,
 };
 use std::{
@@ -102,10 +102,7 @@ impl Browser {
 fn experiment_page(place: &Path, make: impl Fn(&Path)) -> String {
     std::fs::create_dir_all(place).unwrap();
     make(place);
-    let stored::Stored::Experiment(experiment) = stored::read(place).unwrap() else {
-        panic!("no experiment")
-    };
-    experiment::html(&experiment, &Loaded::read(&experiment).unwrap())
+    experiment::html(&[Part::read("experiment", &stored::read(place).unwrap()).unwrap()])
 }
 
 #[test]
@@ -163,7 +160,7 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
             &format!("The highest rate that keeps the SLO|Loads and searches|{all}"),
             9000,
         ),
-        ("overlaid", experiment::together_html(&runs), "3 runs|Over time|All points", 7000),
+        ("overlaid", experiment::html(&runs), "3 runs|Over time|All points", 7000),
     ];
     for (name, page, sections, height) in &pages {
         let file = place.path().join(format!("{name}.html"));

@@ -1,6 +1,6 @@
 //! Reports of experiments, of several of them side by side, and of several
 //! runs laid over each other: a page, a summary, a table as CSV, plots as
-//! files. All are made from what [`Loaded`] keeps of the runs' results.
+//! files. All are made from what [`Part`] keeps of the runs' results.
 
 mod alike;
 mod costs;
@@ -24,7 +24,7 @@ use crate::{
     terminal::Styles,
 };
 pub use csv::COLUMNS;
-pub use load::Loaded;
+use load::Loaded;
 pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_result::{
@@ -55,10 +55,7 @@ impl Part {
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
         let name = crate::text::printable(name, NAME_MAX);
         match stored {
-            Stored::Experiment(experiment) => {
-                let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
-                Ok(Part { name, experiment, loaded, is_run: false })
-            }
+            Stored::Experiment(experiment) => Ok(Part { name, ..Part::of((**experiment).clone())? }),
             Stored::Result(path, document) => Ok(Part::of_run(name, path, document)),
         }
     }
@@ -97,119 +94,73 @@ impl Part {
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
     }
 
-    fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
+    /// An experiment by its title; reads the results of its runs. Those that cannot be read are
+    /// named in its reports; if none can, the first fault is the error.
+    pub fn of(experiment: StoredExperiment) -> Result<Part, StoredError> {
         let name = crate::text::printable(&experiment.document.title, NAME_MAX);
-        Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
+        let loaded = Loaded::read(&experiment)?;
+        Ok(Part { name, experiment, loaded, is_run: false })
     }
 }
 
-/// The page of an experiment.
-pub fn html(experiment: &StoredExperiment, loaded: &Loaded) -> String {
-    together_html(&[Part::of(experiment, loaded)])
-}
-
-/// The page of several.
-pub fn together_html(parts: &[Part]) -> String {
+/// One page of all parts.
+pub fn html(parts: &[Part]) -> String {
     page::page(&View::new(parts))
 }
 
-/// The summary of an experiment, at most [`crate::terminal::WIDTH`] columns wide.
-pub fn summary(experiment: &StoredExperiment, loaded: &Loaded, styles: &Styles) -> String {
-    together_summary(&[Part::of(experiment, loaded)], styles)
-}
-
-/// The series of an experiment's phases, a line an interval and operation; docs/result-format.md
-/// has the columns.
-pub fn phases_csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
-    phases::csv(part, out)
-}
-
-/// The summary of several.
-pub fn together_summary(parts: &[Part], styles: &Styles) -> String {
+/// The summary of all parts, at most [`crate::terminal::WIDTH`] columns wide.
+pub fn summary(parts: &[Part], styles: &Styles) -> String {
     summary::summary(&View::new(parts), styles)
 }
 
-/// A line an operation at a point, repeats together; docs/result-format.md
-/// has the columns.
-pub fn csv(experiment: &StoredExperiment, loaded: &Loaded, out: impl Write) -> Result<(), ::csv::Error> {
-    together_csv(&[Part::of(experiment, loaded)], out)
-}
-
-/// The lines of several.
-pub fn together_csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
+/// A line for each operation at each point, repeats together; of an experiment of phases a line for
+/// each interval and operation. docs/result-format.md has the columns.
+pub fn csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
     match parts {
         [part] if phases::has(part) => phases::csv(part, out),
         _ => csv::write(&View::new(parts), out),
     }
 }
 
-/// The trials of searches, a line each; docs/result-format.md has the columns.
-/// Says whether there were any: without them nothing is written.
-pub fn trials_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
-    searches::csv(&View::new(parts), out)
-}
-
-/// Whether it is an experiment of phases.
-pub fn has_phases(part: &Part) -> bool {
-    phases::has(part)
-}
-
-/// The curves of lag of experiments' phases; docs/result-format.md has the columns. Says whether there were any:
-/// without them nothing is written.
-pub fn lag_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
+/// The curves of lag of experiments' phases as CSV; docs/result-format.md has the columns. `None`
+/// where no lag was measured.
+pub fn lag_csv(parts: &[Part]) -> Result<Option<Vec<u8>>, ::csv::Error> {
     let lags = phases::lags_of(parts);
-    if !lags.is_empty() {
-        crate::lag::write(&lags, out)?;
-    }
-    Ok(!lags.is_empty())
+    let mut text = Vec::new();
+    crate::lag::write(&lags, &mut text)?;
+    Ok((!lags.is_empty()).then_some(text))
 }
 
 /// Every plot of the page as files.
-pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
-    together_plots(&[Part::of(experiment, loaded)])
-}
-
-/// The plots of several.
-pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
+pub fn plots(parts: &[Part]) -> Vec<PlotFile> {
     let mut sections = sections(&View::new(parts));
     sections.extend(parts.iter().filter_map(phases::section));
     let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
     named_apart(figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot)))
 }
 
-/// The files that an experiment's folder has for its readers: `report.html`,
-/// `summary.txt`, `points.csv`, `trials.csv` where something
-/// was searched (`phases.csv`, `lag.csv` and a report each of phases), and in `plots/` every plot as SVG and as PNG;
-/// names below the folder, and contents.
-pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
-    let part = [Part::of(experiment, loaded)];
-    let mut files = vec![
-        ("report.html".to_owned(), together_html(&part).into_bytes()),
-        ("summary.txt".to_owned(), together_summary(&part, &Styles::plain()).into_bytes()),
-    ];
+/// The files that an experiment's folder has for its readers: `report.html`, `summary.txt`,
+/// `points.csv` (of phases `phases.csv`, `lag.csv` and a report of each), `trials.csv` where something
+/// was searched, and in `plots/` every plot as SVG and as PNG. Names below the folder, and contents.
+pub fn files(part: &Part) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
+    let (parts, experiment) = (std::slice::from_ref(part), &part.experiment);
     let mut table = Vec::new();
-    if phases::has(&part[0]) {
-        phases_csv(&part[0], &mut table)?;
-        files.push(("phases.csv".to_owned(), table));
-        let mut lag = Vec::new();
-        if lag_csv(&part, &mut lag)? {
-            files.push(("lag.csv".to_owned(), lag));
+    csv(parts, &mut table)?;
+    let table_name = if phases::has(part) { "phases.csv" } else { "points.csv" };
+    let mut files = vec![
+        ("report.html".to_owned(), html(parts).into_bytes()),
+        ("summary.txt".to_owned(), summary(parts, &Styles::plain()).into_bytes()),
+        (table_name.to_owned(), table),
+    ];
+    files.extend(lag_csv(parts)?.map(|lag| ("lag.csv".to_owned(), lag)));
+    for (entry, result) in experiment.document.phases.iter().zip(&part.loaded.phases) {
+        let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
+        if let (Some(folder), Some(result)) = (folder, result) {
+            files.push((format!("{folder}/report.html"), crate::html::html(result).into_bytes()));
         }
-        for (entry, result) in experiment.document.phases.iter().zip(&loaded.phases) {
-            let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
-            if let (Some(folder), Some(result)) = (folder, result) {
-                files.push((format!("{folder}/report.html"), crate::html::html(result).into_bytes()));
-            }
-        }
-    } else {
-        together_csv(&part, &mut table)?;
-        files.push(("points.csv".to_owned(), table));
     }
-    let mut trials = Vec::new();
-    if trials_csv(&part, &mut trials)? {
-        files.push(("trials.csv".to_owned(), trials));
-    }
-    for PlotFile { name, svg, png } in together_plots(&part) {
+    files.extend(searches::csv(&View::new(parts))?.map(|trials| ("trials.csv".to_owned(), trials)));
+    for PlotFile { name, svg, png } in plots(parts) {
         files.push((format!("plots/{name}.svg"), svg.into_bytes()));
         files.push((format!("plots/{name}.png"), png));
     }
@@ -314,11 +265,11 @@ mod tests {
             words in ".{0,30}(<script>|&|\"|\u{1b}\\[31m)?.{0,5}",
         ) {
             let parts = parts(&[a, b], &words);
-            check(&together_html(&parts));
-            check(&together_html(&parts[2..]));
+            check(&html(&parts));
+            check(&html(&parts[2..]));
             let mut csv = Vec::new();
-            together_csv(&parts, &mut csv).unwrap();
-            for line in together_summary(&parts, &Styles::colourless()).lines() {
+            csv(&parts, &mut csv).unwrap();
+            for line in summary(&parts, &Styles::colourless()).lines() {
                 prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
                 // A word longer than a line has a line of its own.
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
@@ -350,7 +301,7 @@ mod tests {
             change(&mut document);
             let part = Part::of_run("a".to_owned(), Path::new("result.json"), &document);
             assert_eq!(part.experiment.document.runs[0].flags, wanted, "case {number}");
-            let page = together_html(&[part.clone(), part]);
+            let page = html(&[part.clone(), part]);
             for (flag, words) in [(Flag::Failures, "Failures: "), (Flag::Interrupted, "Interrupted: ")] {
                 assert_eq!(page.contains(words), wanted.contains(&flag), "case {number}, {words}");
             }
@@ -405,7 +356,7 @@ mod tests {
     #[test]
     fn files_are_those_of_an_experiments_folder() {
         let part = Part::of_run("redis".to_owned(), Path::new("result.json"), &sample::paced());
-        let files = files(&part.experiment, &part.loaded).unwrap();
+        let files = files(&part).unwrap();
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names[..3], ["report.html", "summary.txt", "points.csv"]);
         assert!(names[3..].chunks(2).all(|pair| {

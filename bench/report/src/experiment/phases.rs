@@ -6,6 +6,7 @@ use super::{
     alike::{cut, together},
 };
 use crate::{
+    csv,
     html::{
         parts::{self, Table, explained, heading, preformatted},
         series::{Chunk, HEIGHT, without_end},
@@ -341,34 +342,30 @@ fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<
 
 /// A line an interval and operation of each phase; `time_s` is on the axis of all.
 pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
-    let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
-    for told in told(part) {
-        let series = told.result.map_or(&[][..], |result| &result.series);
-        for interval in series {
-            for (name, metric) in &interval.metrics {
-                let times = &metric.response;
-                csv.write_record([
-                    told.number.to_string(),
-                    told.entry.name.clone(),
-                    told.entry.kind.clone(),
-                    format!("{:.3}", told.zero() + interval.start_s),
-                    format!("{:.3}", interval.length_s),
-                    interval.warm_up.to_string(),
-                    name.clone(),
-                    metric.ok.to_string(),
-                    metric.failed.to_string(),
-                    format!("{:.3}", times.mean_ns / 1000.0),
-                    micros(times.p50_ns),
-                    micros(times.p95_ns),
-                    micros(times.p99_ns),
-                    micros(times.max_ns),
-                    told.entry.incomplete.is_some().to_string(),
-                ])?;
-            }
-        }
-    }
-    csv.flush()?;
-    Ok(())
+    let phases = told(part);
+    let records = phases.iter().flat_map(|told| {
+        let intervals = told.result.into_iter().flat_map(|result| &result.series);
+        let metrics = intervals.flat_map(|interval| interval.metrics.iter().map(move |m| (interval, m)));
+        metrics.map(move |(interval, (name, metric))| {
+            let [mean, p50, p95, p99, _, max] = csv::times(&metric.response);
+            [
+                told.number.to_string(),
+                told.entry.name.clone(),
+                told.entry.kind.clone(),
+                format!("{:.3}", told.zero() + interval.start_s),
+                format!("{:.3}", interval.length_s),
+                interval.warm_up.to_string(),
+                name.clone(),
+                metric.ok.to_string(),
+                metric.failed.to_string(),
+                mean,
+                p50,
+                p95,
+                p99,
+                max,
+                told.entry.incomplete.is_some().to_string(),
+            ]
+        })
+    });
+    csv::table(out, &COLUMNS, records)
 }

@@ -9,7 +9,6 @@ use crate::{
     units::{count, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
-use std::io::Write;
 
 /// The title of the section that the trials' table stands below.
 pub(super) const TITLE: &str = "The highest rate that keeps the SLO";
@@ -279,44 +278,13 @@ pub const COLUMNS: [&str; 19] = [
 ];
 
 /// A line a trial of a saturation, and a line a condition of each of a promise.
-/// Times are µs, shares from 0 to 1. Nothing is written where nothing was
-/// searched; says whether something was.
-pub(super) fn csv(view: &View<'_>, out: impl Write) -> Result<bool, ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    let mut any = false;
-    let mut write =
-        |part: &Part, curve: &Curve, search: &str, nth: usize, run: &RunEntry, more: [String; 4]| {
-            if !any {
-                any = true;
-                csv.write_record(COLUMNS)?;
-            }
-            let [quantity, value, limit, kept] = more;
-            csv.write_record([
-                part.experiment.document.title.clone(),
-                curve.name.clone(),
-                curve.store.clone(),
-                curve.binding.clone(),
-                curve.workload.clone(),
-                search.to_owned(),
-                nth.to_string(),
-                if run.kind == RunKind::Point { run.repeat.to_string() } else { String::new() },
-                run.target.map_or(String::new(), |target| format!("{target:.1}")),
-                run.clients.to_string(),
-                format!("{:.1}", run.throughput),
-                format!("{:.1}", run.failed_per_s),
-                format!("{:.3}", run.duration_s),
-                flag_text(&run.flags, "; "),
-                quantity,
-                value,
-                limit,
-                kept,
-                run.folder.clone(),
-            ])
-        };
+/// Times are µs, shares from 0 to 1. `None` where nothing was searched.
+pub(super) fn csv(view: &View<'_>) -> Result<Option<Vec<u8>>, ::csv::Error> {
+    let mut records: Vec<[String; COLUMNS.len()]> = Vec::new();
     for part in view.parts {
         for (place, curve) in part.experiment.document.curves.iter().enumerate() {
             for (nth, run) in doublings(part, place).into_iter().enumerate() {
-                write(part, curve, "saturation", nth, run, Default::default())?;
+                records.push(record(part, curve, "saturation", nth, run, Default::default()));
             }
             let Some(highest) = &curve.highest else { continue };
             for (nth, (run, trial)) in trials(part, highest).into_iter().enumerate() {
@@ -331,13 +299,48 @@ pub(super) fn csv(view: &View<'_>, out: impl Write) -> Result<bool, ::csv::Error
                         number(value.limit),
                         is_kept(value).to_string(),
                     ];
-                    write(part, curve, "promise", nth, run, more)?;
+                    records.push(record(part, curve, "promise", nth, run, more));
                 }
             }
         }
     }
-    csv.flush()?;
-    Ok(any)
+    if records.is_empty() {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    crate::csv::table(&mut text, &COLUMNS, records)?;
+    Ok(Some(text))
+}
+
+fn record(
+    part: &Part,
+    curve: &Curve,
+    search: &str,
+    nth: usize,
+    run: &RunEntry,
+    [quantity, value, limit, kept]: [String; 4],
+) -> [String; COLUMNS.len()] {
+    [
+        part.experiment.document.title.clone(),
+        curve.name.clone(),
+        curve.store.clone(),
+        curve.binding.clone(),
+        curve.workload.clone(),
+        search.to_owned(),
+        nth.to_string(),
+        if run.kind == RunKind::Point { run.repeat.to_string() } else { String::new() },
+        run.target.map_or(String::new(), |target| format!("{target:.1}")),
+        run.clients.to_string(),
+        format!("{:.1}", run.throughput),
+        format!("{:.1}", run.failed_per_s),
+        format!("{:.3}", run.duration_s),
+        flag_text(&run.flags, "; "),
+        quantity,
+        value,
+        limit,
+        kept,
+        run.folder.clone(),
+    ]
 }
 
 #[cfg(test)]
