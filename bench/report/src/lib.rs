@@ -17,6 +17,7 @@ mod sample;
 mod stationary;
 pub mod stored;
 pub mod summary;
+mod sums;
 pub mod terminal;
 pub mod text;
 pub mod units;

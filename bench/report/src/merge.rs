@@ -7,7 +7,10 @@
 
 mod lag;
 
-use crate::notes::{lines, stored};
+use crate::{
+    notes::{lines, stored},
+    sums::{sum, sums},
+};
 use serval_measure::histogram::{DecodeError, Histogram};
 use serval_result::{
     document::{
@@ -186,11 +189,6 @@ fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// A sum that does not overflow, whatever the files say.
-fn add(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
 /// A text that is the same everywhere, or all different ones.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut different: Vec<&str> = Vec::new();
@@ -230,7 +228,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
         workload: text(|run| &run.workload),
         seed: runs[0].seed,
         clients: match together {
-            Together::AtOnce => add(clients),
+            Together::AtOnce => sum(clients),
             Together::InTurn => clients.max().unwrap_or(0),
         },
         execution: text(|run| &run.execution),
@@ -273,12 +271,12 @@ fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
 fn overall(parts: &[Part<'_>], together: Together) -> Overall {
     let all: Vec<&Overall> = parts.iter().map(|part| &part.document.overall).collect();
     let longest = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).fold(0.0, f64::max);
-    let sum = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
-    let operations = add(all.iter().map(|o| o.operations));
+    let total = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
+    let operations = sum(all.iter().map(|o| o.operations));
     let (duration_s, throughput) = match together {
-        Together::AtOnce => (longest(|o| o.duration_s), sum(|o| o.throughput)),
+        Together::AtOnce => (longest(|o| o.duration_s), total(|o| o.throughput)),
         Together::InTurn => {
-            let duration = sum(|o| o.duration_s);
+            let duration = total(|o| o.duration_s);
             (duration, if duration > 0.0 { operations as f64 / duration } else { 0.0 })
         }
     };
@@ -287,10 +285,10 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
         duration_s,
         warm_up_s: longest(|o| o.warm_up_s),
         operations,
-        failed: add(all.iter().map(|o| o.failed)),
+        failed: sum(all.iter().map(|o| o.failed)),
         throughput,
         ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), Word::from),
-        client_cpu_s: sum(|o| o.client_cpu_s),
+        client_cpu_s: total(|o| o.client_cpu_s),
     }
 }
 
@@ -301,17 +299,17 @@ fn usage(all: &[&Usage], together: Together) -> Usage {
     fn known<N>(all: &[&Usage], field: fn(&Usage) -> Option<N>) -> Option<Vec<N>> {
         all.iter().map(|usage| field(usage)).collect()
     }
-    let sum = |field| known(all, field).map(|numbers| add(numbers.into_iter()));
+    let all_of = |field| known(all, field).map(sum);
     let memory = known(all, |usage| usage.memory_bytes);
     Usage {
         cpu_s: all.iter().map(|usage| usage.cpu_s).sum(),
         run_queue_s: known(all, |usage| usage.run_queue_s).map(|seconds| seconds.iter().sum()),
         memory_bytes: match together {
-            Together::AtOnce => memory.map(|bytes| add(bytes.into_iter())),
+            Together::AtOnce => memory.map(sum),
             Together::InTurn => memory.and_then(|bytes| bytes.into_iter().max()),
         },
-        sent_bytes: sum(|usage| usage.sent_bytes),
-        received_bytes: sum(|usage| usage.received_bytes),
+        sent_bytes: all_of(|usage| usage.sent_bytes),
+        received_bytes: all_of(|usage| usage.received_bytes),
     }
 }
 
@@ -328,7 +326,7 @@ fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     Some(ClientLoad {
         usage: usage(&all.iter().map(|load| &load.usage).collect::<Vec<_>>(), together),
         threads: match together {
-            Together::AtOnce => add(threads),
+            Together::AtOnce => sum(threads),
             Together::InTurn => threads.max().unwrap_or(0),
         },
         busiest_thread: largest(|load| load.busiest_thread),
@@ -403,22 +401,14 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
         .flat_map(|part| part.document.metrics.iter().map(|metric| (part.name, metric)))
         .filter(|(_, metric)| metric.name == name)
         .collect();
-    let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
     let mut failed: BTreeMap<String, Vec<(&str, &TimesResult)>> = BTreeMap::new();
-    let mut messages: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (part, metric) in &all {
-        for (status, count) in &metric.statuses {
-            let sum = statuses.entry(status.clone()).or_default();
-            *sum = sum.saturating_add(*count);
-        }
         for (status, times) in &metric.failed {
             failed.entry(status.clone()).or_default().push((part, times));
         }
-        for MessageCount { status, message, count } in &metric.messages {
-            let sum = messages.entry((status, message)).or_default();
-            *sum = sum.saturating_add(*count);
-        }
     }
+    let messages = all.iter().flat_map(|(_, metric)| metric.messages.clone());
+    let messages = sums(messages.map(|m| ((m.status, m.message), m.count))).into_iter();
     let ok: Vec<_> = all.iter().filter_map(|(part, metric)| Some((*part, metric.ok.as_ref()?))).collect();
     let mut failed_times = BTreeMap::new();
     for (status, all) in failed {
@@ -426,37 +416,27 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
     }
     Ok(MetricResult {
         name: name.to_owned(),
-        statuses,
+        statuses: sums(all.iter().flat_map(|(_, metric)| metric.statuses.clone())),
         ok: times(&ok)?,
         failed: failed_times,
         messages: messages
-            .into_iter()
-            .map(|((status, message), count)| MessageCount {
-                status: status.to_owned(),
-                message: message.to_owned(),
-                count,
-            })
+            .map(|((status, message), count)| MessageCount { status, message, count })
             .collect(),
     })
 }
 
 fn buffered(parts: &[Part<'_>]) -> Option<BufferedResult> {
-    let all = parts.iter().filter_map(|part| part.document.buffered.as_ref());
-    all.fold(None, |sum: Option<BufferedResult>, part| {
-        let sum = sum.unwrap_or_default();
-        Some(BufferedResult {
-            sent: sum.sent.saturating_add(part.sent),
-            lost: sum.lost.saturating_add(part.lost),
-            unsent: sum.unsent.saturating_add(part.unsent),
-        })
-    })
+    let all: Vec<_> = parts.iter().filter_map(|part| part.document.buffered.as_ref()).collect();
+    let sum = |field: fn(&BufferedResult) -> u64| sum(all.iter().map(|buffered| field(buffered)));
+    let whole = BufferedResult { sent: sum(|b| b.sent), lost: sum(|b| b.lost), unsent: sum(|b| b.unsent) };
+    (!all.is_empty()).then_some(whole)
 }
 
 fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
     let all = || parts.iter().map(|part| (part.name, &part.document.censored));
     Ok(Censored {
-        in_flight: add(all().map(|(_, c)| c.in_flight)),
-        not_started: add(all().map(|(_, c)| c.not_started)),
+        in_flight: sum(all().map(|(_, c)| c.in_flight)),
+        not_started: sum(all().map(|(_, c)| c.not_started)),
         in_flight_age: latency(all().filter_map(|(name, c)| Some((name, c.in_flight_age.as_ref()?))))?,
         not_started_age: latency(all().filter_map(|(name, c)| Some((name, c.not_started_age.as_ref()?))))?,
     })

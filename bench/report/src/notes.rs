@@ -3,6 +3,7 @@
 
 use crate::{
     stationary::{changed, stalled},
+    sums::sum,
     text::printable,
     units::{count, percent, plural, rate, time, were},
 };
@@ -337,7 +338,7 @@ fn not_done(sent: u64, lost: u64, unsent: u64) -> String {
 }
 
 fn failures(operation: &str, all: u64, failed: &BTreeMap<String, u64>) -> String {
-    let sum = failed.values().fold(0u64, |sum, n| sum.saturating_add(*n));
+    let sum = sum(failed.values().copied());
     let by_status: Vec<String> =
         failed.iter().map(|(status, n)| format!("{} {}", count(*n), printable(status, 40))).collect();
     format!(

@@ -56,7 +56,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         return None;
     }
     let blocks = view.by_workload(|_| true).into_iter().flat_map(|(workload, curves)| {
-        let name = if view.several_workloads() { format!("{workload}: ") } else { String::new() };
+        let name = view.prefix(workload);
         // Along an axis each place is compared for itself.
         let mut places: Vec<Option<f64>> = curves.iter().map(|curve| curve.at.map(|(at, _)| at)).collect();
         places.dedup();

@@ -23,10 +23,6 @@ pub(super) fn sections(view: &View<'_>) -> Vec<Section> {
     [sweeps(view), axes(view), closed(view)].into_iter().flatten().collect()
 }
 
-fn prefix(view: &View<'_>, workload: &str) -> String {
-    if view.several_workloads() { format!("{workload}: ") } else { String::new() }
-}
-
 /// What a mark on all these plots means.
 const MARKS: &str = "Marks: a point, all its repeats together; bars: from the least to the most of its repeats; hollow: \
     flagged, see above and the table below.";
@@ -35,8 +31,8 @@ fn sweeps(view: &View<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
     for (workload, curves) in view.by_workload(CurveView::is_sweep) {
         for operation in operations(&curves) {
-            let plots = sweep(&format!("{}{operation}", prefix(view, workload)), operation, &curves);
-            let heading = format!("{}{operation}", prefix(view, workload));
+            let heading = format!("{}{operation}", view.prefix(workload));
+            let plots = sweep(&heading, operation, &curves);
             blocks.push(Block::new(heading, Layout::Small, plots).sharing(keys(&curves, |_| Shape::Dot)));
         }
     }
@@ -179,10 +175,9 @@ fn axis_plot(
     at.sort_by(f64::total_cmp);
     at.dedup();
     let x = Axis::places(&at)?.labelled(axis);
-    let y = if is_rate {
-        Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 4 * 90)?
-    } else {
-        Axis::times(lines.iter().flat_map(Line::values))?
+    let y = match is_rate {
+        true => Axis::rates(Line::highest(&lines), 360)?,
+        false => Axis::times(lines.iter().flat_map(Line::values))?,
     };
     Some(Plot::new(title, SMALL, x, y).with_lines(lines))
 }

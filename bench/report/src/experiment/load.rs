@@ -10,6 +10,7 @@ use crate::{
     notes::notes,
     plot::{POINTS_MAX, distribution},
     stored::{StoredError, StoredExperiment},
+    sums::{add, sum, sums},
     text::printable,
 };
 use serval_measure::histogram::Histogram;
@@ -249,11 +250,16 @@ pub(super) fn flag_text(flags: &[Flag], between: &str) -> String {
 }
 
 impl Used {
-    fn add(&mut self, usage: &Usage) {
-        self.cpu_s += usage.cpu_s;
-        if usage.sent_bytes.is_some() || usage.received_bytes.is_some() {
-            let both = usage.sent_bytes.unwrap_or(0).saturating_add(usage.received_bytes.unwrap_or(0));
-            self.network_bytes = Some(self.network_bytes.unwrap_or(0).saturating_add(both));
+    /// Adds what processes used for a repeat's operations.
+    fn add<'u>(&mut self, usages: impl Iterator<Item = &'u Usage> + Clone, operations: u64) {
+        let memory = usages.clone().filter_map(|usage| usage.memory_bytes).reduce(u64::saturating_add);
+        self.memory_bytes = self.memory_bytes.max(memory);
+        add(&mut self.operations, operations);
+        for usage in usages {
+            self.cpu_s += usage.cpu_s;
+            for bytes in usage.sent_bytes.into_iter().chain(usage.received_bytes) {
+                add(self.network_bytes.get_or_insert(0), bytes);
+            }
         }
     }
 }
@@ -347,11 +353,11 @@ impl Gathering {
         point.clients = entry.clients;
         point.repeats += 1;
         point.flags.extend(&entry.flags);
-        point.operations = point.operations.saturating_add(overall.operations);
-        point.failed = point.failed.saturating_add(overall.failed);
+        add(&mut point.operations, overall.operations);
+        add(&mut point.failed, overall.failed);
         point.duration_s += overall.duration_s;
         point.random |= Offered::of(document).is_some_and(|offered| offered.random);
-        point.unfinished = point.unfinished.saturating_add(document.censored.unfinished());
+        add(&mut point.unfinished, document.censored.unfinished());
         for note in notes(document) {
             if !point.notes.contains(&note) {
                 point.notes.push(note);
@@ -360,39 +366,29 @@ impl Gathering {
         self.throughputs.push(overall.throughput);
         for metric in &document.metrics {
             let adding = self.metrics.entry(printable(&metric.name, 60)).or_default();
-            adding.count = adding.count.saturating_add(metric.count());
-            adding.failed = adding.failed.saturating_add(metric.failed());
+            add(&mut adding.count, metric.count());
+            add(&mut adding.failed, metric.failed());
             if let Some(times) = &metric.ok {
                 adding.add(times);
             }
             for message in metric.messages.iter().take(20) {
                 let words =
                     format!("{}: {}", printable(&message.status, 40), printable(&message.message, 200));
-                let sum = point.messages.entry(words).or_default();
-                *sum = sum.saturating_add(message.count);
+                add(point.messages.entry(words).or_default(), message.count);
             }
         }
         point.bound.extend(document.client_bounds().iter().map(|sentence| printable(sentence, 1000)));
-        if let Some(client) = &document.client {
-            let used = point.client.get_or_insert_default();
-            used.add(&client.usage);
-            used.operations = used.operations.saturating_add(overall.operations);
-            used.memory_bytes = used.memory_bytes.max(client.usage.memory_bytes);
-        } else if overall.client_cpu_s > 0.0 {
-            let used = point.client.get_or_insert_default();
-            used.cpu_s += overall.client_cpu_s;
-            used.operations = used.operations.saturating_add(overall.operations);
+        // Of a client whose load was not watched only the CPU time is known.
+        let cpu_only = Usage { cpu_s: overall.client_cpu_s, ..Usage::default() };
+        let client = document.client.as_ref().map(|client| &client.usage);
+        if let Some(usage) = client.or((cpu_only.cpu_s > 0.0).then_some(&cpu_only)) {
+            point.client.get_or_insert_default().add([usage].into_iter(), overall.operations);
         }
         if !document.processes.is_empty() {
-            let used = point.store.get_or_insert_default();
-            used.operations = used.operations.saturating_add(overall.operations);
-            let memory = document.processes.iter().filter_map(|process| process.usage.memory_bytes);
-            used.memory_bytes = used.memory_bytes.max(memory.reduce(u64::saturating_add));
-            for process in &document.processes {
-                used.add(&process.usage);
-                point.processes.insert(printable(&process.name, 60));
-            }
+            let usages = document.processes.iter().map(|process| &process.usage);
+            point.store.get_or_insert_default().add(usages, overall.operations);
         }
+        point.processes.extend(document.processes.iter().map(|process| printable(&process.name, 60)));
         point.slices.extend(slices(&document.series));
         let clean = |(name, value): (&String, &String)| (printable(name, 100), printable(value, 300));
         curve.facts.extend(document.run.store_facts.iter().map(clean));
@@ -447,7 +443,7 @@ impl Slice {
             length_s: intervals.iter().map(|interval| interval.length_s).sum(),
             operations: intervals.iter().map(|interval| all_operations(interval)).sum(),
             due: due.map(|pacing| pacing.due).reduce(|a, b| a + b),
-            failed: failed.fold(0, u64::saturating_add),
+            failed: sum(failed),
             metrics: metrics.collect(),
         }
     }
@@ -458,18 +454,13 @@ impl Slice {
         for slice in slices {
             whole.length_s += slice.length_s;
             whole.operations += slice.operations;
-            whole.failed = whole.failed.saturating_add(slice.failed);
+            add(&mut whole.failed, slice.failed);
             if let Some(due) = slice.due {
                 *whole.due.get_or_insert(0.0) += due;
             }
             for (name, (levels, highest)) in &slice.metrics {
                 let (all, most) = whole.metrics.entry(name.clone()).or_default();
-                let mut sums: BTreeMap<u32, u64> = all.drain(..).collect();
-                for (level, count) in levels {
-                    let sum = sums.entry(*level).or_default();
-                    *sum = sum.saturating_add(*count);
-                }
-                all.extend(sums);
+                *all = sums(all.drain(..).chain(levels.iter().copied())).into_iter().collect();
                 *most = (*most).max(*highest);
             }
         }

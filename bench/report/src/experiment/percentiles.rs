@@ -25,8 +25,6 @@ const PICKS: [(&str, Pick); 3] = [
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
-    let prefix =
-        |workload: &str| if view.several_workloads() { format!("{workload}: ") } else { String::new() };
     for (workload, curves) in view.by_workload(CurveView::is_sweep) {
         for operation in operations(&curves) {
             let mut plots: Vec<Plot> = Vec::new();
@@ -39,7 +37,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
                     continue;
                 }
                 shown.push(points);
-                let title = format!("{}{operation}, {name}", prefix(workload));
+                let title = format!("{}{operation}, {name}", view.prefix(workload));
                 plots.extend(plot(title, operation, &curves, pick, SMALL));
             }
             blocks.push(Block::new(String::new(), Layout::Small, plots));
@@ -48,7 +46,13 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let mut plots = Vec::new();
     for (workload, curves) in view.by_workload(CurveView::is_closed) {
         plots.extend(operations(&curves).into_iter().filter_map(|operation| {
-            plot(format!("{}{operation}", prefix(workload)), operation, &curves, |c| c.highest_sound(), SMALL)
+            plot(
+                format!("{}{operation}", view.prefix(workload)),
+                operation,
+                &curves,
+                |c| c.highest_sound(),
+                SMALL,
+            )
         }));
     }
     blocks.push(Block::new(String::new(), Layout::Small, plots));

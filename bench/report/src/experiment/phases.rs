@@ -4,6 +4,7 @@
 use super::{
     Block, Layout, Part, Section,
     alike::{cut, together},
+    view::most_frequent,
 };
 use crate::{
     csv,
@@ -28,10 +29,7 @@ use serval_result::{
     metric::is_beside,
     note::Note,
 };
-use std::{collections::BTreeMap, io::Write};
-
-/// Operations that have plots.
-const PLOTTED_MAX: usize = 6;
+use std::io::Write;
 
 /// Processes that have curves.
 const PROCESSES_MAX: usize = 12;
@@ -309,14 +307,8 @@ pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
 
 /// The operations that there are most of.
 fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for metric in phases.iter().flat_map(Told::operations) {
-        let sum = counts.entry(&metric.name).or_default();
-        *sum = sum.saturating_add(metric.count());
-    }
-    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
-    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
+    let metrics = phases.iter().flat_map(Told::operations);
+    most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count())))
 }
 
 /// A line for each process, if there are several.

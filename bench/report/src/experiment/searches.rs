@@ -83,10 +83,9 @@ fn plot(curve: &Curve, highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)],
     let top = most * 1.08;
     let across = Line::new("limit", LIMIT, [(0.0, Some(limit)), (top, Some(limit))].into_iter()).dashed();
     let lines = vec![across, line("kept", KEPT, dots(true)), line("broken", BROKEN, dots(false))];
-    let heights: Vec<f64> = lines.iter().flat_map(Line::values).collect();
     let y = match first.is_time {
-        true => Axis::times(heights.into_iter()),
-        false => Axis::shares(heights.into_iter().fold(0.0, f64::max), SIZE.1),
+        true => Axis::times(lines.iter().flat_map(Line::values)),
+        false => Axis::shares(Line::highest(&lines), SIZE.1),
     }?;
     let x = Axis::rates(most, SIZE.0)?.labelled("offered, operations/s");
     let title = format!("{}: {quantity} against offered load", printable(&curve.name, 60));

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     plot::{Key, Shape},
+    sums::sums,
     text::printable,
 };
 use serval_result::{
@@ -89,9 +90,10 @@ impl<'a> View<'a> {
         groups
     }
 
-    /// Whether headings need to say which workload it is.
-    pub(super) fn several_workloads(&self) -> bool {
-        self.curves.iter().any(|curve| curve.workload != self.curves[0].workload)
+    /// What a heading begins with to say which workload it is.
+    pub(super) fn prefix(&self, workload: &str) -> String {
+        let several = self.curves.iter().any(|curve| curve.workload != self.curves[0].workload);
+        if several { format!("{workload}: ") } else { String::new() }
     }
 
     /// Every point with its curve.
@@ -146,13 +148,14 @@ impl CurveView<'_> {
 /// Operations of some curves, those that there are most of first; what is no
 /// operation of a workload is left out.
 pub(super) fn operations<'c>(curves: &[&'c CurveView<'_>]) -> Vec<&'c str> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let points = curves.iter().flat_map(|curve| &curve.results.points);
-    for metric in points.flat_map(|point| &point.metrics).filter(|metric| is_operation(metric)) {
-        let count = counts.entry(&metric.name).or_default();
-        *count = count.saturating_add(metric.count);
-    }
-    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
+    let metrics = points.flat_map(|point| &point.metrics).filter(|metric| is_operation(metric));
+    most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count)))
+}
+
+/// The names with the highest sums of counts, highest first.
+pub(super) fn most_frequent<'n>(counts: impl Iterator<Item = (&'n str, u64)>) -> Vec<&'n str> {
+    let mut names: Vec<(&str, u64)> = sums(counts).into_iter().collect();
     names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
 }

@@ -91,6 +91,15 @@ fn named<'v>(curve: &'v CurveView<'_>, point: &Point) -> Named<'v> {
     (&curve.name, point.load())
 }
 
+/// The points for which `more` returns what is to be said of them behind their load; may be empty.
+fn those<'v>(view: &'v View<'_>, more: impl Fn(&Point) -> Option<String>) -> Vec<Named<'v>> {
+    let named = |(curve, point)| {
+        let (curve, load) = named(curve, point);
+        Some((curve, load + &more(point)?))
+    };
+    view.points().filter_map(named).collect()
+}
+
 pub(super) fn warnings(view: &View<'_>) -> Vec<Warning> {
     let mut all: Vec<Warning> = view.parts.iter().flat_map(super::phases::warnings).collect();
     let mut say = |text: String, details: Vec<String>| all.push(Warning { text, details: cut(details) });
@@ -108,11 +117,7 @@ type Say<'s> = &'s mut dyn FnMut(String, Vec<String>);
 /// That the client bounded points.
 fn bound(view: &View<'_>, say: Say<'_>) {
     let is_bound = |point: &Point| point.flags.contains(&Flag::ClientBound) || !point.bound.is_empty();
-    let bound: Vec<Named<'_>> = view
-        .points()
-        .filter(|(_, point)| is_bound(point))
-        .map(|(curve, point)| named(curve, point))
-        .collect();
+    let bound = those(view, |point| is_bound(point).then(String::new));
     if bound.is_empty() {
         return;
     }
@@ -132,11 +137,7 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
             Flag::Failures => point.failed > 0 || point.flags.contains(&flag),
             _ => point.flags.contains(&flag),
         };
-        let flagged: Vec<Named<'_>> = view
-            .points()
-            .filter(|(_, point)| holds(point))
-            .map(|(curve, point)| named(curve, point))
-            .collect();
+        let flagged = those(view, |point| holds(point).then(String::new));
         if !flagged.is_empty() {
             let details = match flag {
                 Flag::Failures => failures(view, &flagged),
@@ -156,13 +157,10 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
         }
         if flag == Flag::Overloaded {
             // Where that is so is said already.
-            let missed = view.points().filter(|(_, point)| point.target_missed() && !point.overloaded());
-            let missed: Vec<Named<'_>> = missed
-                .map(|(curve, point)| {
-                    let done = format!("{} ({}/s done)", point.load(), rate(point.throughput.value));
-                    (curve.name.as_str(), done)
-                })
-                .collect();
+            let missed = those(view, |point| {
+                let missed = point.target_missed() && !point.overloaded();
+                missed.then(|| format!(" ({}/s done)", rate(point.throughput.value)))
+            });
             if !missed.is_empty() {
                 say(format!("Target missed: less was done than was offered: {}.", some(&missed)), Vec::new());
             }
@@ -171,12 +169,8 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
 }
 
 fn unfinished(view: &View<'_>, say: Say<'_>) {
-    let unfinished = view.points().filter(|(_, point)| point.unfinished > 0);
-    let unfinished: Vec<Named<'_>> = unfinished
-        .map(|(curve, point)| {
-            (curve.name.as_str(), format!("{} ({})", point.load(), count(point.unfinished)))
-        })
-        .collect();
+    let unfinished =
+        those(view, |point| (point.unfinished > 0).then(|| format!(" ({})", count(point.unfinished))));
     if !unfinished.is_empty() {
         say(
             format!(

@@ -4,15 +4,18 @@ use super::{
     by_count,
     parts::{explained, figure},
 };
-use crate::plot::{
-    Line, POINTS_MAX, Plot,
-    timeline::{Piece, TimePlots, Timeline},
+use crate::{
+    plot::{
+        Line, POINTS_MAX, Plot,
+        timeline::{Piece, TimePlots, Timeline},
+    },
+    sums::{sum, sums},
 };
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels},
     metric::is_beside,
 };
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 /// Operations that get plots of their own; the CSV has all.
 pub(super) const PLOTTED_MAX: usize = 6;
@@ -230,12 +233,7 @@ impl<'a> Timeline<Chunk<'a>> {
 
 /// Levels of several intervals together.
 pub(crate) fn added<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<(u32, u64)> {
-    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
-    for (level, count) in texts.flat_map(parse_levels) {
-        let sum = sums.entry(level).or_default();
-        *sum = sum.saturating_add(count);
-    }
-    sums.into_iter().collect()
+    sums(texts.flat_map(parse_levels)).into_iter().collect()
 }
 
 fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
@@ -248,10 +246,7 @@ fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f6
 /// workload (closing, verifying) is left out.
 pub(crate) fn all_operations(interval: &IntervalSummary) -> f64 {
     let of = |name: &str| interval.metrics.get(name).map_or(0, ended);
-    let verbs: u64 = ["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"]
-        .into_iter()
-        .map(of)
-        .fold(0, u64::saturating_add);
+    let verbs = sum(["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"].map(of));
     if verbs > 0 {
         return verbs.saturating_sub(of("READ-MODIFY-WRITE")) as f64;
     }

@@ -1,16 +1,16 @@
 //! The lag of several results as one: what can be added is, and what cannot is left out and named.
 
 use super::{MergeError, Part, Together, joined, latency};
+use crate::sums::{sum, sums};
 use serval_result::{
     document::Latency,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Versions, Violations},
     note::MergedNote,
 };
-use std::collections::BTreeMap;
 
-/// A sum that does not overflow, whatever the files say.
+/// The sum of a number of all.
 fn add<'a>(lags: &[(&'a str, &'a LagResult)], number: impl Fn(&'a LagResult) -> u64) -> u64 {
-    lags.iter().map(|(_, lag)| number(lag)).fold(0, u64::saturating_add)
+    sum(lags.iter().map(|(_, lag)| number(lag)))
 }
 
 fn writes(lags: &[(&str, &LagResult)]) -> LagWrites {
@@ -51,18 +51,12 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
     if all().next().is_none() {
         return Ok(None);
     }
-    let mut behind: BTreeMap<u64, u64> = BTreeMap::new();
-    for Behind { versions, reads } in all().flat_map(|versions| &versions.behind) {
-        let sum = behind.entry(*versions).or_default();
-        *sum = sum.saturating_add(*reads);
-    }
-    let number = |of: fn(&Versions) -> u64| all().map(of).fold(0, u64::saturating_add);
-    let violations = |of: fn(&Versions) -> Violations| {
-        all().map(of).fold(Violations::default(), |sum, part| Violations {
-            checked: sum.checked.saturating_add(part.checked),
-            violations: sum.violations.saturating_add(part.violations),
-            undecided: sum.undecided.saturating_add(part.undecided),
-        })
+    let behind = sums(all().flat_map(|versions| versions.behind.iter().map(|b| (b.versions, b.reads))));
+    let number = |of: fn(&Versions) -> u64| sum(all().map(of));
+    let violations = |of: fn(&Versions) -> Violations| Violations {
+        checked: sum(all().map(|versions| of(versions).checked)),
+        violations: sum(all().map(|versions| of(versions).violations)),
+        undecided: sum(all().map(|versions| of(versions).undecided)),
     };
     Ok(Some(Versions {
         behind: behind.into_iter().map(|(versions, reads)| Behind { versions, reads }).collect(),

@@ -3,6 +3,7 @@
 //! that time, the stronger it is.
 
 use super::{Key, Shape};
+use crate::sums::sum;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::ops::Range;
 
@@ -93,7 +94,7 @@ impl Heat {
     pub(super) fn cells(&self) -> impl Iterator<Item = (&Column, u32, u8)> {
         let bounds = self.bounds();
         self.columns.iter().flat_map(move |column| {
-            let all = column.levels.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+            let all = sum(column.levels.iter().map(|(_, n)| *n));
             let inside = move |level: u32| bounds.is_some_and(|(low, high)| (low..=high).contains(&level));
             let cells = column.levels.iter().filter(move |(level, n)| *n > 0 && inside(*level));
             cells.map(move |(level, n)| (column, *level, shade(*n, all)))
