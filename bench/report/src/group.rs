@@ -10,7 +10,7 @@ use crate::{
         timeline::{TimePlots, Timeline},
     },
     summary::quantile,
-    terminal::{Styles, line, wrapped},
+    terminal::{Styles, TextTable, line, wrapped},
     text::{escape, printable},
     units::{count, known, rate, time},
 };
@@ -44,24 +44,20 @@ fn together(group: &GroupResult) -> Option<String> {
 pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
     let shown = &group.clients[..group.clients.len().min(LISTED_MAX)];
     let names: Vec<String> = shown.iter().map(name).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("PROCESS".len());
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["PROCESS"]).collect();
+    let columns = TextTable::new(&names, [10, 8, 7, 7, 7, 8]);
     text.push('\n');
-    let head = format!(
-        "{:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
-        "PROCESS", "count", "/s", "failed", "p50", "p99", "late p99"
-    );
-    line(text, &head, styles.heading);
-    for (client, name) in shown.iter().zip(&names) {
-        let cells = format!(
-            "{name:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
+    columns.row(text, styles.heading, "PROCESS", ["count", "/s", "failed", "p50", "p99", "late p99"]);
+    for (client, name) in shown.iter().zip(names) {
+        let cells = [
             count(client.operations),
             rate(client.throughput),
             count(client.failed),
             quantile(client.response.as_ref(), 50.0),
             quantile(client.response.as_ref(), 99.0),
             quantile(client.lateness.as_ref(), 99.0),
-        );
-        line(text, &cells, anstyle::Style::new());
+        ];
+        columns.row(text, anstyle::Style::new(), name, cells);
     }
     if group.clients.len() > shown.len() {
         line(text, &format!("and {} more", group.clients.len() - shown.len()), styles.dim);

@@ -2,13 +2,12 @@
 
 use crate::{
     notes::warnings,
-    terminal::{Styles, line, wrapped},
+    terminal::{self, Styles, TextTable, wrapped},
     text::{printable, title},
     units::{bytes, known, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::Style;
 use serval_result::document::{Latency, ResultDocument, TimesResult};
-use std::fmt::Write as _;
 
 /// Percentiles that a line has room for; `result.json` has all.
 const PERCENTILES_MAX: usize = 4;
@@ -20,16 +19,7 @@ const NAME_MAX: usize = 23;
 pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     let mut text = String::new();
     headline(&mut text, document, styles);
-    let warnings = warnings(document);
-    if !warnings.is_empty() {
-        text.push('\n');
-    }
-    for warning in warnings {
-        wrapped(&mut text, "! ", &warning.text, styles.warning);
-        for detail in &warning.details {
-            wrapped(&mut text, "    ", detail, styles.dim);
-        }
-    }
+    terminal::warnings(&mut text, &warnings(document), styles);
     if !document.metrics.is_empty() {
         table(&mut text, "RESPONSE TIME", document, styles, |times| &times.response);
         if two_times(document) {
@@ -173,28 +163,26 @@ fn table(
     styles: &Styles,
     which: impl Fn(&TimesResult) -> &Latency,
 ) {
-    let name = |row: &Row<'_>| match row.status {
+    let percentiles = shown(document);
+    let name = |row: Row<'_>| match row.status {
         None => styles.cell(row.operation, NAME_MAX),
         Some(status) => format!("  {}", styles.cell(status, NAME_MAX - 2)),
     };
-    let percentiles = shown(document);
-    let width = rows(document).map(|row| name(&row).chars().count()).max().unwrap_or(0).max(title.len());
-    let mut head = format!("{title:width$} {:>10} {:>8} {:>7} {:>7}", "count", "/s", "failed", "mean");
-    for &p in &percentiles {
-        let _ = write!(head, " {:>7}", percentile(p));
-    }
-    let _ = write!(head, " {:>7}", "max");
+    let names: Vec<String> = std::iter::once(title.to_owned()).chain(rows(document).map(name)).collect();
+    let columns = TextTable::new(&names, [10, 8, 7].into_iter().chain(vec![7; percentiles.len() + 2]));
+    let heads = ["count", "/s", "failed", "mean"].map(str::to_owned).into_iter();
+    let heads = heads.chain(percentiles.iter().map(|p| percentile(*p))).chain(["max".to_owned()]);
     text.push('\n');
-    line(text, &head, styles.heading);
-    for row in rows(document) {
-        let rate_text = rate(row.count as f64 / document.overall.duration_s);
-        let failed = row.failed.map_or(String::new(), short_count);
-        let mut cells =
-            format!("{:width$} {:>10} {rate_text:>8} {failed:>7}", name(&row), short_count(row.count));
-        for cell in times_in_words(row.times.map(&which), &percentiles) {
-            let _ = write!(cells, " {cell:>7}");
-        }
-        line(text, &cells, if row.failed.is_none() { styles.dim } else { Style::new() });
+    columns.row(text, styles.heading, title, heads);
+    for (row, name) in rows(document).zip(&names[1..]) {
+        let counts = [
+            short_count(row.count),
+            rate(row.count as f64 / document.overall.duration_s),
+            row.failed.map_or(String::new(), short_count),
+        ];
+        let style = if row.failed.is_none() { styles.dim } else { Style::new() };
+        let times = times_in_words(row.times.map(&which), &percentiles);
+        columns.row(text, style, name, counts.into_iter().chain(times));
     }
 }
 
@@ -208,16 +196,11 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     if rows.is_empty() || operations == 0 {
         return;
     }
-    let title = "COST";
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(title.len());
-    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
-    let [cpu, sent, received, memory, all, queue] = head;
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).chain(["COST"]).collect();
+    let columns = TextTable::new(&names, [9, 10, 11, 10, 7, 14]);
+    let heads = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
     text.push('\n');
-    line(
-        text,
-        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>14}"),
-        styles.heading,
-    );
+    columns.row(text, styles.heading, "COST", heads);
     let per = |bytes: Option<u64>| {
         // What is below ten has decimals; what is large is counted in whole bytes.
         known(bytes, |bytes| match bytes as f64 / operations as f64 {
@@ -226,16 +209,15 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
         })
     };
     for (name, usage) in &rows {
-        let cells = format!(
-            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>14}",
+        let cells = [
             time(usage.cpu_s * 1e9 / operations as f64),
             per(usage.sent_bytes),
             per(usage.received_bytes),
             known(usage.memory_bytes, bytes),
             time(usage.cpu_s * 1e9),
             known(usage.run_queue_s, |seconds| time(seconds * 1e9)),
-        );
-        line(text, &cells, Style::new());
+        ];
+        columns.row(text, Style::new(), name, cells);
     }
     wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
 }

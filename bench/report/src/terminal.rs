@@ -1,8 +1,8 @@
 //! Styled lines for terminals, at most [`WIDTH`] columns wide.
 
-use crate::text::printable;
+use crate::{notes::Warning, text::printable};
 use anstyle::{AnsiColor, Style};
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Largest width of a line, in columns.
 pub const WIDTH: usize = 100;
@@ -55,6 +55,45 @@ impl Styles {
 /// Appends a line in a style.
 pub fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
+}
+
+/// A table of text: its first column aligned left, the others right.
+pub(crate) struct TextTable {
+    widths: Vec<usize>,
+}
+
+impl TextTable {
+    /// A table whose first column has room for all texts of `first`; widths of the others are in characters.
+    pub(crate) fn new(first: &[impl AsRef<str>], others: impl IntoIterator<Item = usize>) -> Self {
+        let width = first.iter().map(|text| text.as_ref().chars().count()).max().unwrap_or(0);
+        TextTable { widths: std::iter::once(width).chain(others).collect() }
+    }
+
+    /// Appends a row.
+    pub(crate) fn row<C: Display>(
+        &self,
+        text: &mut String,
+        style: Style,
+        first: &str,
+        others: impl IntoIterator<Item = C>,
+    ) {
+        let mut row = format!("{first:width$}", width = self.widths[0]);
+        for (cell, width) in others.into_iter().zip(&self.widths[1..]) {
+            let _ = write!(row, " {cell:>width$}");
+        }
+        line(text, &row, style);
+    }
+}
+
+/// Appends warnings, each with its details below it.
+pub(crate) fn warnings(text: &mut String, warnings: &[Warning], styles: &Styles) {
+    if !warnings.is_empty() {
+        text.push('\n');
+    }
+    for warning in warnings {
+        wrapped(text, "! ", &warning.text, styles.warning);
+        warning.details.iter().for_each(|detail| wrapped(text, "    ", detail, styles.dim));
+    }
 }
 
 /// Appends words wrapped at [`WIDTH`]: the first line after `lead`, the others indented below it.

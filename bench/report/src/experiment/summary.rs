@@ -8,8 +8,8 @@ use super::{
     warnings::warnings,
 };
 use crate::{
-    terminal::{Styles, WIDTH, line, wrapped},
-    text::printable,
+    terminal::{self, Styles, WIDTH, line, wrapped},
+    text::{printable, quoted},
     units::{digits, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, Saturation};
@@ -25,16 +25,7 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
             }
         }
     }
-    let warnings = warnings(view);
-    if !warnings.is_empty() {
-        text.push('\n');
-    }
-    for warning in warnings {
-        wrapped(&mut text, "! ", &warning.text, styles.warning);
-        for detail in &warning.details {
-            wrapped(&mut text, "    ", detail, styles.dim);
-        }
-    }
+    terminal::warnings(&mut text, &warnings(view), styles);
     for curve in &view.curves {
         table(&mut text, curve, styles);
     }
@@ -98,12 +89,6 @@ fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
             line(text, &format!("Point by point: {command}"), styles.dim);
         }
     }
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-:+@%".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s of the \

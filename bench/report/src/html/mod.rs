@@ -339,11 +339,8 @@ fn facts(page: &mut String, document: &ResultDocument) {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        parts::{checks::check, quoted},
-        *,
-    };
-    use crate::sample;
+    use super::{parts::checks::check, *};
+    use crate::{sample, text::quoted};
     use proptest::prelude::*;
     use serval_result::document::IntervalSummary;
 

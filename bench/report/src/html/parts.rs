@@ -3,7 +3,7 @@
 use crate::{
     notes::Warning,
     plot::{Key, Plot, Shape, opacity, palette},
-    text::escape,
+    text::{escape, quoted},
 };
 use std::fmt::Write as _;
 
@@ -206,15 +206,6 @@ pub(crate) fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
         let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
     }
     page.push_str("</tbody></table></div>\n");
-}
-
-/// A word of a command line as a shell wants it.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Words of a command line as a shell wants them.
