@@ -6,54 +6,24 @@ use serval_result::{
 };
 use std::io::Write;
 
-/// The columns. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 21] = [
-    "start_s",
-    "length_s",
-    "warm_up",
-    "metric",
-    "ok",
-    "failed",
-    "response_mean_us",
-    "response_p50_us",
-    "response_p95_us",
-    "response_p99_us",
-    "response_p999_us",
-    "response_max_us",
-    "service_mean_us",
-    "service_p50_us",
-    "service_p95_us",
-    "service_p99_us",
-    "service_p999_us",
-    "service_max_us",
-    "offered_per_s",
-    "late_p99_us",
-    "late_max_us",
-];
+/// The columns, separated by commas. Later versions add columns at the end only.
+pub const COLUMNS: &str = "\
+    start_s,length_s,warm_up,metric,ok,failed,response_mean_us,response_p50_us,response_p95_us,\
+    response_p99_us,response_p999_us,response_max_us,service_mean_us,service_p50_us,service_p95_us,\
+    service_p99_us,service_p999_us,service_max_us,offered_per_s,late_p99_us,late_max_us";
 
-/// The columns of `lag-keys.csv`. Later versions add columns at the end only.
-pub const LAG_COLUMNS: [&str; 11] = [
-    "key",
-    "stamp",
-    "fate",
-    "reads",
-    "acknowledged_ns",
-    "hand_over_ns",
-    "lag_ns",
-    "poll_ns",
-    "lower_ns",
-    "upper_ns",
-    "clock_error_ns",
-];
+/// The columns of `lag-keys.csv`, separated by commas. Later versions add columns at the end only.
+pub const LAG_COLUMNS: &str = "\
+    key,stamp,fate,reads,acknowledged_ns,hand_over_ns,lag_ns,poll_ns,lower_ns,upper_ns,clock_error_ns";
 
-/// Writes a table: its columns, and its records.
+/// Writes a table: its columns, separated by commas, and its records.
 pub(crate) fn table<R: IntoIterator<Item: AsRef<[u8]>>>(
     out: impl Write,
-    columns: &[&str],
+    columns: &str,
     records: impl IntoIterator<Item = R>,
 ) -> Result<(), ::csv::Error> {
     let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(columns)?;
+    csv.write_record(columns.split(','))?;
     records.into_iter().try_for_each(|record| csv.write_record(record))?;
     csv.flush()?;
     Ok(())
@@ -77,7 +47,7 @@ pub fn write_lag(keys: &[LagKey], out: impl Write) -> Result<(), ::csv::Error> {
             line.clock_error_ns.to_string(),
         ]
     };
-    table(out, &LAG_COLUMNS, keys.iter().map(record))
+    table(out, LAG_COLUMNS, keys.iter().map(record))
 }
 
 /// Writes a series.
@@ -103,7 +73,7 @@ pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::E
             fields
         })
     });
-    table(out, &COLUMNS, records)
+    table(out, COLUMNS, records)
 }
 
 /// Mean, p50, p95, p99, p99.9 and maximum in microseconds.
@@ -153,7 +123,7 @@ mod tests {
         write_lag(&[found, unread], &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], LAG_COLUMNS.join(","));
+        assert_eq!(lines[0], LAG_COLUMNS);
         assert_eq!(lines[1..], ["\"a,b\",w.1,later,3,-5,1,20,10,11,21,0", "\"a,b\",w.1,unread,0,,,,,,,0"]);
     }
 
@@ -189,6 +159,6 @@ mod tests {
                         0.000,0.000,0.000,0.000,0.000,0.000,,,\n\
                         1.500,0.500,true,\"A,\"\"B\"\"\",5,1,1.500,0.999,2.000,0.003,0.004,12.345,\
                         0.000,0.000,0.000,0.000,0.000,0.000,100.0,0.003,12.345\n";
-        assert_eq!(String::from_utf8(out).unwrap(), format!("{}\n{expected}", COLUMNS.join(",")));
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{COLUMNS}\n{expected}"));
     }
 }

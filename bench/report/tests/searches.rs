@@ -38,7 +38,7 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
     assert!(names.contains(&"plots/redis-read-p99-against-offered-load.svg"), "{names:?}");
     let (_, csv) = files.iter().find(|(name, _)| name == "trials.csv").unwrap();
     let mut reader = csv::Reader::from_reader(&csv[..]);
-    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>(), TRIAL_COLUMNS);
+    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), TRIAL_COLUMNS);
     let lines: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     // Six doublings; 16 trials of two conditions each; two stores.
     assert_eq!(lines.len(), 2 * (6 + 16 * 2));

@@ -9,56 +9,17 @@ use crate::csv::table;
 use serval_result::experiment::Curve;
 use std::io::Write;
 
-/// The columns. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 47] = [
-    "experiment",
-    "curve",
-    "store",
-    "binding",
-    "workload",
-    "at",
-    "point",
-    "offered_per_s",
-    "clients",
-    "repeats",
-    "duration_s",
-    "throughput_per_s",
-    "throughput_min_per_s",
-    "throughput_max_per_s",
-    "operations",
-    "failed_operations",
-    "unfinished_operations",
-    "flags",
-    "operation",
-    "count",
-    "failed",
-    "response_mean_us",
-    "response_mean_min_us",
-    "response_mean_max_us",
-    "response_p50_us",
-    "response_p95_us",
-    "response_p95_min_us",
-    "response_p95_max_us",
-    "response_p99_us",
-    "response_p99_min_us",
-    "response_p99_max_us",
-    "response_p999_us",
-    "response_max_us",
-    "service_mean_us",
-    "service_mean_min_us",
-    "service_mean_max_us",
-    "service_p50_us",
-    "service_p95_us",
-    "service_p99_us",
-    "service_p999_us",
-    "service_max_us",
-    "client_cpu_us_per_operation",
-    "store_cpu_us_per_operation",
-    "network_bytes_per_operation",
-    "client_memory_bytes",
-    "store_memory_bytes",
-    "saturation_per_s",
-];
+/// The columns, separated by commas. Later versions add columns at the end only.
+pub const COLUMNS: &str = "\
+    experiment,curve,store,binding,workload,at,point,offered_per_s,clients,repeats,duration_s,\
+    throughput_per_s,throughput_min_per_s,throughput_max_per_s,operations,failed_operations,\
+    unfinished_operations,flags,operation,count,failed,response_mean_us,response_mean_min_us,\
+    response_mean_max_us,response_p50_us,response_p95_us,response_p95_min_us,response_p95_max_us,\
+    response_p99_us,response_p99_min_us,response_p99_max_us,response_p999_us,response_max_us,\
+    service_mean_us,service_mean_min_us,service_mean_max_us,service_p50_us,service_p95_us,\
+    service_p99_us,service_p999_us,service_max_us,client_cpu_us_per_operation,\
+    store_cpu_us_per_operation,network_bytes_per_operation,client_memory_bytes,store_memory_bytes,\
+    saturation_per_s";
 
 fn micros(ns: f64) -> String {
     format!("{:.3}", ns / 1000.0)
@@ -98,7 +59,7 @@ pub(super) fn write(view: &View<'_>, out: impl Write) -> Result<(), ::csv::Error
             }
         }
     }
-    table(out, &COLUMNS, records)
+    table(out, COLUMNS, records)
 }
 
 fn record(experiment: &str, curve: &Curve, point: &Point, metric: &Metric) -> Vec<String> {

@@ -254,32 +254,14 @@ fn saturation(page: &mut String, curve: &Curve, runs: &[&RunEntry]) {
 }
 
 /// The columns of trials. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 19] = [
-    "experiment",
-    "curve",
-    "store",
-    "binding",
-    "workload",
-    "search",
-    "trial",
-    "repeat",
-    "offered_per_s",
-    "clients",
-    "done_per_s",
-    "failed_per_s",
-    "duration_s",
-    "flags",
-    "quantity",
-    "value",
-    "limit",
-    "kept",
-    "folder",
-];
+pub const COLUMNS: &str = "\
+    experiment,curve,store,binding,workload,search,trial,repeat,offered_per_s,clients,done_per_s,\
+    failed_per_s,duration_s,flags,quantity,value,limit,kept,folder";
 
 /// A line a trial of a saturation, and a line a condition of each of a promise.
 /// Times are µs, shares from 0 to 1. `None` where nothing was searched.
 pub(super) fn csv(view: &View<'_>) -> Result<Option<Vec<u8>>, ::csv::Error> {
-    let mut records: Vec<[String; COLUMNS.len()]> = Vec::new();
+    let mut records: Vec<[String; 19]> = Vec::new();
     for part in view.parts {
         for (place, curve) in part.experiment.document.curves.iter().enumerate() {
             for (nth, run) in doublings(part, place).into_iter().enumerate() {
@@ -307,7 +289,7 @@ pub(super) fn csv(view: &View<'_>) -> Result<Option<Vec<u8>>, ::csv::Error> {
         return Ok(None);
     }
     let mut text = Vec::new();
-    crate::csv::table(&mut text, &COLUMNS, records)?;
+    crate::csv::table(&mut text, COLUMNS, records)?;
     Ok(Some(text))
 }
 
@@ -318,7 +300,7 @@ fn record(
     nth: usize,
     run: &RunEntry,
     [quantity, value, limit, kept]: [String; 4],
-) -> [String; COLUMNS.len()] {
+) -> [String; 19] {
     [
         part.experiment.document.title.clone(),
         curve.name.clone(),

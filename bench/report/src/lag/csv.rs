@@ -5,8 +5,8 @@ use crate::csv::{micros, table};
 use serval_result::lag::{LagResult, SurvivalStep};
 use std::io::Write;
 
-/// The columns. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 6] = ["name", "curve", "time_us", "versions", "share", "count"];
+/// The columns, separated by commas. Later versions add columns at the end only.
+pub const COLUMNS: &str = "name,curve,time_us,versions,share,count";
 
 /// Writes the curves of several; what each is called stands in the first column.
 pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::csv::Error> {
@@ -45,7 +45,7 @@ pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::
             }
         }
     }
-    table(out, &COLUMNS, records)
+    table(out, COLUMNS, records)
 }
 
 fn share_of(share: f64) -> String {
