@@ -6,16 +6,16 @@
 //! its least and most over the repeats.
 
 use crate::{
-    html::series::{added, all_operations, without_end},
+    html::series::{all_operations, without_end},
     notes::notes,
-    plot::{POINTS_MAX, distribution},
+    plot::{chunk_of, distribution},
     stored::{StoredError, StoredExperiment},
     sums::{add, sum, sums},
     text::printable,
 };
 use serval_measure::histogram::Histogram;
 use serval_result::{
-    document::{IntervalSummary, ResultDocument, TimesResult},
+    document::{IntervalSummary, ResultDocument, TimesResult, parse_levels},
     experiment::{Flag, RunEntry, RunKind},
     flags::Offered,
     load::Usage,
@@ -312,28 +312,19 @@ struct AddingMetric {
     count: u64,
     failed: u64,
     response: Adding,
-    /// Where they differ from the response times.
-    service: Option<Adding>,
+    service: Adding,
 }
 
 impl AddingMetric {
     fn add(&mut self, times: &TimesResult) {
         // What cannot be decoded has no times; the numbers beside it stay.
         let Ok(response) = times.response.to_histogram() else { return };
-        if times.service.histogram == times.response.histogram {
-            self.response.add(&response);
-            if let Some(service) = &mut self.service {
-                service.add(&response);
-            }
-            return;
-        }
-        let before = || Adding { all: self.response.all.clone(), each: self.response.each.clone() };
-        let mut service = self.service.take().unwrap_or_else(before);
-        if let Ok(histogram) = times.service.to_histogram() {
-            service.add(&histogram);
-        }
-        self.service = Some(service);
         self.response.add(&response);
+        if times.service.histogram == times.response.histogram {
+            self.service.add(&response);
+        } else if let Ok(service) = times.service.to_histogram() {
+            self.service.add(&service);
+        }
     }
 }
 
@@ -410,10 +401,12 @@ impl Gathering {
         point.metrics = self
             .metrics
             .into_iter()
-            .map(|(name, adding)| {
-                let response = adding.response.finish();
-                let service = adding.service.as_ref().map_or_else(|| response.clone(), Adding::finish);
-                Metric { name, count: adding.count, failed: adding.failed, response, service }
+            .map(|(name, AddingMetric { count, failed, response, service })| Metric {
+                name,
+                count,
+                failed,
+                response: response.finish(),
+                service: service.finish(),
             })
             .collect();
         Some(point)
@@ -422,28 +415,22 @@ impl Gathering {
 
 /// The measured time of a run, without its warm-up.
 fn slices(series: &[IntervalSummary]) -> Vec<Slice> {
-    let measured: Vec<&IntervalSummary> =
-        without_end(series).iter().filter(|interval| !interval.warm_up).collect();
-    let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
-    measured.chunks(chunk).map(Slice::of).collect()
+    let measured = without_end(series).iter().filter(|interval| !interval.warm_up);
+    let measured: Vec<Slice> = measured.map(Slice::of).collect();
+    measured.chunks(chunk_of(measured.len())).map(Slice::together).collect()
 }
 
 impl Slice {
-    fn of(intervals: &[&IntervalSummary]) -> Slice {
-        let names: BTreeSet<&String> =
-            intervals.iter().flat_map(|interval| interval.metrics.keys()).collect();
-        let metrics = names.into_iter().map(|name| {
-            let of = || intervals.iter().filter_map(|interval| interval.metrics.get(name));
-            let highest = of().filter(|m| m.ok > 0).map(|m| m.response.p99_ns).max().unwrap_or(0);
-            (printable(name, 60), (added(of().map(|m| m.levels.as_str())), highest))
+    fn of(interval: &IntervalSummary) -> Slice {
+        let metrics = interval.metrics.iter().map(|(name, metric)| {
+            let p99_ns = if metric.ok > 0 { metric.response.p99_ns } else { 0 };
+            (printable(name, 60), (parse_levels(&metric.levels).collect(), p99_ns))
         });
-        let failed = intervals.iter().flat_map(|interval| interval.metrics.values()).map(|m| m.failed);
-        let due = intervals.iter().filter_map(|interval| interval.pacing);
         Slice {
-            length_s: intervals.iter().map(|interval| interval.length_s).sum(),
-            operations: intervals.iter().map(|interval| all_operations(interval)).sum(),
-            due: due.map(|pacing| pacing.due).reduce(|a, b| a + b),
-            failed: sum(failed),
+            length_s: interval.length_s,
+            operations: all_operations(interval),
+            due: interval.pacing.map(|pacing| pacing.due),
+            failed: sum(interval.metrics.values().map(|metric| metric.failed)),
             metrics: metrics.collect(),
         }
     }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     html::series::HEAT_WORDS,
     plot::{
-        Line, POINTS_MAX, Plot, Upright,
+        Line, Plot, Upright, chunk_of,
         timeline::{Piece, TimePlots, Timeline},
     },
 };
@@ -97,7 +97,7 @@ fn strips<'v>(view: &'v View<'_>) -> Vec<Strip<'v>> {
 
 /// Segments of slices one after the other, with no more pieces than a line has points.
 fn timeline<'s>(segments: impl Iterator<Item = &'s [Slice]> + Clone) -> Timeline<Slice> {
-    let chunk = segments.clone().map(<[Slice]>::len).sum::<usize>().div_ceil(POINTS_MAX).max(1);
+    let chunk = chunk_of(segments.clone().map(<[Slice]>::len).sum());
     let mut end = 0.0;
     // A slice of two segments would be of neither.
     let chunks = segments.enumerate().flat_map(|(segment, slices)| {

@@ -1,7 +1,8 @@
 //! An experiment as one HTML file.
 
 use super::{
-    Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
+    Layout, Section, costs, load::CurveResults, phases, searches, sections, summary::keeps, table,
+    view::View, warnings::warnings,
 };
 use crate::{
     html::parts::{
@@ -93,23 +94,18 @@ fn tiles(page: &mut String, view: &View<'_>) {
     }
     page.push_str("<div class=\"tiles\">\n");
     for curve in &view.curves {
-        match (curve.highest, curve.saturation, curve.highest_sound()) {
-            (Some(highest), _, _) => {
-                tile(page, &rate(highest.rate), &format!("operations/s, {}: {}", curve.name, keeps(highest)))
-            }
-            (None, Some(saturation), _) => {
-                tile(
-                    page,
-                    &rate(saturation.throughput),
-                    &format!("operations/s: where {} saturates", curve.name),
-                );
-            }
-            (None, None, Some(point)) => {
-                let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));
-                tile(page, &rate(point.throughput.value), &format!("operations/s, {}{at}", curve.name));
-            }
-            (None, None, None) => (),
-        }
+        let name = &curve.name;
+        let (value, what) = if let Some(highest) = curve.highest {
+            (highest.rate, format!(", {name}: {}", keeps(highest)))
+        } else if let Some(saturation) = curve.saturation {
+            (saturation.throughput, format!(": where {name} saturates"))
+        } else if let Some(point) = curve.highest_sound() {
+            let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));
+            (point.throughput.value, format!(", {name}{at}"))
+        } else {
+            continue;
+        };
+        tile(page, &rate(value), &format!("operations/s{what}"));
     }
     page.push_str("</div>\n");
 }
@@ -145,31 +141,21 @@ fn write_section(page: &mut String, section: &Section) {
 
 /// What the stores are and how they were set up.
 fn stores(page: &mut String, view: &View<'_>) {
-    let mut shown: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
+    let mut shown: BTreeMap<&str, Vec<(&str, &String)>> = BTreeMap::new();
     for curve in &view.curves {
-        let rows = shown.entry(&curve.store).or_default();
-        if rows.is_empty() {
-            rows.push(("store".to_owned(), curve.binding.clone()));
-        }
-        for (name, value) in &curve.results.facts {
-            let row = (name.clone(), value.clone());
+        let rows = shown.entry(&curve.store).or_insert_with(|| vec![("store", &curve.binding)]);
+        let CurveResults { facts, workloads, executions, .. } = curve.results;
+        let facts = facts.iter().map(|(name, value)| (name.as_str(), value));
+        let workloads = workloads.iter().map(|workload| ("workload", workload));
+        let executions = executions.iter().map(|execution| ("clients run on", execution));
+        for row in facts.chain(workloads).chain(executions) {
             if !rows.contains(&row) {
                 rows.push(row);
             }
         }
-        for (name, values) in
-            [("workload", &curve.results.workloads), ("clients run on", &curve.results.executions)]
-        {
-            for value in values {
-                let row = (name.to_owned(), value.clone());
-                if !rows.contains(&row) {
-                    rows.push(row);
-                }
-            }
-        }
     }
     for (store, rows) in shown {
-        parts::table(page, &format!("Store {}", escape(store)), &rows);
+        parts::facts(page, &format!("Store {}", escape(store)), rows);
     }
 }
 
@@ -193,16 +179,12 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
             _ => ("runs", format!("{} of {} planned", count(points), count(document.runs_planned))),
         },
     ];
-    let rows: Vec<_> = rows.map(|(name, value)| (name.to_owned(), value)).into();
-    parts::table(page, &format!("Environment{of}"), &rows);
+    parts::facts(page, &format!("Environment{of}"), rows);
     let whole: f64 = document.time_s.values().sum();
     if whole > 0.0 {
-        let rows: Vec<_> = document
-            .time_s
-            .iter()
-            .map(|(name, s)| (name.clone(), format!("{} ({:.1} %)", time(s * 1e9), 100.0 * s / whole)))
-            .collect();
-        parts::table(page, &format!("Where the time went{of}"), &rows);
+        let share = |s: f64| format!("{} ({:.1} %)", time(s * 1e9), 100.0 * s / whole);
+        let rows = document.time_s.iter().map(|(name, s)| (name, share(*s)));
+        parts::facts(page, &format!("Where the time went{of}"), rows);
     }
     if !document.plan.is_empty() {
         let _ = writeln!(page, "<h2>The plan{of}</h2>");

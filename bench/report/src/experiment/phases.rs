@@ -9,7 +9,7 @@ use super::{
 use crate::{
     csv,
     html::{
-        parts::{self, Table, explained, heading, preformatted},
+        parts::{Table, explained, facts, heading, preformatted},
         series::{Chunk, HEIGHT, without_end},
     },
     notes::{Warning, notes, stored},
@@ -190,10 +190,8 @@ pub(super) fn table(page: &mut String, part: &Part) {
         "Response times. Begun at: since the first phase began. A load's or run's time has the opening of connections in \
          it.",
     );
-    let phases = told(part);
-    let rows: Vec<(String, String)> =
-        lags(&phases).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag))).collect();
-    parts::table(page, "Read-after-write lag", &rows);
+    let lags = lags(&told(part)).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag)));
+    facts(page, "Read-after-write lag", lags);
     programs(page, part);
 }
 

@@ -11,7 +11,7 @@ use crate::{
     text::{escape, printable, title},
     units::{self, count, digits, known, percent, plural, rate, time},
 };
-use parts::{Table, command_line, explained, figure, preformatted, table, tile, warnings_section};
+use parts::{Table, command_line, explained, figure, preformatted, tile, warnings_section};
 use serval_result::{
     document::{Latency, MetricResult, ResultDocument},
     load::Usage,
@@ -270,18 +270,18 @@ fn facts(page: &mut String, document: &ResultDocument) {
     let (run, environment, overall) = (&document.run, &document.environment, &document.overall);
     let cpu = if overall.duration_s > 0.0 { overall.client_cpu_s / overall.duration_s } else { 0.0 };
     let mut rows = vec![
-        ("store".to_owned(), run.store.clone()),
-        ("workload".to_owned(), run.workload.clone()),
-        ("started".to_owned(), run.started.clone()),
-        ("ended by".to_owned(), overall.ended_by.to_string()),
-        ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
-        ("seed".to_owned(), run.seed.to_string()),
+        ("store", run.store.clone()),
+        ("workload", run.workload.clone()),
+        ("started", run.started.clone()),
+        ("ended by", overall.ended_by.to_string()),
+        ("clients", format!("{}, {}", count(run.clients), run.execution)),
+        ("seed", run.seed.to_string()),
     ];
     if let Some(steadiness) = &document.steadiness {
         let change = |share: f64| format!("{:+.1} %", share * 100.0);
         let steady = if steadiness.steady { "steady" } else { "never steady" };
         rows.push((
-            "warm-up".to_owned(),
+            "warm-up",
             format!(
                 "{steady} within {}; over its last {} throughput changed by {}, service time by {}",
                 time(steadiness.max_s * 1e9),
@@ -292,7 +292,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ));
     }
     if let Some(stationarity) = &document.stationarity {
-        rows.push(("while measured".to_owned(), crate::stationary::in_short(stationarity)));
+        rows.push(("while measured", crate::stationary::in_short(stationarity)));
     }
     if let Some(pacing) = &document.pacing {
         let slack = if pacing.slack_ns > 0 {
@@ -300,29 +300,22 @@ fn facts(page: &mut String, document: &ResultDocument) {
         } else {
             String::new()
         };
-        rows.push((
-            "schedule".to_owned(),
-            format!("{}, arrivals {}{slack}", pacing.schedule, pacing.arrivals),
-        ));
+        rows.push(("schedule", format!("{}, arrivals {}{slack}", pacing.schedule, pacing.arrivals)));
         let late = &pacing.lateness;
         let p99 = late.percentile(99.0).map_or(String::new(), |ns| format!("p99 {}, ", time(ns as f64)));
-        rows.push(("lateness".to_owned(), format!("{p99}at most {}", time(late.max_ns as f64))));
+        rows.push(("lateness", format!("{p99}at most {}", time(late.max_ns as f64))));
     }
-    table(page, "The run", &rows);
-    let rows: Vec<_> = run.store_facts.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    table(page, "The store", &rows);
+    parts::facts(page, "The run", rows);
+    parts::facts(page, "The store", &run.store_facts);
     let rows = [
-        ("processor".to_owned(), format!("{}, {}", environment.cpu, plural(environment.cores, "core"))),
-        ("memory".to_owned(), units::bytes(environment.memory_bytes)),
-        ("system".to_owned(), environment.kernel.clone()),
-        ("host".to_owned(), environment.host.clone()),
-        ("build".to_owned(), environment.build.clone()),
-        (
-            "CPU time".to_owned(),
-            format!("{} ({} of a processor)", time(overall.client_cpu_s * 1e9), digits(cpu)),
-        ),
+        ("processor", format!("{}, {}", environment.cpu, plural(environment.cores, "core"))),
+        ("memory", units::bytes(environment.memory_bytes)),
+        ("system", environment.kernel.clone()),
+        ("host", environment.host.clone()),
+        ("build", environment.build.clone()),
+        ("CPU time", format!("{} ({} of a processor)", time(overall.client_cpu_s * 1e9), digits(cpu))),
     ];
-    table(page, "The client's machine", &rows);
+    parts::facts(page, "The client's machine", rows);
     if !run.properties.is_empty() {
         page.push_str("<h2>Properties</h2>\n<div class=\"card scroll\"><table class=\"facts\">\n");
         page.push_str("<thead><tr><th>property</th><th>value</th><th>from</th></tr></thead>\n<tbody>\n");

@@ -5,7 +5,7 @@ use crate::{
     plot::{Key, Plot, Shape, opacity, palette},
     text::{escape, quoted},
 };
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Style sheet of the pages.
 const STYLE: &str = include_str!("style.css");
@@ -197,15 +197,19 @@ pub(crate) fn explained(page: &mut String, words: &str) {
 }
 
 /// Names and values.
-pub(crate) fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
-    if rows.is_empty() {
-        return;
+pub(crate) fn facts<N: Display, V: Display>(
+    page: &mut String,
+    title: &str,
+    rows: impl IntoIterator<Item = (N, V)>,
+) {
+    let row = |(name, value)| format!("<tr><th>{}</th><td>{}</td></tr>\n", escape(name), escape(value));
+    let rows: String = rows.into_iter().map(row).collect();
+    if !rows.is_empty() {
+        let _ = write!(
+            page,
+            "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>\n{rows}</tbody></table></div>\n"
+        );
     }
-    let _ = writeln!(page, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>");
-    for (name, value) in rows {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
-    }
-    page.push_str("</tbody></table></div>\n");
 }
 
 /// Words of a command line as a shell wants them.

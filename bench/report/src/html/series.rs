@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     plot::{
-        Line, POINTS_MAX, Plot,
+        Line, Plot, chunk_of,
         timeline::{Piece, TimePlots, Timeline},
     },
     sums::{sum, sums},
@@ -61,7 +61,8 @@ pub(super) fn plots(document: &ResultDocument) -> Vec<(String, Plot)> {
         add(format!("times {name}"), axis.times(format!("Response time, {name}"), times));
         let columns = timeline.columns(|piece| {
             let intervals = piece.measured.intervals.iter();
-            added(intervals.filter_map(|i| Some(i.metrics.get(name)?.levels.as_str())))
+            let metrics = intervals.filter_map(|interval| interval.metrics.get(name));
+            sums(metrics.flat_map(|metric| parse_levels(&metric.levels))).into_iter().collect()
         });
         add(format!("heat map {name}"), axis.heat(format!("Response time, {name}, as heat map"), columns));
     }
@@ -131,11 +132,6 @@ pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some
 
 /// Label of the line of the offered load.
 const OFFERED: &str = "asked for";
-
-/// Intervals of a point, so that a line has at most [`POINTS_MAX`] points.
-fn chunk_of(intervals: usize) -> usize {
-    intervals.div_ceil(POINTS_MAX).max(1)
-}
 
 impl<'a> Timeline<Chunk<'a>> {
     /// The series of runs on one axis: where each begins, in seconds, and its intervals.
@@ -229,11 +225,6 @@ impl<'a> Timeline<Chunk<'a>> {
         });
         line.dashed_by_style()
     }
-}
-
-/// Levels of several intervals together.
-pub(crate) fn added<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<(u32, u64)> {
-    sums(texts.flat_map(parse_levels)).into_iter().collect()
 }
 
 fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {

@@ -5,7 +5,7 @@ mod csv;
 pub use csv::{COLUMNS, write};
 
 use crate::{
-    html::parts::{explained, figure, table},
+    html::parts::{explained, facts, figure},
     plot::{Axis, Line, Plot},
     terminal::{Styles, line, wrapped},
     text::printable,
@@ -237,7 +237,7 @@ pub(crate) fn section(page: &mut String, lag: &LagResult) {
         };
         rows.push((what, count(behind.reads)));
     }
-    table(page, "Read-after-write lag", &rows);
+    facts(page, "Read-after-write lag", rows);
     let plots = plots(lag);
     if !plots.is_empty() {
         page.push_str("<div class=\"pair\">\n");

@@ -16,7 +16,12 @@ use std::ops::Range;
 
 /// Points of a line at most: more are not told apart, and a day of seconds
 /// would make a page of many megabytes.
-pub(crate) const POINTS_MAX: usize = 600;
+const POINTS_MAX: usize = 600;
+
+/// How many of so many pieces of time make a point, so that a line has at most [`POINTS_MAX`].
+pub(crate) fn chunk_of(pieces: usize) -> usize {
+    pieces.div_ceil(POINTS_MAX).max(1)
+}
 
 /// A plot.
 #[derive(Debug, Clone)]
