@@ -120,10 +120,8 @@ fn read_result(path: &Path) -> Result<ResultDocument, StoredError> {
 pub fn read_experiment(path: &Path) -> Result<StoredExperiment, StoredError> {
     let fault = |problem: String| StoredError::Experiment { path: path.to_owned(), problem };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
-    file.take(EXPERIMENT_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let read = File::open(path).and_then(|file| file.take(EXPERIMENT_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| fault(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > EXPERIMENT_MAX {
         return Err(fault(format!(
             "is longer than {} MiB, which is the most that is read",

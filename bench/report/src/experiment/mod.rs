@@ -135,8 +135,8 @@ pub fn lag_csv(parts: &[Part]) -> Result<Option<Vec<u8>>, ::csv::Error> {
 pub fn plots(parts: &[Part]) -> Vec<PlotFile> {
     let mut sections = sections(&View::new(parts));
     sections.extend(parts.iter().filter_map(phases::section));
-    let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
-    named_apart(figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot)))
+    let plots = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.plots);
+    named_apart(plots.filter_map(|plot| PlotFile::of(&plot.title, plot)))
 }
 
 /// The files that an experiment's folder has for its readers: `report.html`, `summary.txt`,
@@ -182,7 +182,9 @@ struct Block {
     /// The legend of all of them, if they share one.
     keys: Option<Vec<Key>>,
     layout: Layout,
-    figures: Vec<Figure>,
+    plots: Vec<Plot>,
+    /// Whether the page has its plots; files have them in any case.
+    on_page: bool,
 }
 
 /// How the plots of a block stand.
@@ -194,16 +196,9 @@ enum Layout {
     Small,
 }
 
-/// A plot and whether the page has it; a file it is in any case.
-struct Figure {
-    plot: Plot,
-    on_page: bool,
-}
-
 impl Block {
     fn new(heading: String, layout: Layout, plots: Vec<Plot>) -> Block {
-        let figures = plots.into_iter().map(|plot| Figure { plot, on_page: true }).collect();
-        Block { heading, keys: None, layout, figures }
+        Block { heading, keys: None, layout, plots, on_page: true }
     }
 
     /// With one legend for all.
@@ -218,7 +213,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
     sections.extend(percentiles::section(view));
     sections.extend(over_time::section(view));
     sections.extend(costs::section(view));
-    sections.retain(|section| section.blocks.iter().any(|block| !block.figures.is_empty()));
+    sections.retain(|section| section.blocks.iter().any(|block| !block.plots.is_empty()));
     sections
 }
 

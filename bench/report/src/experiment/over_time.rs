@@ -2,7 +2,7 @@
 //! and several runs over each other.
 
 use super::{
-    Block, Figure, Layout, Section,
+    Block, Layout, Section,
     load::Slice,
     view::{CurveView, View, operations},
 };
@@ -46,9 +46,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let left_out = strips.len().saturating_sub(STRIPS_MAX);
     for (nth, strip) in strips.iter().enumerate() {
         let block = Block::new(strip.name.clone(), Layout::Wide, strip.plots());
-        let figures = block.figures.into_iter();
-        let figures = figures.map(|figure| Figure { on_page: nth < STRIPS_MAX, ..figure }).collect();
-        blocks.push(Block { figures, ..block });
+        blocks.push(Block { on_page: nth < STRIPS_MAX, ..block });
     }
     let mut words =
         format!("Measured time without warm-up, the points and their repeats end to end. {HEAT_WORDS}");

@@ -112,11 +112,7 @@ fn tiles(page: &mut String, view: &View<'_>) {
 
 fn write_section(page: &mut String, section: &Section) {
     let _ = writeln!(page, "<h2>{}</h2>", escape(section.title));
-    for block in &section.blocks {
-        let figures: Vec<_> = block.figures.iter().filter(|figure| figure.on_page).collect();
-        if figures.is_empty() {
-            continue;
-        }
+    for block in section.blocks.iter().filter(|block| block.on_page && !block.plots.is_empty()) {
         if !block.heading.is_empty() || block.keys.is_some() {
             let _ = write!(page, "<div class=\"block\"><h3>{}</h3>", escape(&block.heading));
             if let Some(shared) = &block.keys {
@@ -126,12 +122,10 @@ fn write_section(page: &mut String, section: &Section) {
         }
         let small = block.layout == Layout::Small;
         if small {
-            let columns = if figures[0].plot.size.0 < 400 { "triple" } else { "pair" };
+            let columns = if block.plots[0].size.0 < 400 { "triple" } else { "pair" };
             let _ = writeln!(page, "<div class=\"{columns}\">");
         }
-        for one in figures {
-            figure(page, &one.plot, block.keys.is_none());
-        }
+        block.plots.iter().for_each(|plot| figure(page, plot, block.keys.is_none()));
         if small {
             page.push_str("</div>\n");
         }

@@ -158,10 +158,13 @@ pub(crate) fn together(several: &[(String, &LagResult)]) -> Option<Plot> {
             Some(Line::new(&label, style, points).dashed_by_style())
         })
         .collect();
-    let times = lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(ns, _)| *ns);
-    let x = Axis::times(times)?;
-    let title = "Share of the lags that are not zero below a time";
-    Some(Plot::new(title, (1040, 300), x, Axis::shares(1.0, 300)?).with_lines(lines))
+    shares("Share of the lags that are not zero below a time", (1040, 300), lines)
+}
+
+/// Shares against times in ns.
+fn shares(title: impl Into<String>, size: (u32, u32), lines: Vec<Line>) -> Option<Plot> {
+    let x = Axis::times(lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(ns, _)| *ns))?;
+    Some(Plot::new(title, size, x, Axis::shares(1.0, size.1)?).with_lines(lines))
 }
 
 /// One line of several: how many keys, the share of lags that are not zero, and their median and
@@ -183,13 +186,11 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
 }
 
 fn distribution(lag: &LagResult) -> Option<Plot> {
-    let points = shares_below(lag)?;
-    let x = Axis::times(points.iter().map(|(ns, _)| *ns))?;
-    let line = Line::new("", 1, points.into_iter().map(|(ns, share)| (ns, Some(share))));
+    let line = Line::new("", 1, shares_below(lag)?.into_iter().map(|(ns, share)| (ns, Some(share))));
     let (not_zero, all) = (lag.keys.not_zero(), lag.keys.decided());
     let title =
         format!("Share of the lags that are not zero ({} of all) below a time", percent(not_zero, all));
-    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(vec![line]))
+    shares(title, (540, 260), vec![line])
 }
 
 /// A curve as a line of steps from the left end on.
@@ -211,13 +212,12 @@ fn survival(lag: &LagResult) -> Option<Plot> {
     let times =
         || curves.iter().flat_map(|curve| curve.iter()).map(|step| step.at_ns as f64).filter(|at| *at > 0.0);
     let from = times().fold(f64::INFINITY, f64::min) / 1.5;
-    let x = Axis::times(times().chain(from.is_finite().then_some(from)))?;
     let lines = vec![
         steps("if each was visible as early as can be", 1, &survival.lower, from),
         steps("as late as can be", 2, &survival.upper, from).dashed(),
     ];
     let title = format!("Share of keys not yet visible, since the {}", printable(&survival.since, 40));
-    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(lines))
+    shares(title, (540, 260), lines)
 }
 
 /// Its plots, with names for their files.

@@ -29,29 +29,20 @@ impl Axis {
 
     /// Seconds from 0.
     pub(crate) fn seconds(end: f64, width: u32) -> Option<Axis> {
-        let usable = end.is_finite() && end > 0.0;
-        usable.then(|| {
-            let marks =
-                time_steps(end, parts(width)).into_iter().map(|s| (s, seconds_label(s, end))).collect();
-            Axis::new(0.0..end, false, marks)
-        })
+        let marks = time_steps(usable(end)?, parts(width)).into_iter().map(|s| (s, seconds_label(s, end)));
+        Some(Axis::new(0.0..end, false, marks.collect()))
     }
 
     /// Operations a second from 0, for values up to `most`.
     pub(crate) fn rates(most: f64, width: u32) -> Option<Axis> {
-        let usable = most.is_finite() && most > 0.0;
-        usable.then(|| {
-            let top = most * 1.08;
-            let marks = steps(top, parts(width)).into_iter().map(|r| (r, tick(crate::units::rate(r))));
-            Axis::new(0.0..top, false, marks.collect())
-        })
+        let top = usable(most)? * 1.08;
+        let marks = steps(top, parts(width)).into_iter().map(|r| (r, tick(crate::units::rate(r))));
+        Some(Axis::new(0.0..top, false, marks.collect()))
     }
 
     /// Times in ns, logarithmic, so that all that are above 0 find room.
     pub(crate) fn times(values: impl Iterator<Item = f64>) -> Option<Axis> {
-        let range = around(values, 4.0)?;
-        let marks = log_steps(&range).into_iter().map(|ns| (ns, tick(time(ns)))).collect();
-        Some(Axis::new(range, true, marks))
+        around(values, 4.0).map(Axis::times_between)
     }
 
     /// Times in ns from one exact value to another, logarithmic.
@@ -62,12 +53,10 @@ impl Axis {
 
     /// Shares from 0, in percent, for values up to `most`.
     pub(crate) fn shares(most: f64, width: u32) -> Option<Axis> {
-        let usable = most.is_finite() && most > 0.0;
-        usable.then(|| {
-            let top = most * 1.08;
-            let marks = steps(top * 100.0, parts(width)).into_iter();
-            Axis::new(0.0..top, false, marks.map(|p| (p / 100.0, format!("{} %", tick(digits(p))))).collect())
-        })
+        let top = usable(most)? * 1.08;
+        let marks = steps(top * 100.0, parts(width)).into_iter();
+        let marks = marks.map(|p| (p / 100.0, format!("{} %", tick(digits(p)))));
+        Some(Axis::new(0.0..top, false, marks.collect()))
     }
 
     /// Ratios, logarithmic, with 1 among them.
@@ -143,6 +132,11 @@ impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
         self.marks.iter().find(|(at, _)| at == value).map_or(String::new(), |(_, label)| label.clone())
     }
+}
+
+/// The end of an axis from 0, if there is anything to show on it.
+fn usable(end: f64) -> Option<f64> {
+    (end.is_finite() && end > 0.0).then_some(end)
 }
 
 /// Steps that a width of pixels has room for.
