@@ -1,5 +1,4 @@
-//! A result as one HTML file: nothing in it is fetched from elsewhere, and
-//! nothing in it runs.
+//! A result as one HTML file, which loads nothing and has no scripts.
 
 pub(crate) mod parts;
 pub(crate) mod series;
@@ -19,12 +18,12 @@ use serval_result::{
 };
 use std::{collections::BTreeSet, fmt::Write as _};
 
-/// The page.
+/// Returns the page of a result.
 pub fn html(document: &ResultDocument) -> String {
     let run = &document.run;
     let below = format!("{} · Serval {}", run.started, run.serval_version);
     parts::page(&title(document), &below, |page| {
-        // What makes numbers worthless comes before them.
+        // A warning that invalidates the numbers comes before them.
         let warnings = warnings(document);
         let bound = !document.client_bounds().is_empty();
         if bound {
@@ -50,7 +49,7 @@ pub fn html(document: &ResultDocument) -> String {
     })
 }
 
-/// Every plot of the page, with a name for its file.
+/// Returns every plot of the page as files.
 pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
     let group = document.group.as_ref().filter(|group| !group.clients.is_empty()).and_then(|group| {
         Some(("processes".to_owned(), crate::group::plot(group, series::without_end(&document.series))?))
@@ -60,7 +59,8 @@ pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
     named_apart(all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)))
 }
 
-/// Files of which no two have the same name: those of operations may differ in what a file's name leaves out.
+/// Makes names of files unique: names of operations may differ in characters that a file's name
+/// leaves out.
 pub(crate) fn named_apart(files: impl Iterator<Item = PlotFile>) -> Vec<PlotFile> {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let apart = files.map(|mut file| {
@@ -79,11 +79,11 @@ pub(crate) fn named_apart(files: impl Iterator<Item = PlotFile>) -> Vec<PlotFile
 /// A plot as files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlotFile {
-    /// The files' name without its end: small letters, digits and hyphens.
+    /// Name without extension: lower-case letters, digits and hyphens.
     pub name: String,
-    /// As SVG.
+    /// Contents of the SVG file.
     pub svg: String,
-    /// As PNG, two pixels for one of the SVG.
+    /// Contents of the PNG file, at twice the resolution.
     pub png: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ impl PlotFile {
     }
 }
 
-/// Words as the name of a file.
+/// A title as the name of a file.
 fn file_name(words: &str) -> String {
     let mut name = String::new();
     for c in words.chars().take(120) {
@@ -140,7 +140,7 @@ fn tiles(page: &mut String, document: &ResultDocument) {
     page.push_str("</div>\n");
 }
 
-/// The response times of the operation that there are most of.
+/// The response times of the most frequent operation.
 fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
     let operations = by_count(document).into_iter().filter(|metric| !is_beside(&metric.name));
     let (metric, ok) = operations.into_iter().find_map(|m| Some((m, m.ok.as_ref()?)))?;
@@ -181,7 +181,7 @@ fn numbers(page: &mut String, document: &ResultDocument) {
     explained(page, what_times_are(document));
 }
 
-/// Plots by percentile, each with the name of its file.
+/// Plots by percentile, with names for their files.
 fn distributions(document: &ResultDocument) -> Vec<(String, Plot)> {
     let plotted = by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP");
     let plot = |metric: &MetricResult| {
@@ -213,7 +213,7 @@ fn by_percentile(page: &mut String, document: &ResultDocument) {
     page.push_str("</div>\n");
 }
 
-/// What the client and watched processes used.
+/// Resource usage of the client and of watched processes.
 fn loads(page: &mut String, document: &ResultDocument) {
     let mut rows: Vec<(String, String, &Usage)> = Vec::new();
     if let Some(client) = &document.client {
@@ -388,7 +388,7 @@ mod tests {
         for part in parts {
             assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
         }
-        // Throughput, failures; a line and a heat map an operation; percentiles.
+        // Throughput and failures; lines and a heat map for each of 3 operations; percentiles.
         assert_eq!(page.matches("<svg role").count(), 2 + 3 * 2 + 3);
         let page = html(&sample::unpaced());
         assert!(page.contains("Closed loop: response time equals") && !page.contains("service time</span>"));
@@ -416,7 +416,7 @@ mod tests {
         let process =
             serval_result::load::ProcessLoad { name: "redis-server".to_owned(), usage, ..Default::default() };
         document.processes = vec![process];
-        // Said among the document's warnings too, it is said once.
+        // The document's warnings contain it too; the page must not repeat it.
         document.warnings.push("The client's threads <were> busy.".to_owned());
         let page = html(&document);
         check(&page);

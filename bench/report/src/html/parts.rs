@@ -1,4 +1,4 @@
-//! Parts that all pages have.
+//! Parts of pages: tables, figures, tiles, warnings.
 
 use crate::{
     notes::Warning,
@@ -10,7 +10,7 @@ use std::fmt::{Display, Write as _};
 /// Style sheet of the pages.
 const STYLE: &str = include_str!("style.css");
 
-/// A page of a title and a line below it, with what `fill` writes in it.
+/// A page with a title, a line below it, and the contents that `fill` writes.
 pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> String {
     let title = escape(title);
     let mut page = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> 
     page
 }
 
-/// What a reader must know first.
+/// The section of warnings.
 pub(crate) fn warnings_section(page: &mut String, warnings: &[Warning]) {
     if warnings.is_empty() {
         return;
@@ -48,9 +48,9 @@ pub(crate) fn warnings_section(page: &mut String, warnings: &[Warning]) {
     page.push_str("</ul>\n</section>\n");
 }
 
-/// A tile: a number and what it is.
+/// A tile: a number and its meaning.
 pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
-    // A number of eight digits and its commas is as wide as a tile.
+    // More than nine characters do not fit in the large font.
     let class = if value.chars().count() > 9 { " class=\"long\"" } else { "" };
     let _ = writeln!(
         page,
@@ -60,11 +60,10 @@ pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
     );
 }
 
-/// Plots wider than this, in pixels, are moved sideways on a narrow screen.
+/// Width in pixels from which a plot scrolls sideways on a narrow screen.
 const WIDE_FROM: u32 = 600;
 
-/// A plot with its title and legend; `legend` is false where one above holds
-/// for it too.
+/// A plot with its title, and with its legend unless it shares one.
 pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
     let Some(svg) = plot.inline_svg() else { return };
     let wide = if plot.size.0 > WIDE_FROM { " wide" } else { "" };
@@ -75,7 +74,7 @@ pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
     let _ = writeln!(page, "</figcaption>\n{svg}</figure>");
 }
 
-/// What styles stand for.
+/// A legend.
 pub(crate) fn keys(page: &mut String, keys: &[Key]) {
     page.push_str("<span class=\"legend\">");
     for key in keys {
@@ -84,7 +83,7 @@ pub(crate) fn keys(page: &mut String, keys: &[Key]) {
     page.push_str("</span>");
 }
 
-/// A small picture of how a thing is drawn.
+/// The sample of a key: a small picture.
 fn sample(key: &Key) -> String {
     let colour = palette::number(key.style);
     let shape = match key.shape {
@@ -120,7 +119,7 @@ fn sample(key: &Key) -> String {
 pub(crate) struct Table {
     pub(crate) class: &'static str,
     heads: String,
-    /// Of each column, whether it holds text and not numbers.
+    /// For each column, whether it holds text and not numbers.
     is_text: Vec<bool>,
     rows: String,
 }
@@ -133,12 +132,12 @@ impl Table {
         table
     }
 
-    /// Adds columns with heads separated by `|`, as [`Table::head`] adds one.
+    /// Adds columns whose heads are separated by `|`; see [`Table::head`].
     pub(crate) fn heads(&mut self, heads: &str) {
         heads.split('|').for_each(|head| self.head(head.trim()));
     }
 
-    /// Adds a column. A head that begins with `<` is that of a column of text, aligned left as in format strings.
+    /// Adds a column. `<` before a head aligns the column left, as in format strings: it holds text.
     pub(crate) fn head(&mut self, head: &str) {
         let text = head.strip_prefix('<');
         let class = if text.is_some() { " class=\"text\"" } else { "" };
@@ -146,12 +145,12 @@ impl Table {
         self.is_text.push(text.is_some());
     }
 
-    /// Adds a row of cells; the first is the row's head.
+    /// Adds a row of cells, which are HTML; the first is the row's head.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.row_of("", cells);
     }
 
-    /// Adds a row of a class.
+    /// Adds a row with a class.
     pub(crate) fn row_of(&mut self, class: &str, cells: impl IntoIterator<Item = String>) {
         self.rows += &if class.is_empty() { "<tr>".to_owned() } else { format!("<tr class=\"{class}\">") };
         for (nth, cell) in cells.into_iter().enumerate() {
@@ -179,24 +178,24 @@ pub(crate) fn heading(page: &mut String, title: &str) {
     let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(title));
 }
 
-/// A second line of a cell.
+/// A small second line in a cell.
 pub(crate) fn small(text: &str) -> String {
     format!("<small>{}</small>", escape(text))
 }
 
-/// Text as it is.
+/// Preformatted text.
 pub(crate) fn preformatted(page: &mut String, text: &str) {
     let _ = writeln!(page, "<div class=\"card\"><pre>{}</pre></div>", escape(text));
 }
 
-/// A paragraph that explains what stands above it; nothing if there are no words.
+/// A paragraph that explains the element above it; nothing if `words` is empty.
 pub(crate) fn explained(page: &mut String, words: &str) {
     if !words.is_empty() {
         let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
     }
 }
 
-/// Names and values.
+/// A table of names and values; nothing if there are no rows.
 pub(crate) fn facts<N: Display, V: Display>(
     page: &mut String,
     title: &str,
@@ -212,17 +211,17 @@ pub(crate) fn facts<N: Display, V: Display>(
     }
 }
 
-/// Words of a command line as a shell wants them.
+/// A command line, quoted for a shell.
 pub(crate) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 pub(crate) mod checks {
-    /// Tags without end tags.
+    /// Elements without an end tag.
     const VOID: [&str; 7] = ["meta", "rect", "line", "polyline", "circle", "polygon", "image"];
 
-    /// Every element is closed in turn, and nothing runs or is fetched.
+    /// Checks that elements nest, and that the page loads nothing and has no scripts.
     pub(crate) fn check(page: &str) {
         let mut open: Vec<String> = vec!["html".to_owned(), "head".to_owned()];
         let body = page.split_once("</style>").unwrap().1;

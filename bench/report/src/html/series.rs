@@ -17,21 +17,21 @@ use serval_result::{
 };
 use std::fmt::Write as _;
 
-/// Operations that get plots of their own; the CSV has all.
+/// Largest number of operations with plots of their own; the CSV has all.
 pub(super) const PLOTTED_MAX: usize = 6;
 
 /// Height of plots of series.
 pub(crate) const HEIGHT: u32 = 240;
 
-/// Consecutive intervals that are one point of a line.
+/// Adjacent intervals merged into one point of a line.
 pub(crate) struct Chunk<'a> {
     intervals: &'a [IntervalSummary],
-    /// Number of the first in its series.
+    /// Index of the first interval in its series.
     first: usize,
 }
 
-/// A run ends with the closing of its clients, which is no second of it, nor
-/// is the time that what was in flight was given.
+/// The series without a short last interval: it holds the closing of the clients and the wait for
+/// operations in flight.
 pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
     match series {
         [rest @ .., end] if !rest.is_empty() && end.length_s < 0.2 * rest[0].length_s => rest,
@@ -39,14 +39,14 @@ pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
     }
 }
 
-/// Plots of a run over time, each with the name of its file.
+/// Plots of a run over time, with names for their files.
 pub(super) fn plots(document: &ResultDocument) -> Vec<(String, Plot)> {
     let series = without_end(&document.series);
     let timeline = Timeline::of_series(&[(0.0, series)]);
     let Some(axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
     let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
     let axis = TimePlots { shade: warm_up.reduce(f64::max).map(|end| 0.0..end), ..axis };
-    // Closing happens once, at the end: it has no course.
+    // CLEANUP happens once, at the end.
     let plotted: Vec<&MetricResult> =
         by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
     let mut plots = Vec::new();
@@ -126,7 +126,7 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
     explained(page, words.trim_end());
 }
 
-/// What a heat map shows.
+/// Explains heat maps.
 pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some of them; the stronger a cell, the larger \
     the share of its operations that took so long. The faintest may be a single one.";
 
@@ -134,7 +134,7 @@ pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some
 const OFFERED: &str = "asked for";
 
 impl<'a> Timeline<Chunk<'a>> {
-    /// The series of runs on one axis: where each begins, in seconds, and its intervals.
+    /// The timeline of several series, given as pairs of start (in seconds) and intervals.
     pub(crate) fn of_series(series: &[(f64, &'a [IntervalSummary])]) -> Self {
         let chunk = chunk_of(series.iter().map(|(_, intervals)| intervals.len()).sum());
         let pieces = series.iter().enumerate().flat_map(|(segment, &(zero, intervals))| {
@@ -147,12 +147,12 @@ impl<'a> Timeline<Chunk<'a>> {
         Timeline { pieces: pieces.collect(), stretched: false }
     }
 
-    /// A line of something a second.
+    /// A line of a number a second.
     fn rate(&self, label: &str, style: usize, number: impl Fn(&IntervalSummary) -> f64) -> Line {
         self.line(label, style, |piece| per_second(piece.measured.intervals, &number))
     }
 
-    /// A line of something an operation has, a second.
+    /// A line of a number of an operation a second.
     fn rate_of(&self, operation: &str, style: usize, number: fn(&IntervalMetric) -> u64) -> Line {
         self.rate(operation, style, |interval| {
             interval.metrics.get(operation).map_or(0.0, |metric| number(metric) as f64)
@@ -179,14 +179,14 @@ impl<'a> Timeline<Chunk<'a>> {
         self.is_paced().then(|| line.dashed())
     }
 
-    /// A line of the highest value of each piece, ns.
+    /// A line of the highest value of each piece, in ns.
     fn highest(&self, label: &str, style: usize, ns: impl Fn(&IntervalSummary) -> Option<u64>) -> Line {
         self.line(label, style, |piece| {
             piece.measured.intervals.iter().filter_map(&ns).max().map(|ns| ns.max(1) as f64)
         })
     }
 
-    /// Response times of an operation, the highest first, so that the median lies on top.
+    /// Lines of an operation's response times; the median is the last, so that it lies on top.
     pub(crate) fn response_times(&self, operation: &str) -> Vec<Line> {
         let line = |label, style, ns: fn(&IntervalTimes) -> u64| {
             self.highest(label, style, |interval| {
@@ -202,7 +202,7 @@ impl<'a> Timeline<Chunk<'a>> {
         ]
     }
 
-    /// How late operations started; the warm-up has no lateness.
+    /// The p99 of how late operations started; not recorded during the warm-up.
     fn lateness(&self) -> Line {
         let line = self.highest("of it waiting to start, p99", 5, |interval| {
             let lateness = interval.pacing?.lateness;
@@ -211,7 +211,7 @@ impl<'a> Timeline<Chunk<'a>> {
         line.dashed()
     }
 
-    /// Mean of the rates that a client process had in each interval of a series, by the series' number.
+    /// A line of a client process's rates; `rates` returns those of a segment's intervals.
     pub(crate) fn process<'r>(
         &self,
         label: &str,
@@ -232,9 +232,8 @@ fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f6
     (seconds > 0.0).then(|| chunk.iter().map(number).sum::<f64>() / seconds)
 }
 
-/// Operations that ended in an interval. A read-modify-write is one, though
-/// its read and its update are counted too; what is no operation of the
-/// workload (closing, verifying) is left out.
+/// Operations that ended in an interval. A read-modify-write counts once, though its read and its
+/// update have metrics too. Metrics beside the workload (CLEANUP, VERIFY) do not count.
 pub(crate) fn all_operations(interval: &IntervalSummary) -> f64 {
     let of = |name: &str| interval.metrics.get(name).map_or(0, ended);
     let verbs = sum(["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"].map(of));

@@ -1,6 +1,5 @@
-//! A plot through plotters' backends. All is drawn by the same code, in
-//! pixels of the whole area; only what SVG has better means for differs:
-//! dashes, and heat maps as pictures.
+//! Draws a plot with plotters as SVG or as a bitmap. The same code draws both, except for
+//! dashes and heat maps: SVG has attributes and images for them.
 
 use super::{
     Line, Plot, Shape,
@@ -18,32 +17,31 @@ use plotters::{
 };
 use std::{ops::Range, sync::Once};
 
-/// Coordinates of an SVG for a pixel: lines are smoother than whole pixels.
+/// SVG units a pixel, so that lines are smoother than whole pixels allow.
 const SVG_SCALE: u32 = 2;
-/// Pixels of a PNG for a pixel: for screens that have them.
+/// PNG pixels a pixel, for high-density screens.
 const PNG_SCALE: u32 = 2;
-/// Each of these is the mean of so many that are drawn, in each direction.
+/// Supersampling: drawn pixels for each PNG pixel, in each direction.
 const PNG_SAMPLES: u32 = 2;
 
-/// Rows of a file's legend at most: what has more is not told apart anyway.
+/// Largest number of legend rows in a file.
 const LEGEND_ROWS_MAX: usize = 12;
 
-/// Height of text.
+/// Font size.
 const TEXT: u32 = 15;
 
 type Fault<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
-/// Text in bitmaps is drawn from a font that is part of the program: a system
-/// may have none.
+/// Registers the embedded font for bitmaps: the system may have none.
 fn fonts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // It is a font: a plot that finds none is left out.
+        // Registering a valid font does not fail; without a font the plot is left out.
         let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
     });
 }
 
-/// Whether, and how, the output has more than plotters knows of.
+/// The kind of output.
 #[derive(Clone, Copy, PartialEq)]
 enum Output {
     Svg,
@@ -54,11 +52,11 @@ struct Pen<'p> {
     plot: &'p Plot,
     scale: u32,
     output: Output,
-    /// Whether it is a file of its own.
+    /// Whether the plot is a file of its own, with title and legend.
     file: bool,
 }
 
-/// As SVG, for a page or as a file.
+/// Returns the plot as SVG, for a page or as a file.
 pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     fonts();
     let pen = Pen { plot, scale: SVG_SCALE, output: Output::Svg, file };
@@ -72,7 +70,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
         inside
     };
     let svg = undashed(svg);
-    // Its own element, with a name for those who do not see it.
+    // Our own element, with a title for screen readers.
     let body = &svg[svg.find('>')? + 1..];
     let title = escape(&plot.title);
     let (w, h) = (width / SVG_SCALE, height / SVG_SCALE);
@@ -82,7 +80,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     );
     let mut rest = body.trim_start();
     if file {
-        // Paper is the first that is drawn.
+        // The first element is the background.
         let end = rest.find('>')? + 1;
         out.push_str(&rest[..end]);
         rest = &rest[end..];
@@ -95,7 +93,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     Some(out)
 }
 
-/// As PNG.
+/// Returns the plot as PNG.
 pub(super) fn png(plot: &Plot) -> Option<Vec<u8>> {
     fonts();
     let pen = Pen { plot, scale: PNG_SCALE * PNG_SAMPLES, output: Output::Bitmap, file: true };
@@ -118,7 +116,7 @@ pub(super) fn png(plot: &Plot) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Each pixel the mean of a square of [`PNG_SAMPLES`].
+/// Scales down: each pixel is the mean of a square of [`PNG_SAMPLES`].
 fn means(drawn: &[u8], width: usize, across: usize, down: usize) -> Vec<u8> {
     let n = PNG_SAMPLES as usize;
     let mut pixels = Vec::with_capacity(across * down * 3);
@@ -139,13 +137,13 @@ fn escape(text: &str) -> String {
     crate::text::escape(text)
 }
 
-/// A colour that says how it is to be dashed, which plotters' SVG cannot: its
-/// own is never so dark a blue.
+/// A colour that encodes style and dash for [`undashed`]: plotters' SVG has no dashes. No style
+/// has such a dark blue.
 fn dash_colour(style: usize, dash: Dash) -> RGBColor {
     RGBColor(super::palette::number(style) as u8, dash.0 as u8, dash.1 as u8)
 }
 
-/// Strokes in colours of [`dash_colour`] in their own, dashed.
+/// Replaces colours of [`dash_colour`] by the style's colour and a dash attribute.
 fn undashed(svg: String) -> String {
     const MARK: &str = " stroke=\"#0";
     let mut out = String::with_capacity(svg.len());
@@ -169,7 +167,7 @@ fn undashed(svg: String) -> String {
     out
 }
 
-/// Where values are in pixels.
+/// The plotting area in pixels.
 struct Inside {
     x: Range<i32>,
     y: Range<i32>,
@@ -180,7 +178,7 @@ impl Pen<'_> {
         pixels * self.scale
     }
 
-    /// Pixels as floats, for parts of them.
+    /// As [`Pen::px`], for fractions of pixels.
     fn part(&self, pixels: f64) -> i32 {
         (pixels * f64::from(self.scale)).round() as i32
     }
@@ -189,7 +187,7 @@ impl Pen<'_> {
         ("sans-serif", self.px(size)).into_font()
     }
 
-    /// The legend of a file in rows, with how far each of it is to the right.
+    /// The legend of a file in rows, with the x position of each key.
     fn legend(&self) -> Vec<Vec<(u32, &super::Key)>> {
         let mut rows: Vec<Vec<(u32, &super::Key)>> = Vec::new();
         let mut x = u32::MAX;
@@ -209,18 +207,18 @@ impl Pen<'_> {
         rows
     }
 
-    /// Pixels above the plot: title and legend of a file.
+    /// Height of title and legend of a file, in pixels.
     fn head(&self) -> u32 {
         if self.file { 34 + 20 * self.legend().len() as u32 } else { 0 }
     }
 
-    /// Of the whole.
+    /// Size of the whole image.
     fn size(&self) -> (u32, u32) {
         let (width, height) = self.plot.size;
         (self.px(width), self.px(height + self.head()))
     }
 
-    /// The shaded part, for SVG.
+    /// The shaded range as SVG.
     fn shade(&self, inside: &Inside) -> String {
         let Some(shade) = &self.plot.shade else { return String::new() };
         let Range { start, end } = &self.plot.x.range;
@@ -238,12 +236,12 @@ impl Pen<'_> {
         )
     }
 
-    /// The heat map as a picture where it belongs.
+    /// The heat map as an SVG image.
     fn image(&self, inside: &Inside) -> Option<String> {
         let heat = self.plot.heat.as_ref()?;
         let address = heat.address(&self.plot.x.range)?;
         let (Range { start: x, end: right }, Range { start: y, end: bottom }) = (&inside.x, &inside.y);
-        // Its rows are the levels that there are, whatever the axis has room for.
+        // The image has rows for the levels in use only; the axis may be longer.
         let times = heat.times()?;
         let axis = &self.plot.y.range;
         let place = |ns: f64| {
@@ -287,7 +285,7 @@ where
         let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
         let ((x0, y1), (x1, y0)) = (corner(left, bottom), corner(right, top));
         let inside = Inside { x: x0..x1, y: y0..y1 };
-        // In SVG it goes below the picture of a heat map.
+        // In SVG the shade lies below the image of a heat map.
         if let Some(shade) = plot.shade.as_ref().filter(|_| self.pen.output == Output::Bitmap) {
             let box_of = [corner(shade.start, top), corner(shade.end, bottom)];
             self.area.draw(&Rectangle::new(box_of, GRID.mix(0.45).filled()))?;
@@ -354,7 +352,7 @@ where
                     }
                 }
                 let text = self.pen.font(TEXT).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-                // Letters without tails stand above the middle of their line in bitmaps.
+                // Bitmaps need a small shift to centre letters without descenders.
                 let lower = if self.pen.output == Output::Bitmap { self.pen.part(1.5) } else { 0 };
                 self.area.draw_text(&key.label, &text, (x + self.pen.part(26.0), y + lower))?;
             }
@@ -389,7 +387,7 @@ where
         for piece in &line.pieces {
             let mut points: Vec<(i32, i32)> = piece.iter().map(|(x, y)| corner(*x, *y)).collect();
             points.dedup();
-            // A point alone is no line.
+            // A single point is drawn as a dot.
             if let [only] = points[..] {
                 if line.dots.is_empty() {
                     self.area.draw(&Circle::new(only, self.pen.px(1), paint.filled()))?;
@@ -420,7 +418,7 @@ where
         Ok(())
     }
 
-    /// From the least to the most, with a bar at each end.
+    /// A whisker from minimum to maximum.
     fn whisker(&self, low: (i32, i32), high: (i32, i32), paint: RGBColor) -> Result<(), Fault<DB>> {
         let style = paint.stroke_width(self.pen.scale);
         self.area.draw(&PathElement::new(vec![low, high], style))?;
@@ -431,7 +429,7 @@ where
         Ok(())
     }
 
-    /// A style's mark.
+    /// The mark of a style.
     fn mark(&self, (x, y): (i32, i32), style: usize, hollow: bool) -> Result<(), Fault<DB>> {
         const RADIUS: f64 = 4.0;
         let paint = colour(style);
@@ -446,7 +444,7 @@ where
         let place = |(dx, dy): &(f64, f64)| (x + self.pen.part(dx * RADIUS), y + self.pen.part(dy * RADIUS));
         let mut points: Vec<(i32, i32)> = corners.iter().map(place).collect();
         self.area.draw(&Polygon::new(points.clone(), inner))?;
-        // Closed once: what is drawn twice is hollow in bitmaps.
+        // Close the outline once: bitmaps leave a hole where it is drawn twice.
         points.push(points[0]);
         self.area.draw(&PathElement::new(points, outline))
     }

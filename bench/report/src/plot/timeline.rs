@@ -1,4 +1,4 @@
-//! Plots over time: lines and heat maps through pieces of measured time.
+//! Plots over time: lines and heat maps of consecutive pieces of measured time.
 
 use super::{Axis, Column, Heat, Line, Plot, Upright};
 use std::ops::Range;
@@ -6,20 +6,20 @@ use std::ops::Range;
 /// Width of plots over time, in pixels.
 const WIDTH: u32 = 1040;
 
-/// An axis of time, and what all plots on it share.
+/// An axis of time, and what the plots on it share.
 pub(crate) struct TimePlots {
     x: Axis,
     height: u32,
-    /// The shaded part: the warm-up.
+    /// The shaded range: the warm-up.
     pub(crate) shade: Option<Range<f64>>,
-    /// Marks from bottom to top.
+    /// Vertical marks.
     pub(crate) uprights: Vec<Upright>,
-    /// Whether the labels of `uprights` get room above all values.
+    /// Whether to leave room for the labels of `uprights` above all values.
     pub(crate) headroom: bool,
 }
 
 impl TimePlots {
-    /// Plots of this height over this many seconds; `None` if no time has passed.
+    /// Plots over this many seconds; `None` if no time has passed.
     pub(crate) fn new(seconds: f64, height: u32) -> Option<TimePlots> {
         let x = Axis::seconds(seconds, WIDTH)?;
         Some(TimePlots { x, height, shade: None, uprights: Vec::new(), headroom: false })
@@ -30,14 +30,14 @@ impl TimePlots {
         Plot { shade: self.shade.clone(), uprights: self.uprights.clone(), ..plot }
     }
 
-    /// Operations a second; `None` if there are none.
+    /// A plot of operations a second; `None` if there are none.
     pub(crate) fn rates(&self, title: impl Into<String>, lines: Vec<Line>) -> Option<Plot> {
         let room = if self.headroom { 1.12 } else { 1.0 };
         let y = Axis::rates(Line::highest(&lines) * room, 540)?;
         Some(self.plot(title, y).with_lines(lines))
     }
 
-    /// Times in ns; `None` if there are none.
+    /// A plot of times in ns; `None` if there are none.
     pub(crate) fn times(&self, title: impl Into<String>, lines: Vec<Line>) -> Option<Plot> {
         let y = Axis::times(lines.iter().flat_map(Line::values))?;
         Some(self.plot(title, y).with_lines(lines))
@@ -54,18 +54,18 @@ impl TimePlots {
 
 /// A piece of measured time.
 pub(crate) struct Piece<T> {
-    /// Number of the segment that it is part of. Lines are interrupted between segments.
+    /// Number of its segment; lines are interrupted between segments.
     pub(crate) segment: usize,
-    /// From and to, in seconds on the axis.
+    /// Start and end on the axis, in seconds.
     pub(crate) time: Range<f64>,
-    /// What was measured.
+    /// The measurements.
     pub(crate) measured: T,
 }
 
 /// Pieces of measured time in order.
 pub(crate) struct Timeline<T> {
     pub(crate) pieces: Vec<Piece<T>>,
-    /// Whether a segment of a single piece is a line of its length, and not a dot.
+    /// Whether a segment of a single piece is drawn as a line and not as a dot.
     pub(crate) stretched: bool,
 }
 
