@@ -1,4 +1,4 @@
-//! Points as CSV: a line an operation at a point, its repeats together.
+//! Points as CSV: a line for each operation at each point, repeats merged.
 
 use super::{
     costs,

@@ -1,9 +1,7 @@
-//! The results of an experiment, read once: what its reports need of them,
-//! and not the results themselves.
+//! Reads the results of an experiment once, and keeps what its reports need.
 //!
-//! Percentiles of a point are those of its repeats' histograms together: the
-//! mean of percentiles is no percentile of anything. The spread of a number is
-//! its least and most over the repeats.
+//! Percentiles of a point come from the merged histograms of its repeats: percentiles cannot be
+//! averaged. The spread of a number is its minimum and maximum over the repeats.
 
 use crate::{
     html::series::{all_operations, without_end},
@@ -23,31 +21,31 @@ use serval_result::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an experiment's reports need of the results of its runs.
+/// What reports need of the results of an experiment's runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// By the place of the curve in the document.
+    /// By the index of the curve in the document.
     pub(super) curves: Vec<CurveResults>,
-    /// Results of phases, by their places in the document; `None` for those without one.
+    /// Results of phases, by their index in the document; `None` for a phase without a result.
     pub(super) phases: Vec<Option<ResultDocument>>,
-    /// Runs whose results cannot be read, and why.
+    /// Errors of results that cannot be read.
     pub(super) unreadable: Vec<String>,
 }
 
-/// Of one curve.
+/// Results of one curve.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CurveResults {
     /// In the order of the plan.
     pub(super) points: Vec<Point>,
-    /// What the store said of itself.
+    /// Facts that the store reports of itself.
     pub(super) facts: BTreeMap<String, String>,
-    /// Classes of workloads.
+    /// Classes of the workloads.
     pub(super) workloads: BTreeSet<String>,
-    /// How clients ran.
+    /// How the clients ran: on event loops or threads.
     pub(super) executions: BTreeSet<String>,
 }
 
-/// Of one point, all repeats together.
+/// Results of one point, all repeats merged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Point {
     pub(super) place: usize,
@@ -55,34 +53,34 @@ pub(super) struct Point {
     pub(super) clients: u64,
     pub(super) repeats: u64,
     pub(super) flags: BTreeSet<Flag>,
-    /// Operations/s: all operations over all time.
+    /// Operations/s: all operations divided by all measured time.
     pub(super) throughput: Spread,
     pub(super) operations: u64,
     pub(super) failed: u64,
-    /// Measured, s, of all repeats.
+    /// Measured time of all repeats, s.
     pub(super) duration_s: f64,
-    /// Whether arrivals are random: fewer than asked for may be chance.
+    /// Whether arrivals are random, so that fewer than offered may be chance.
     pub(super) random: bool,
-    /// Without an outcome at the end.
+    /// Operations without an outcome at the end.
     pub(super) unfinished: u64,
     pub(super) metrics: Vec<Metric>,
-    /// What the client used.
+    /// Resource usage of the client.
     pub(super) client: Option<Used>,
-    /// What the watched processes used.
+    /// Resource usage of the watched processes.
     pub(super) store: Option<Used>,
     /// Names of the watched processes.
     pub(super) processes: BTreeSet<String>,
-    /// Why the client bounded it.
+    /// Reasons why the client bounded the point.
     pub(super) bound: BTreeSet<String>,
-    /// What its documents note, each once.
+    /// Notes of its results, without duplicates.
     pub(super) notes: Vec<Note>,
-    /// What the store said of failures, with how often.
+    /// Messages of failures, with counts.
     pub(super) messages: BTreeMap<String, u64>,
-    /// The measured time of each repeat, one after the other.
+    /// The measured time of all repeats, one after the other.
     pub(super) slices: Vec<Slice>,
 }
 
-/// A number, and its least and most over the repeats.
+/// A number, and its minimum and maximum over the repeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spread {
     pub(super) value: f64,
@@ -96,7 +94,7 @@ pub(super) struct Metric {
     pub(super) name: String,
     pub(super) count: u64,
     pub(super) failed: u64,
-    /// Of those that succeeded, if any did.
+    /// Of successful operations, if there are any.
     pub(super) response: Option<Times>,
     pub(super) service: Option<Times>,
 }
@@ -114,20 +112,20 @@ pub(super) struct Times {
     pub(super) distribution: Vec<(f64, f64)>,
 }
 
-/// What was used over a point's repeats.
+/// Resource usage over a point's repeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Used {
     /// CPU seconds.
     pub(super) cpu_s: f64,
-    /// Sent and received, bytes, where known.
+    /// Bytes sent and received, where known.
     pub(super) network_bytes: Option<u64>,
-    /// The most of all repeats.
+    /// Maximum over the repeats.
     pub(super) memory_bytes: Option<u64>,
-    /// Operations of the repeats that it is known of.
+    /// Operations of the repeats whose usage is known.
     pub(super) operations: u64,
 }
 
-/// Some intervals together.
+/// Adjacent intervals, merged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Slice {
     pub(super) length_s: f64,
@@ -136,15 +134,13 @@ pub(super) struct Slice {
     /// Operations that were due, with an offered load.
     pub(super) due: Option<f64>,
     pub(super) failed: u64,
-    /// By operation: how response times are spread, and the highest 99th
-    /// percentile of the intervals, ns.
+    /// By operation: levels of response times, and the highest p99 of the intervals in ns.
     pub(super) metrics: BTreeMap<String, (Vec<(u32, u64)>, u64)>,
 }
 
 impl Loaded {
-    /// Reads the results of all points of an experiment. Those that cannot be
-    /// read are named in its reports; if none can, the first fault is the
-    /// error.
+    /// Reads the results of all points and phases of an experiment. Reports name those that cannot
+    /// be read; if all fail, returns the first error.
     pub fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
         let mut entries: Vec<&RunEntry> =
             experiment.document.runs.iter().filter(|entry| entry.kind == RunKind::Point).collect();
@@ -152,7 +148,7 @@ impl Loaded {
         let mut loaded = Loaded::empty(experiment.document.curves.len());
         let mut first: Option<StoredError> = None;
         let mut any = false;
-        // One point at a time: histograms of all at once would be large.
+        // One point at a time: histograms of all points would take much memory.
         for group in entries.chunk_by(|a, b| (a.curve, a.point) == (b.curve, b.point)) {
             let mut gathering = Gathering::default();
             for entry in group {
@@ -184,7 +180,7 @@ impl Loaded {
         }
     }
 
-    /// A result as an experiment of one curve and one point.
+    /// A single result, as an experiment of one curve with one point.
     pub(super) fn of_result(entry: &RunEntry, document: &ResultDocument) -> Loaded {
         let mut loaded = Loaded::empty(1);
         let mut gathering = Gathering::default();
@@ -199,7 +195,7 @@ impl Loaded {
 }
 
 impl Spread {
-    /// A value of all repeats together, and of each.
+    /// The spread of a value over the values of the repeats.
     fn of(value: f64, each: impl Iterator<Item = f64>) -> Spread {
         each.fold(Spread { value, low: value, high: value }, |spread, one| Spread {
             low: spread.low.min(one),
@@ -210,12 +206,12 @@ impl Spread {
 }
 
 impl Point {
-    /// Whether something must be known before it is quoted.
+    /// Whether it has a flag.
     pub(super) fn flagged(&self) -> bool {
         !self.flags.is_empty() || self.target_missed()
     }
 
-    /// What must be known of it, in words.
+    /// Its flags in words.
     pub(super) fn flag_words(&self) -> Vec<&'static str> {
         let missed = (self.target_missed() && !self.overloaded()).then_some("target missed");
         self.flags.iter().map(|flag| flag.words()).chain(missed).collect()
@@ -225,13 +221,13 @@ impl Point {
         self.flags.contains(&Flag::Overloaded)
     }
 
-    /// Less was done than asked for, by more than chance.
+    /// Whether throughput is below the offered load by more than chance.
     pub(super) fn target_missed(&self) -> bool {
         let (random, throughput, duration_s) = (self.random, self.throughput.value, self.duration_s);
         self.target.is_some_and(|target| Offered { target, random, throughput, duration_s }.is_missed())
     }
 
-    /// What it is on its curve: its offered load, or its clients.
+    /// Its name on the curve: the offered load, or the number of clients.
     pub(super) fn load(&self) -> String {
         match self.target {
             Some(target) => format!("{}/s", crate::units::rate(target)),
@@ -250,7 +246,7 @@ pub(super) fn flag_text(flags: &[Flag], between: &str) -> String {
 }
 
 impl Used {
-    /// Adds what processes used for a repeat's operations.
+    /// Adds what processes used for the operations of a repeat.
     fn add<'u>(&mut self, usages: impl Iterator<Item = &'u Usage> + Clone, operations: u64) {
         let memory = usages.clone().filter_map(|usage| usage.memory_bytes).reduce(u64::saturating_add);
         self.memory_bytes = self.memory_bytes.max(memory);
@@ -264,7 +260,7 @@ impl Used {
     }
 }
 
-/// A kind of times while repeats are added.
+/// Times while repeats are merged.
 #[derive(Default)]
 struct Adding {
     all: Histogram,
@@ -306,7 +302,7 @@ impl Adding {
     }
 }
 
-/// Counts of an operation, its response and its service times.
+/// Counts and times of an operation while repeats are merged.
 #[derive(Default)]
 struct AddingMetric {
     count: u64,
@@ -317,7 +313,7 @@ struct AddingMetric {
 
 impl AddingMetric {
     fn add(&mut self, times: &TimesResult) {
-        // What cannot be decoded has no times; the numbers beside it stay.
+        // Times that cannot be decoded are left out; the counts stay.
         let Ok(response) = times.response.to_histogram() else { return };
         self.response.add(&response);
         if times.service.histogram == times.response.histogram {
@@ -328,7 +324,7 @@ impl AddingMetric {
     }
 }
 
-/// A point while its repeats are added.
+/// A point while its repeats are merged.
 #[derive(Default)]
 struct Gathering {
     point: Point,
@@ -369,7 +365,7 @@ impl Gathering {
             }
         }
         point.bound.extend(document.client_bounds().iter().map(|sentence| printable(sentence, 1000)));
-        // Of a client whose load was not watched only the CPU time is known.
+        // Without the client's load, only its CPU time is known.
         let cpu_only = Usage { cpu_s: overall.client_cpu_s, ..Usage::default() };
         let client = document.client.as_ref().map(|client| &client.usage);
         if let Some(usage) = client.or((cpu_only.cpu_s > 0.0).then_some(&cpu_only)) {
@@ -435,7 +431,7 @@ impl Slice {
         }
     }
 
-    /// Several together.
+    /// Merges slices.
     pub(super) fn together(slices: &[Slice]) -> Slice {
         let mut whole = Slice::default();
         for slice in slices {

@@ -1,6 +1,5 @@
-//! Reports of experiments, of several of them side by side, and of several
-//! runs laid over each other: a page, a summary, a table as CSV, plots as
-//! files. All are made from what [`Part`] keeps of the runs' results.
+//! Reports of one or several experiments, and of several runs: a page, a summary, CSV, plots as
+//! files.
 
 mod alike;
 mod costs;
@@ -34,14 +33,13 @@ use serval_result::{
 use std::{io::Write, path::Path};
 use view::View;
 
-/// Characters of a name at most.
+/// Largest length of a name, in characters.
 const NAME_MAX: usize = 80;
 
-/// An experiment, or a run as one of a single point, with what reports need
-/// of its results.
+/// An experiment with its results. A single run is one with a single point.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// What it is called among others.
+    /// Name that tells it from other parts.
     name: String,
     experiment: StoredExperiment,
     loaded: Loaded,
@@ -50,8 +48,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// What is stored, by the name that tells it from others; reads the
-    /// results of an experiment's runs.
+    /// Reads what is stored, under a name that tells it from other parts.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
         let name = crate::text::printable(name, NAME_MAX);
         match stored {
@@ -94,8 +91,8 @@ impl Part {
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
     }
 
-    /// An experiment by its title; reads the results of its runs. Those that cannot be read are
-    /// named in its reports; if none can, the first fault is the error.
+    /// Reads the results of an experiment's runs. Reports name those that cannot be read; if all fail,
+    /// returns the first error.
     pub fn of(experiment: StoredExperiment) -> Result<Part, StoredError> {
         let name = crate::text::printable(&experiment.document.title, NAME_MAX);
         let loaded = Loaded::read(&experiment)?;
@@ -103,18 +100,18 @@ impl Part {
     }
 }
 
-/// One page of all parts.
+/// Returns the page of all parts.
 pub fn html(parts: &[Part]) -> String {
     page::page(&View::new(parts))
 }
 
-/// The summary of all parts, at most [`crate::terminal::WIDTH`] columns wide.
+/// Returns the summary of all parts, at most [`crate::terminal::WIDTH`] columns wide.
 pub fn summary(parts: &[Part], styles: &Styles) -> String {
     summary::summary(&View::new(parts), styles)
 }
 
-/// A line for each operation at each point, repeats together; of an experiment of phases a line for
-/// each interval and operation. docs/result-format.md has the columns.
+/// Writes CSV: a line for each operation at each point, repeats merged; for an experiment of phases a
+/// line for each interval and operation. docs/result-format.md has the columns.
 pub fn csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
     match parts {
         [part] if phases::has(part) => phases::csv(part, out),
@@ -122,8 +119,8 @@ pub fn csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
     }
 }
 
-/// The curves of lag of experiments' phases as CSV; docs/result-format.md has the columns. `None`
-/// where no lag was measured.
+/// Returns the curves of lag of phases as CSV; `None` if no lag was measured. docs/result-format.md
+/// has the columns.
 pub fn lag_csv(parts: &[Part]) -> Result<Option<Vec<u8>>, ::csv::Error> {
     let lags = phases::lags_of(parts);
     let mut text = Vec::new();
@@ -131,7 +128,7 @@ pub fn lag_csv(parts: &[Part]) -> Result<Option<Vec<u8>>, ::csv::Error> {
     Ok((!lags.is_empty()).then_some(text))
 }
 
-/// Every plot of the page as files.
+/// Returns every plot of the page as files.
 pub fn plots(parts: &[Part]) -> Vec<PlotFile> {
     let mut sections = sections(&View::new(parts));
     sections.extend(parts.iter().filter_map(phases::section));
@@ -139,9 +136,9 @@ pub fn plots(parts: &[Part]) -> Vec<PlotFile> {
     named_apart(plots.filter_map(|plot| PlotFile::of(&plot.title, plot)))
 }
 
-/// The files that an experiment's folder has for its readers: `report.html`, `summary.txt`,
-/// `points.csv` (of phases `phases.csv`, `lag.csv` and a report of each), `trials.csv` where something
-/// was searched, and in `plots/` every plot as SVG and as PNG. Names below the folder, and contents.
+/// Returns the files of a report in an experiment's folder, as pairs of relative name and contents:
+/// `report.html`, `summary.txt`, `points.csv` (for phases `phases.csv`, `lag.csv` and a report of
+/// each), `trials.csv` if there were searches, and `plots/` with every plot as SVG and PNG.
 pub fn files(part: &Part) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
     let (parts, experiment) = (std::slice::from_ref(part), &part.experiment);
     let mut table = Vec::new();
@@ -170,7 +167,7 @@ pub fn files(part: &Part) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
 /// Plots under a heading.
 struct Section {
     title: &'static str,
-    /// Of the heading, how it is read.
+    /// How to read the plots.
     words: String,
     blocks: Vec<Block>,
 }
@@ -179,15 +176,15 @@ struct Section {
 struct Block {
     /// May be empty.
     heading: String,
-    /// The legend of all of them, if they share one.
+    /// The legend, if the plots share one.
     keys: Option<Vec<Key>>,
     layout: Layout,
     plots: Vec<Plot>,
-    /// Whether the page has its plots; files have them in any case.
+    /// Whether the page has the plots; there are files of them in any case.
     on_page: bool,
 }
 
-/// How the plots of a block stand.
+/// How the plots of a block are laid out.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// One below the other.
@@ -201,7 +198,7 @@ impl Block {
         Block { heading, keys: None, layout, plots, on_page: true }
     }
 
-    /// With one legend for all.
+    /// The block with one legend for all plots.
     fn sharing(self, keys: Vec<Key>) -> Block {
         Block { keys: Some(keys), ..self }
     }
@@ -229,7 +226,7 @@ mod tests {
         group::GroupResult,
     };
 
-    /// Two runs, and an experiment of the same results whose words are odd too.
+    /// Two runs, and an experiment of the same results whose texts are `words`.
     fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
         let mut parts: Vec<Part> = documents
             .iter()
@@ -266,13 +263,13 @@ mod tests {
             csv(&parts, &mut csv).unwrap();
             for line in summary(&parts, &Styles::colourless()).lines() {
                 prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
-                // A word longer than a line has a line of its own.
+                // A word longer than a line is not broken.
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
             }
         }
     }
 
-    /// The flags of a run in a report of several, as [`flags`] has them.
+    /// A report of several runs has the flags that [`flags`] derives.
     #[test]
     fn a_report_of_several_runs_has_the_flags_of_each() {
         type Change = fn(&mut ResultDocument);
@@ -301,7 +298,7 @@ mod tests {
                 assert_eq!(page.contains(words), wanted.contains(&flag), "case {number}, {words}");
             }
         }
-        // A load has as many operations as there are records.
+        // The number of a load's operations is no sample size.
         let mut load = calm();
         (load.run.phase, load.overall.operations) = ("load".to_owned(), 10);
         assert_eq!(flags(&load), []);

@@ -17,13 +17,13 @@ use crate::{
 /// Height of plots.
 const HEIGHT: u32 = 220;
 
-/// Strips that a page has; the plots as files are of all.
+/// Largest number of strips on a page; there are files of all.
 const STRIPS_MAX: usize = 8;
 
-/// Operations that have heat maps.
+/// Largest number of operations with heat maps.
 const HEAT_MAPS_MAX: usize = 3;
 
-/// Pixels that a point needs so that its name stands at it.
+/// Smallest width of a point in pixels at which its name is shown.
 const NAME_MIN: f64 = 64.0;
 
 /// Points laid end to end.
@@ -56,7 +56,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     Some(Section { title: "Over time", words, blocks })
 }
 
-/// Where curves have one point each, those of a store are one strip.
+/// The strips: one for each curve; one for each store if all curves have a single point.
 fn strips<'v>(view: &'v View<'_>) -> Vec<Strip<'v>> {
     let single = !view.only_runs && view.curves.iter().all(|curve| curve.results.points.len() == 1);
     let mut groups: Vec<Vec<&CurveView<'_>>> = Vec::new();
@@ -93,11 +93,11 @@ fn strips<'v>(view: &'v View<'_>) -> Vec<Strip<'v>> {
     groups.into_iter().map(strip).collect()
 }
 
-/// Segments of slices one after the other, with no more pieces than a line has points.
+/// The timeline of segments one after the other, merged so that lines do not get too long.
 fn timeline<'s>(segments: impl Iterator<Item = &'s [Slice]> + Clone) -> Timeline<Slice> {
     let chunk = chunk_of(segments.clone().map(<[Slice]>::len).sum());
     let mut end = 0.0;
-    // A slice of two segments would be of neither.
+    // Slices of different segments are never merged.
     let chunks = segments.enumerate().flat_map(|(segment, slices)| {
         slices.chunks(chunk).map(move |slices| (segment, Slice::together(slices)))
     });
@@ -135,7 +135,7 @@ impl<'v> Strip<'v> {
             axis.heat(title, columns)
         };
         match &self.leading {
-            // Each in its own segment.
+            // Each segment shows its most frequent operation.
             Some(leading) => {
                 plots.extend(heat(format!("{}: response time", self.name), &|segment| leading[segment]))
             }
@@ -150,7 +150,7 @@ impl<'v> Strip<'v> {
         plots
     }
 
-    /// A mark where each segment begins, with its name where it fits.
+    /// A mark at the start of each segment, with its name if there is room.
     fn uprights(&self, seconds: f64) -> Vec<Upright> {
         let mut end = 0.0;
         let upright = |(name, slices): &(String, &[Slice])| {
@@ -164,7 +164,7 @@ impl<'v> Strip<'v> {
     }
 }
 
-/// Several runs, each from its own start.
+/// Plots of several runs over each other, each from its own start.
 fn overlaid(view: &View<'_>) -> Vec<Plot> {
     let run = |curve: &CurveView<'_>| {
         let slices = curve.results.points.iter().flat_map(|point| point.slices.iter().cloned());

@@ -14,7 +14,7 @@ use crate::{
 use serval_result::experiment::{ExperimentDocument, ExperimentKind, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// Tiles of curves at most.
+/// Largest number of curves with tiles.
 const TILES_MAX: usize = 6;
 
 pub(super) fn page(view: &View<'_>) -> String {
@@ -45,7 +45,7 @@ pub(super) fn page(view: &View<'_>) -> String {
             phases::section(part).iter().for_each(|section| write_section(page, section));
         }
         if view.curves.is_empty() && !of_phases.is_empty() {
-            // All that there is was shown.
+            // There are phases only.
         } else if view.curves.is_empty() {
             page.push_str("<p>No point has been measured yet.</p>\n");
         } else {
@@ -88,7 +88,7 @@ fn about(page: &mut String, view: &View<'_>) {
 }
 
 fn tiles(page: &mut String, view: &View<'_>) {
-    // Plots tell more of many.
+    // Too many tiles say less than the plots.
     if view.curves.len() > TILES_MAX {
         return;
     }
@@ -133,7 +133,7 @@ fn write_section(page: &mut String, section: &Section) {
     explained(page, &section.words);
 }
 
-/// What the stores are and how they were set up.
+/// Tables of facts about the stores.
 fn stores(page: &mut String, view: &View<'_>) {
     let mut shown: BTreeMap<&str, Vec<(&str, &String)>> = BTreeMap::new();
     for curve in &view.curves {

@@ -31,13 +31,13 @@ use serval_result::{
 };
 use std::io::Write;
 
-/// Processes that have curves.
+/// Largest number of processes with lines of their own.
 const PROCESSES_MAX: usize = 12;
 
-/// Stands after the name of a phase that ended before its time.
+/// Suffix of the name of a phase that did not complete.
 const INCOMPLETE: &str = " (incomplete)";
 
-/// Pixels that a phase needs so that its name stands at its start.
+/// Smallest distance in pixels between names of phases.
 const NAME_MIN: f64 = 64.0;
 
 /// The columns of `phases.csv`, separated by commas. Later versions add columns at the end only.
@@ -61,19 +61,19 @@ impl<'a> Told<'a> {
         self.result.map_or(&[], |result| without_end(&result.series))
     }
 
-    /// Where the series begins on the axis, s.
+    /// Start of the series on the axis, s.
     fn zero(&self) -> f64 {
         let at = self.entry.series_start_s.unwrap_or(self.entry.start_s);
         if at.is_finite() { at } else { 0.0 }
     }
 
-    /// Those of its result, and what else is said of it.
+    /// The notes of its result, and its own.
     fn notes(&self) -> Vec<Note> {
         let result = self.result.map_or_else(Vec::new, notes);
         let of_result = self.result.map_or_else(Vec::new, stored);
         let text = |text: &String| Note::Text { text: printable(text, 300) };
         let own = match self.entry.notes.is_empty() {
-            // A document of an older version has sentences only.
+            // Documents of older versions have warnings only.
             true => self.entry.warnings.iter().map(text).collect(),
             false => self.entry.notes.clone(),
         };
@@ -81,7 +81,8 @@ impl<'a> Told<'a> {
         result.into_iter().chain(own).collect()
     }
 
-    /// The names of its operations, cut, and their response times; an empty one if there are none.
+    /// Names of its operations, cut to `name_max`, with p50, p95 and p99; a single empty entry if there
+    /// are none.
     fn times(&self, name_max: usize) -> Vec<(String, [String; 3])> {
         let times = self.operations().map(|metric| {
             let response = metric.ok.as_ref().map(|times| &times.response);
@@ -102,12 +103,12 @@ fn told(part: &Part) -> Vec<Told<'_>> {
     phases.map(|(nth, (entry, result))| Told { number: nth + 1, entry, result }).collect()
 }
 
-/// Whether there are phases in it.
+/// Whether it is an experiment of phases.
 pub(super) fn has(part: &Part) -> bool {
     part.experiment.document.kind == ExperimentKind::Phases
 }
 
-/// What is to be known before a number of a phase is quoted.
+/// The warnings about phases.
 pub(super) fn warnings(part: &Part) -> Vec<Warning> {
     let mut all = Vec::new();
     let document = &part.experiment.document;
@@ -132,7 +133,7 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
         }));
         said.extend(told.notes().iter().map(|note| (name.clone(), Warning::from(note))));
     }
-    // What several phases say alike is said once.
+    // Merge the warnings that several phases share.
     let texts = said.iter().enumerate().map(|(nth, (_, warning))| (nth, warning.text.clone()));
     for (text, of) in together(texts) {
         let (mut names, mut details): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
@@ -150,7 +151,7 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
 }
 
 fn cells(told: &Told<'_>) -> [String; 4] {
-    // The first begins at some microseconds, which nobody wants to know.
+    // The first phase begins after microseconds: show 0 s.
     let seconds = |s: f64| if s < 1e-3 { "0 s".to_owned() } else { time(s * 1e9) };
     let entry = told.entry;
     [
@@ -170,7 +171,7 @@ pub(super) fn table(page: &mut String, part: &Part) {
     for told in told(part) {
         let entry = told.entry;
         let name = match &entry.folder {
-            // The page lies in the experiment's folder.
+            // The page lies in the experiment's folder, so that the link is relative.
             Some(folder) if part.experiment.is_inside(folder) => {
                 format!("<a href=\"{}/report.html\">{}</a>", escape(folder), escape(told.name()))
             }
@@ -195,7 +196,7 @@ pub(super) fn table(page: &mut String, part: &Part) {
     programs(page, part);
 }
 
-/// What programs printed.
+/// The output of programs.
 fn programs(page: &mut String, part: &Part) {
     for told in told(part).iter().filter(|told| !told.entry.output.is_empty()) {
         heading(page, &told.name());
@@ -204,7 +205,7 @@ fn programs(page: &mut String, part: &Part) {
     }
 }
 
-/// The summary for people.
+/// The table of phases in a summary.
 pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     text.push('\n');
     let head = format!(
@@ -237,7 +238,7 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     wrapped(text, "", "Response times. at: when the phase began, since the first one did.", styles.dim);
 }
 
-/// The plots, on one axis.
+/// The plots of all phases on one axis.
 pub(super) fn section(part: &Part) -> Option<Section> {
     let phases = told(part);
     let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
@@ -258,7 +259,7 @@ pub(super) fn section(part: &Part) -> Option<Section> {
     Some(Section { title: "Over time", words: words.to_owned(), blocks })
 }
 
-/// A mark where each phase begins, with its name where it fits.
+/// A mark at the start of each phase, with its name if there is room.
 fn uprights(phases: &[Told<'_>], end: f64) -> Vec<Upright> {
     let mut left_of = f64::NEG_INFINITY;
     let upright = |told: &Told<'_>| {
@@ -273,13 +274,13 @@ fn uprights(phases: &[Told<'_>], end: f64) -> Vec<Upright> {
     phases.iter().map(upright).collect()
 }
 
-/// What reads that followed writes told, phase by phase.
+/// The lag of each phase that measured it, with the phase's name.
 fn lags<'a>(phases: &[Told<'a>]) -> Vec<(String, &'a LagResult)> {
     phases.iter().filter_map(|told| Some((told.name(), told.result?.lag.as_ref()?))).collect()
 }
 
-/// What was told of lag in the phases of several experiments, by their names; by those of the experiments too where there
-/// are several.
+/// The lag of the phases of several experiments, with the phases' names; with the experiments' names
+/// too if there are several.
 pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
     let of_part = |part| {
         let phases = told(part);
@@ -289,7 +290,7 @@ pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
     parts.iter().flat_map(of_part).collect()
 }
 
-/// The operations that there are most of.
+/// The most frequent operations.
 fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
     let metrics = phases.iter().flat_map(Told::operations);
     most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count())))
@@ -316,7 +317,7 @@ fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<
     (names.len() > 1).then_some(lines)
 }
 
-/// A line an interval and operation of each phase; `time_s` is on the axis of all.
+/// Writes a line for each interval and operation of each phase; `time_s` is on the common axis.
 pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
     let phases = told(part);
     let records = phases.iter().flat_map(|told| {

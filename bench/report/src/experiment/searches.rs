@@ -1,5 +1,5 @@
-//! What searches and loads found: the highest rate under a promise with every
-//! trial, the saturation with every doubling, and how long loading took.
+//! Results of searches and loads: the highest rate that keeps an SLO with every trial, the saturation
+//! with every doubling, and the time of loads.
 
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
@@ -10,28 +10,28 @@ use crate::{
 };
 use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
 
-/// The title of the section that the trials' table stands below.
+/// Title of the section that the table of trials follows.
 pub(super) const TITLE: &str = "The highest rate that keeps the SLO";
 
 const SIZE: (u32, u32) = (1040, 300);
 
-/// Styles of what was kept, of what was broken, and of the limit.
+/// Styles of trials that kept the SLO, of those that broke it, and of the limit.
 const KEPT: usize = 3;
 const BROKEN: usize = 4;
 const LIMIT: usize = 6;
 
-/// What doubling the clients gained less than is no gain: 5 %, as
-/// docs/experiments.md has the rule.
+/// Smallest factor by which doubling the clients must raise throughput to count as a gain
+/// (docs/experiments.md).
 const GAIN_MIN: f64 = 1.05;
 
-/// Trials of a promise with their runs.
+/// The trials of an SLO with their runs.
 fn trials<'a>(part: &'a Part, highest: &'a Highest) -> Vec<(&'a RunEntry, &'a PromiseTrial)> {
     let runs = &part.experiment.document.runs;
     let run = |trial: &'a PromiseTrial| Some((runs.iter().find(|run| run.folder == trial.folder)?, trial));
     highest.trials.iter().filter_map(run).collect()
 }
 
-/// Curves with what was found of them.
+/// The curves with a highest rate.
 fn found<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Part, &'a Curve, &'a Highest)> + use<'a> {
     let curves = view.parts.iter().flat_map(|part| {
         let curves = part.experiment.document.curves.iter();
@@ -105,12 +105,12 @@ fn is_kept(value: &PromiseValue) -> bool {
     value.value.is_some_and(|told| told <= value.limit)
 }
 
-/// A quantity as people read it.
+/// A value of an SLO's quantity in words.
 fn told(value: Option<f64>, is_time: bool) -> String {
     known(value, |value| if is_time { time(value) } else { format!("{:.3} %", value * 100.0) })
 }
 
-/// Every trial of every promise.
+/// Tables of all trials of all SLOs.
 pub(super) fn table(page: &mut String, view: &View<'_>) {
     for (part, curve, highest) in found(view) {
         let trials = trials(part, highest);
@@ -149,18 +149,18 @@ fn trials_in_words(highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)]) -> 
     format!("{} {} of {} kept it.", keeps(highest), count(kept as u64), plural(trials.len() as u64, "trial"))
 }
 
-/// The runs that looked for the saturation, in order of time.
+/// The runs of the search for the saturation, in order of time.
 fn doublings(part: &Part, curve: usize) -> Vec<&RunEntry> {
     let runs = part.experiment.document.runs.iter();
     runs.filter(|run| run.curve == curve && run.kind == RunKind::Search && run.target.is_none()).collect()
 }
 
-/// Operations/s that succeeded: what searches go by.
+/// Successful operations/s, which searches compare.
 fn succeeded(run: &RunEntry) -> f64 {
     run.throughput - run.failed_per_s
 }
 
-/// Why a search for the saturation ended.
+/// Explains why a search for the saturation ended.
 fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
     let most = runs.iter().map(|run| run.clients).max().unwrap_or(0);
     match (saturation, runs.len()) {
@@ -185,7 +185,7 @@ fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
     }
 }
 
-/// How the saturation was found, and how long loads took.
+/// The section of loads and of searches for the saturation.
 pub(super) fn others(page: &mut String, view: &View<'_>) {
     let mut text = String::new();
     loads(&mut text, view);
@@ -258,8 +258,8 @@ pub const COLUMNS: &str = "\
     experiment,curve,store,binding,workload,search,trial,repeat,offered_per_s,clients,done_per_s,\
     failed_per_s,duration_s,flags,quantity,value,limit,kept,folder";
 
-/// A line a trial of a saturation, and a line a condition of each of a promise.
-/// Times are µs, shares from 0 to 1. `None` where nothing was searched.
+/// Returns CSV with a line for each trial of a saturation, and for each condition of each trial of an
+/// SLO. Times are in µs, shares from 0 to 1. `None` if there was no search.
 pub(super) fn csv(view: &View<'_>) -> Result<Option<Vec<u8>>, ::csv::Error> {
     let mut records: Vec<[String; 19]> = Vec::new();
     for part in view.parts {

@@ -1,4 +1,4 @@
-//! All points with all numbers.
+//! The table of all points.
 
 use super::{
     load::{Point, Spread, Times},
@@ -11,14 +11,14 @@ use crate::{
     units::{count, plural, rate, time},
 };
 
-/// A number, and below it its spread.
+/// A cell with a number, and its spread below it.
 fn cell(spread: Spread, write: fn(f64) -> String) -> String {
     let Spread { value, low, high } = spread;
-    // A number and its unit stay in one line.
+    // Never break a line between a number and its unit.
     let [value, low, high] = [value, low, high].map(|number| write(number).replace(' ', "\u{a0}"));
     let span = match (low.split_once('\u{a0}'), high.split_once('\u{a0}')) {
         _ if low == high => String::new(),
-        // A unit that both have stands once.
+        // A common unit is said once.
         (Some((number, unit)), Some((_, other))) if unit == other => small(&format!("{number} to {high}")),
         _ => small(&format!("{low} to {high}")),
     };
@@ -82,7 +82,7 @@ fn rows(table: &mut Table, curve: &CurveView<'_>, point: &Point) {
     }
 }
 
-/// What a point is called, how it was measured, and its flags.
+/// The first cell of a point: name, clients, repeats and flags.
 fn name(curve: &CurveView<'_>, point: &Point) -> String {
     let at = curve.at.map_or(String::new(), |(at, _)| format!("{at}: "));
     let clients = point.target.map_or(String::new(), |_| format!("{}, ", plural(point.clients, "client")));
