@@ -1,4 +1,4 @@
-//! The series as CSV, for plots of one's own: a line an interval and metric.
+//! The series of a run as CSV: a line for each interval and metric.
 
 use serval_result::{
     document::{IntervalPacing, IntervalSummary, IntervalTimes},
@@ -29,7 +29,7 @@ pub(crate) fn table<R: IntoIterator<Item: AsRef<[u8]>>>(
     Ok(())
 }
 
-/// Writes what became of sampled keys (`docs/lag.md`).
+/// Writes the fates of sampled keys (`docs/lag.md`).
 pub fn write_lag(keys: &[LagKey], out: impl Write) -> Result<(), ::csv::Error> {
     let or_nothing = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
     let record = |line: &LagKey| {
@@ -64,7 +64,7 @@ pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::E
             ];
             fields.extend(times(&metric.response));
             fields.extend(times(&metric.service));
-            // Of the interval, whatever the operation; empty without offered load.
+            // Of the whole interval; empty without an offered load.
             let pacing = interval.pacing.filter(|_| interval.length_s > 0.0);
             fields.extend(pacing.map_or_else(Default::default, |IntervalPacing { due, lateness }| {
                 let offered = format!("{:.1}", due / interval.length_s);
@@ -83,7 +83,7 @@ pub(crate) fn times(times: &IntervalTimes) -> [String; 6] {
     [format!("{:.3}", mean_ns / 1000.0), p50, p95, p99, p999, max]
 }
 
-/// Microseconds, to the nanosecond.
+/// Nanoseconds as microseconds with three decimals.
 pub(crate) fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

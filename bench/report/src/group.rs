@@ -1,4 +1,4 @@
-//! Several client processes that made one result: what each did.
+//! The client processes of a group's result.
 
 use crate::{
     html::{
@@ -19,18 +19,18 @@ use serval_result::{
     group::{GroupClient, GroupResult},
 };
 
-/// Processes that have a curve of their own; all are in the table.
+/// Largest number of processes with lines in the plot; the table has all.
 const CURVES_MAX: usize = 12;
 
-/// Processes that a summary lists.
+/// Largest number of processes that a summary lists.
 const LISTED_MAX: usize = 20;
 
-/// What people call it.
+/// The name of a process: its share, host and process id.
 fn name(client: &GroupClient) -> String {
     format!("{} on {} (process {})", client.share, printable(&client.host, 40), client.process)
 }
 
-/// How exactly they began together, in words.
+/// How closely together the processes started, in words.
 fn together(group: &GroupResult) -> Option<String> {
     let (skew, error) = (group.start_skew_ns?, group.clock_error_ns?);
     Some(format!(
@@ -40,7 +40,7 @@ fn together(group: &GroupResult) -> Option<String> {
     ))
 }
 
-/// A line a process.
+/// The table of processes in a summary.
 pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
     let shown = &group.clients[..group.clients.len().min(LISTED_MAX)];
     let names: Vec<String> = shown.iter().map(name).collect();

@@ -1,9 +1,7 @@
-//! Several results made one: clients that ran at the same time, or a run
-//! repeated.
+//! Merges results: of clients that ran at the same time, or of repeated runs.
 //!
-//! Histograms are added and percentiles computed anew, never averaged.
-//! Summaries of intervals cannot be added, so that the series is left out
-//! (the HDR logs of the parts have all of it).
+//! Histograms are merged and percentiles computed from them, never averaged. Summaries of intervals
+//! cannot be merged, so that the series is left out (the HDR logs of the parts have it).
 
 mod lag;
 
@@ -23,7 +21,7 @@ use serval_result::{
 };
 use std::collections::BTreeMap;
 
-/// How the parts lie in time.
+/// How the parts relate in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Together {
     /// Clients that ran at the same time: throughputs are added.
@@ -32,7 +30,7 @@ pub enum Together {
     InTurn,
 }
 
-/// A result and what to call it in warnings.
+/// A result and its name in warnings.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
     /// For example its folder.
@@ -42,7 +40,7 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What is noted of it, in a result that it is a part of.
+    /// A note of the part, for the merged result.
     fn noted(&self, note: Note) -> MergedNote {
         MergedNote::OfPart { part: self.name.to_owned(), note: Box::new(note) }
     }
@@ -51,10 +49,10 @@ impl Part<'_> {
 /// Results that cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// No result at all.
+    /// There are no parts.
     #[error("there is nothing to merge")]
     Nothing,
-    /// Results with different meanings of their fields.
+    /// A part has another schema version.
     #[error("{name} has schema version {found}, and {SCHEMA_VERSION} is wanted")]
     Version {
         /// The part.
@@ -62,40 +60,40 @@ pub enum MergeError {
         /// Its version.
         found: u32,
     },
-    /// The same result twice.
+    /// Two parts are the same result.
     #[error("{first} and {second} are the same result; counting it twice would be wrong")]
     Same {
         /// A part.
         first: String,
-        /// The part that is the same.
+        /// The other part.
         second: String,
     },
-    /// Results of different things.
+    /// Parts have different stores, workloads or phases.
     #[error("{first} and {second} differ in {what}: `{left}` and `{right}`")]
     Different {
         /// A part.
         first: String,
         /// Another part.
         second: String,
-        /// The store, the workload or the phase.
+        /// What differs: the store, the workload or the phase.
         what: &'static str,
-        /// The first's.
+        /// The value of the first.
         left: String,
-        /// The second's.
+        /// The value of the second.
         right: String,
     },
-    /// A histogram that is none.
+    /// A histogram cannot be decoded.
     #[error("{name}: {error}")]
     Histogram {
         /// The part.
         name: String,
-        /// The fault.
+        /// Why not.
         error: DecodeError,
     },
 }
 
-/// Merges results. Those of different stores, workloads or phases, and one
-/// given twice, are refused unless `force`d, and then a warning says so.
+/// Merges results. Refuses results of different stores, workloads or phases, and duplicates; with
+/// `force` it notes them instead.
 pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
     let mut notes = Vec::new();
@@ -155,7 +153,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     })
 }
 
-/// That there is no instant at which all parts measured, by their clocks.
+/// A note if no instant exists at which all parts measured, by their clocks.
 fn not_at_once(parts: &[Part<'_>]) -> Option<MergedNote> {
     let measured = |part: &Part<'_>| {
         let overall = &part.document.overall;
@@ -189,7 +187,7 @@ fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// A text that is the same everywhere, or all different ones.
+/// Joins texts, each once.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut different: Vec<&str> = Vec::new();
     for text in texts {
@@ -200,7 +198,7 @@ fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     different.join("; ")
 }
 
-/// A map whose values are the same everywhere or joined.
+/// Merges maps; `join` merges the values of a key.
 fn joined_maps<V>(maps: &[&BTreeMap<String, V>], join: impl Fn(&[&V]) -> V) -> BTreeMap<String, V> {
     let mut values: BTreeMap<&String, Vec<&V>> = BTreeMap::new();
     for (name, value) in maps.iter().copied().flatten() {
@@ -219,8 +217,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
         serval_version: text(|run| &run.serval_version),
         label: text(|run| &run.label),
         phase: text(|run| &run.phase),
-        // The first stands for all; what the others were given differently
-        // stands in the properties.
+        // The first stands for all; the properties have the differences.
         command_line: runs[0].command_line.clone(),
         started: runs.iter().map(|run| run.started.as_str()).min().unwrap_or_default().to_owned(),
         store: text(|run| &run.store),
@@ -239,8 +236,8 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
     }
 }
 
-/// What is equal stays. Texts that differ are joined, numbers that differ
-/// are 0, and a warning tells whose they are.
+/// Merges environments: texts that differ are joined, numbers that differ are 0, and a note lists
+/// the machines.
 fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
     let all: Vec<&Environment> = parts.iter().map(|part| &part.document.environment).collect();
     let text = |field: fn(&Environment) -> &str| joined(all.iter().map(|e| field(e)));
@@ -292,9 +289,8 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
     }
 }
 
-/// What all used together; what one of them does not know is not known of all.
-/// Memory of clients that ran at once is added, of runs in turn the largest
-/// stands for all.
+/// Adds up usage; a value is unknown if any of them is. Memory is added for clients that ran at the
+/// same time; for runs in turn it is the maximum.
 fn usage(all: &[&Usage], together: Together) -> Usage {
     fn known<N>(all: &[&Usage], field: fn(&Usage) -> Option<N>) -> Option<Vec<N>> {
         all.iter().map(|usage| field(usage)).collect()
@@ -313,7 +309,7 @@ fn usage(all: &[&Usage], together: Together) -> Usage {
     }
 }
 
-/// The clients as one; the busiest of them speaks for shares.
+/// Adds up the load of clients; shares are those of the busiest.
 fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     let all: Vec<&ClientLoad> =
         parts.iter().map(|part| part.document.client.as_ref()).collect::<Option<_>>()?;
@@ -336,9 +332,8 @@ fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     })
 }
 
-/// Watched processes. Those of one name and the same process ids, seen by clients
-/// at once on one machine, are the same processes, and what they used is not
-/// added twice: the largest account is theirs.
+/// Merges watched processes. Processes with the same name and process ids that clients on one machine
+/// watched at the same time are the same: their usage counts once, by the largest account.
 fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
     let mut merged: Vec<(&str, ProcessLoad)> = Vec::new();
     for part in parts {
@@ -365,7 +360,7 @@ fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
     merged.into_iter().map(|(_, load)| load).collect()
 }
 
-/// Adds up distributions, with all percentiles that any of them has.
+/// Merges distributions; the result has the percentiles of all of them.
 fn latency<'a>(all: impl Iterator<Item = (&'a str, &'a Latency)>) -> Result<Option<Latency>, MergeError> {
     let (mut sum, mut percentiles, mut any) = (Histogram::new(), Vec::new(), false);
     for (name, latency) in all {
@@ -385,7 +380,7 @@ fn times(all: &[(&str, &TimesResult)]) -> Result<Option<TimesResult>, MergeError
 }
 
 fn metrics(parts: &[Part<'_>]) -> Result<Vec<MetricResult>, MergeError> {
-    // In the order in which the parts have them.
+    // Keep the order of the parts.
     let mut names: Vec<&str> = Vec::new();
     for metric in parts.iter().flat_map(|part| &part.document.metrics) {
         if !names.contains(&metric.name.as_str()) {
@@ -464,7 +459,7 @@ fn pacing(
     Ok(lateness.map(|lateness| PacingResult {
         schedule: text(|pacing| &pacing.schedule),
         target: match together {
-            // Clients in a closed loop have no target; what they did is not owed.
+            // Clients in a closed loop add nothing to the target.
             Together::AtOnce => paced.iter().map(|(.., pacing)| pacing.target).sum(),
             Together::InTurn if duration > 0.0 => due / duration,
             Together::InTurn => 0.0,
@@ -535,7 +530,7 @@ mod tests {
         assert!((in_turn.overall.throughput - mean).abs() < 1e-9);
     }
 
-    /// Their throughputs are no throughput of anything.
+    /// Throughputs of runs that did not overlap must not be added.
     #[test]
     fn runs_that_did_not_overlap_are_noted() {
         let mut documents = [sample::paced(), sample::unpaced()];
@@ -555,10 +550,10 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
         assert!((apart_s - 1.0).abs() < 1e-6, "{apart_s}");
         assert_eq!(apart(&documents, Together::InTurn), None);
-        // The order in which they are named does not matter.
+        // The order of the parts does not matter.
         documents.swap(0, 1);
         assert_eq!(apart(&documents, Together::AtOnce).unwrap().0, ["b", "a"]);
-        // A clock that nobody can read says nothing.
+        // A start that cannot be parsed is ignored.
         documents[1].run.started = "once upon a time".to_owned();
         assert_eq!(apart(&documents, Together::AtOnce), None);
     }

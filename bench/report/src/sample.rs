@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// Random enough and the same in every test.
+/// A linear congruential generator: deterministic.
 struct Draws(u64);
 
 impl Draws {
@@ -24,14 +24,14 @@ impl Draws {
         ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// About log-normal.
+    /// A time from an approximate log-normal distribution.
     fn time(&mut self, median_ns: f64, spread: f64) -> u64 {
         let normal = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
         (median_ns * (normal * spread).exp()) as u64
     }
 }
 
-/// What a pair of histograms comes to.
+/// The times of a pair of histograms.
 pub(crate) fn times(pair: &Pair, paced: bool) -> TimesResult {
     TimesResult::of(pair, paced, &PERCENTILES)
 }
@@ -43,7 +43,7 @@ fn interval_metric(pair: &Pair, failed: u64, paced: bool) -> IntervalMetric {
     IntervalMetric { ok: pair.service.count(), failed, response, service, levels }
 }
 
-/// A run of two minutes with two stalls; `paced` or not. Made once: property tests ask for many.
+/// A run of two minutes with two stalls, paced or not. Cached: property tests need many.
 fn run(paced: bool) -> ResultDocument {
     static RUNS: LazyLock<[ResultDocument; 2]> = LazyLock::new(|| [false, true].map(simulated_run));
     RUNS[usize::from(paced)].clone()
@@ -210,7 +210,7 @@ pub(crate) fn unpaced() -> ResultDocument {
     run(false)
 }
 
-/// A paced run whose costs are known, and that the client bounded.
+/// A paced run with costs that the client bounded.
 pub(crate) fn costly() -> ResultDocument {
     let usage = |cpu_s: f64, megabytes: u64, bytes: Option<(u64, u64)>| Usage {
         cpu_s,
@@ -245,14 +245,14 @@ pub(crate) fn costly() -> ResultDocument {
     document
 }
 
-/// A run with consumers beside it.
+/// A run whose lag consumers measured.
 pub(crate) fn lagging() -> ResultDocument {
     let spans = |spans: &mut dyn Iterator<Item = u64>| {
         let mut histogram = Histogram::new();
         spans.for_each(|ns| histogram.record(ns));
         Some(Latency::of(&histogram, &PERCENTILES))
     };
-    // Exponential, mean 50 ms, by its quantiles.
+    // Quantiles of an exponential distribution with mean 50 ms.
     let delay = |i: u64| (-(1.0 - (i as f64 + 0.5) / 1000.0).ln() * 5e7) as u64;
     let curve = |more: u64| {
         let step = |i: u64| SurvivalStep { at_ns: delay(i) + more, share: 1.0 - (i + 1) as f64 / 1000.0 };
@@ -297,7 +297,7 @@ pub(crate) fn lagging() -> ResultDocument {
     ResultDocument { lag: Some(lag), ..run(true) }
 }
 
-/// A result with nothing in it.
+/// An empty result.
 pub(crate) fn empty() -> ResultDocument {
     ResultDocument {
         metrics: Vec::new(),
@@ -318,7 +318,7 @@ pub(crate) fn empty() -> ResultDocument {
     }
 }
 
-/// A result of a few operations: what each took, and whether it succeeded.
+/// A result of operations, each given by wait and service time in ns and whether it succeeded.
 pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocument {
     let (mut ok, mut error, mut late) = (Pair::default(), Pair::default(), Histogram::new());
     for &(wait, service, is_ok) in operations {
@@ -375,7 +375,7 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
     prop::collection::vec((0u64..1 << 36, 1u64..1 << 36, prop::bool::weighted(0.9)), 0..60)
 }
 
-/// Any result: odd texts, odd numbers.
+/// Results with arbitrary texts and numbers.
 pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
     let numbers = (0.0f64..1e12, any::<u64>(), any::<u64>());
     let texts = (".{0,20}", ".{0,20}", prop::collection::vec(".{0,10}", 0..4));

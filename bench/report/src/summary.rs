@@ -1,4 +1,4 @@
-//! A result as a table for people, at most [`WIDTH`](crate::terminal::WIDTH) columns wide.
+//! The summary of a result as text, at most [`WIDTH`](crate::terminal::WIDTH) columns wide.
 
 use crate::{
     notes::warnings,
@@ -9,13 +9,13 @@ use crate::{
 use anstyle::Style;
 use serval_result::document::{Latency, ResultDocument, TimesResult};
 
-/// Percentiles that a line has room for; `result.json` has all.
+/// Largest number of percentiles in a row; `result.json` has all.
 const PERCENTILES_MAX: usize = 4;
 
-/// The name of the longest of YCSB's metrics has 23 characters.
+/// Width of names: the longest of YCSB's metrics has 23 characters.
 const NAME_MAX: usize = 23;
 
-/// The table.
+/// Returns the summary.
 pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     let mut text = String::new();
     headline(&mut text, document, styles);
@@ -37,8 +37,8 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     text
 }
 
-/// Whether response and service times differ: with an offered load, and with
-/// a driver, which tells its own part of the time.
+/// Whether response and service times differ: with an offered load, or with a driver, which measures
+/// the service time.
 pub fn two_times(document: &ResultDocument) -> bool {
     document.pacing.is_some() || driven(document)
 }
@@ -47,7 +47,7 @@ fn driven(document: &ResultDocument) -> bool {
     document.metrics.iter().any(|metric| metric.name == "DRIVER-HOP")
 }
 
-/// What the times of a document are, for its readers.
+/// Explains the times of a document.
 pub(crate) fn what_times_are(document: &ResultDocument) -> &'static str {
     match (document.pacing.is_some(), driven(document)) {
         (true, false) => RESPONSE_AND_SERVICE,
@@ -56,19 +56,19 @@ pub(crate) fn what_times_are(document: &ResultDocument) -> &'static str {
     }
 }
 
-/// What the two times are.
+/// Explains response and service times.
 const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to the end, what a user \
     waits. Service time: from the actual start to the end, what the store takes.";
 
-/// What the times are when a driver in another process is between.
+/// Explains times measured through a driver process.
 const DRIVEN: &str = "Response time: from the start (the intended one with an offered load) to the receipt of the \
     outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
 
-/// What the costs are.
+/// Explains costs.
 const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. run-queue wait: time that threads were \
     ready to run and waited for a processor. sent, received: payload of TCP connections. memory: at the end.";
 
-/// Why there is only one table.
+/// Explains why there is only one table.
 const NOT_PACED: &str = "Closed loop: response time equals service time.";
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
@@ -94,7 +94,7 @@ fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", &third, styles.headline);
 }
 
-/// A row of the table of times: all of an operation, or its failures of a status.
+/// A row of the table of times: an operation, or its failures with one status.
 pub(crate) struct Row<'a> {
     pub(crate) operation: &'a str,
     pub(crate) status: Option<&'a str>,
@@ -103,7 +103,7 @@ pub(crate) struct Row<'a> {
     pub(crate) times: Option<&'a TimesResult>,
 }
 
-/// The operations of a document, and below each its failures by status.
+/// The rows of a document: each operation, followed by its failures by status.
 pub(crate) fn rows(document: &ResultDocument) -> impl Iterator<Item = Row<'_>> {
     document.metrics.iter().flat_map(|metric| {
         let operation = metric.name.as_str();
@@ -119,7 +119,7 @@ pub(crate) fn rows(document: &ResultDocument) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// All percentiles that a document has, in rising order.
+/// All percentiles that a document has, in ascending order.
 pub(crate) fn percentiles(document: &ResultDocument) -> Vec<f64> {
     let times = rows(document).filter_map(|row| row.times);
     let mut all: Vec<f64> =
@@ -129,7 +129,7 @@ pub(crate) fn percentiles(document: &ResultDocument) -> Vec<f64> {
     all
 }
 
-/// The mean, the percentiles and the maximum of times, in words.
+/// Mean, percentiles and maximum of times, in words.
 pub(crate) fn times_in_words<'a>(
     latency: Option<&'a Latency>,
     percentiles: &'a [f64],
@@ -145,7 +145,7 @@ pub(crate) fn quantile(latency: Option<&Latency>, percentile: f64) -> String {
     known(latency.and_then(|latency| latency.percentile(percentile)), |ns| time(ns as f64))
 }
 
-/// Those percentiles that are shown: the usual ones before others.
+/// The percentiles that the summary shows; the usual ones take precedence.
 fn shown(document: &ResultDocument) -> Vec<f64> {
     let all = percentiles(document);
     let usual = |p: &f64| [50.0, 95.0, 99.0, 99.9].contains(p);
@@ -186,8 +186,7 @@ fn table(
     }
 }
 
-/// What an operation cost the client and the processes that were watched. Without
-/// either there is nothing to say.
+/// The table of costs of an operation; nothing if neither the client's nor any process's are known.
 fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let operations = document.overall.operations;
     let client = document.client.iter().map(|load| ("client".to_owned(), &load.usage));
@@ -202,7 +201,7 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     text.push('\n');
     columns.row(text, styles.heading, "COST", heads);
     let per = |bytes: Option<u64>| {
-        // What is below ten has decimals; what is large is counted in whole bytes.
+        // Small numbers have decimals.
         known(bytes, |bytes| match bytes as f64 / operations as f64 {
             few if few < 1e9 => format!("{} B", rate(few)),
             many => format!("{many:.1e} B"),

@@ -18,8 +18,8 @@ pub struct Styles {
     pub warning: Style,
     /// Less important parts.
     pub dim: Style,
-    /// Whether cells that have no room in a line of [`WIDTH`] columns are cut: on terminals, where a line that is
-    /// too long breaks the table. Files and pipes get all of a text.
+    /// Whether to cut cells that do not fit into [`WIDTH`] columns. Terminals would break the line; files
+    /// and pipes get the whole text.
     pub cuts: bool,
 }
 
@@ -46,7 +46,7 @@ impl Styles {
         }
     }
 
-    /// The text of a cell, without characters that steer a terminal; at most so long where cells are cut.
+    /// The text of a cell without control characters, cut to `max` characters if cells are cut.
     pub fn cell(&self, text: &str, max: usize) -> String {
         printable(text, if self.cuts { max } else { usize::MAX })
     }
@@ -57,13 +57,14 @@ pub fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }
 
-/// A table of text: its first column aligned left, the others right.
+/// A table of text: the first column is aligned left, the others right.
 pub(crate) struct TextTable {
     widths: Vec<usize>,
 }
 
 impl TextTable {
-    /// A table whose first column has room for all texts of `first`; widths of the others are in characters.
+    /// A table whose first column is as wide as the longest of `first`; `others` are the widths of the
+    /// other columns in characters.
     pub(crate) fn new(first: &[impl AsRef<str>], others: impl IntoIterator<Item = usize>) -> Self {
         let width = first.iter().map(|text| text.as_ref().chars().count()).max().unwrap_or(0);
         TextTable { widths: std::iter::once(width).chain(others).collect() }

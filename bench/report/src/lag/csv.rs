@@ -1,4 +1,4 @@
-//! The curves of lag as CSV, for plots of one's own: a line a point of a curve.
+//! The curves of lag as CSV: a line for each point of a curve.
 
 use super::distribution_of;
 use crate::csv::{micros, table};
@@ -8,7 +8,7 @@ use std::io::Write;
 /// The columns, separated by commas. Later versions add columns at the end only.
 pub const COLUMNS: &str = "name,curve,time_us,versions,share,count";
 
-/// Writes the curves of several; what each is called stands in the first column.
+/// Writes the curves of several results; the first column has their names.
 pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::csv::Error> {
     let mut records: Vec<[String; 6]> = Vec::new();
     for (name, lag) in several {
@@ -75,7 +75,7 @@ mod tests {
             [",0,0.751691,3000", ",1,0.225507,900", ",2,0.022551,90", ",1000,0.000251,1"]
         );
         let lag = lines("lag");
-        // Its largest is the largest lag, and all of them are not longer than it.
+        // The last step is at the largest lag and counts all.
         let document = sample::lagging();
         let largest = micros(document.lag.as_ref().unwrap().lag.as_ref().unwrap().max_ns);
         assert_eq!(lag.last(), Some(&format!("{largest},,1.000000,240")));

@@ -1,4 +1,4 @@
-//! The lag of several results as one: what can be added is, and what cannot is left out and named.
+//! Merges the lag of several results. Notes name what cannot be merged.
 
 use super::{MergeError, Part, Together, joined, latency};
 use crate::sums::{sum, sums};
@@ -8,7 +8,7 @@ use serval_result::{
     note::MergedNote,
 };
 
-/// The sum of a number of all.
+/// Adds up a number of all results.
 fn add<'a>(lags: &[(&'a str, &'a LagResult)], number: impl Fn(&'a LagResult) -> u64) -> u64 {
     sum(lags.iter().map(|(_, lag)| number(lag)))
 }
@@ -38,7 +38,7 @@ fn keys(lags: &[(&str, &LagResult)]) -> LagKeys {
     }
 }
 
-/// The spans of all.
+/// Merges the spans of all results.
 fn spans<'a>(
     lags: &[(&'a str, &'a LagResult)],
     of: impl Fn(&'a LagResult) -> Option<&'a Latency>,
@@ -69,8 +69,8 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
     }))
 }
 
-/// What the parts say of lag as one; `None` where none says anything. Keys that one has read no other has: the queue
-/// gives each once. What is left out is told in `notes`.
+/// The merged lag of the parts; `None` if none measured it. The queue delivers each key once, so that
+/// no two parts have read the same key.
 pub(super) fn merged(
     parts: &[Part<'_>],
     together: Together,
@@ -95,7 +95,7 @@ pub(super) fn merged(
     if read.iter().any(|(_, lag)| lag.survival.is_some()) {
         notes.push(MergedNote::WithoutSurvival);
     }
-    // What is known of some keys only would be taken for all.
+    // A distribution of some of the keys would be mistaken for that of all.
     let clocks_known = read.iter().all(|(_, lag)| lag.visible.is_some() && lag.hand_over.is_some());
     if !clocks_known && read.iter().any(|(_, lag)| lag.visible.is_some() || lag.hand_over.is_some()) {
         let without = read.iter().filter(|(_, lag)| lag.visible.is_none() || lag.hand_over.is_none());
@@ -142,7 +142,7 @@ mod tests {
     use serval_measure::histogram::Histogram;
     use serval_result::document::ResultDocument;
 
-    /// A result with these lags, in ns; zero for those that were found at once.
+    /// A result with these lags in ns; 0 means found at once.
     fn lagging(lags: &[u64]) -> ResultDocument {
         let latency = |spans: &mut dyn Iterator<Item = u64>| {
             let mut histogram = Histogram::new();
