@@ -94,7 +94,7 @@ mod tests {
     use serval_result::{document::IntervalMetric, lag::Fate};
 
     #[test]
-    fn a_line_a_sampled_key() {
+    fn a_line_for_each_sampled_key() {
         let found = LagKey {
             key: "a,b".to_owned(),
             stamp: "w.1".to_owned(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_an_interval_and_metric() {
+    fn a_line_for_each_interval_and_metric() {
         let response = IntervalTimes {
             mean_ns: 1500.5,
             p50_ns: 999,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn errors_name_their_cause() {
         let whole = text(&sample::paced());
         assert!(error(&whole[..whole.len() / 2]).starts_with("the result is incomplete: it ends at line"));
         assert!(error(b"").starts_with("not a result of Serval's"));

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_refused_or_forced() {
+    fn different_results_are_refused_or_forced() {
         let mut documents = [sample::paced(), sample::paced()];
         documents[1].run.store = "sqlite".to_owned();
         let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err().to_string();
@@ -505,13 +505,13 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_itself() {
+    fn merging_a_single_result_returns_it() {
         let documents = [sample::paced()];
         assert_eq!(merge(&parts(&documents), Together::AtOnce, false).unwrap(), documents[0]);
     }
 
     #[test]
-    fn throughput_adds_up_and_warnings_tell_whose_they_are() {
+    fn throughput_adds_up_and_warnings_name_their_part() {
         let mut documents = [sample::paced(), sample::unpaced()];
         documents[1].environment.host = "client-2".to_owned();
         let [a, b] = &documents;
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_histogram_is_named() {
+    fn an_invalid_histogram_is_named() {
         let mut documents = [sample::paced(), sample::paced()];
         documents[1].metrics[0].ok.as_mut().unwrap().service.histogram = "?".to_owned();
         let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err();

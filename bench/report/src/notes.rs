@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_writes_that_were_not_done_are_told() {
+    fn acknowledged_writes_that_failed_are_noted() {
         assert_eq!(
             not_done(1000, 30, 4),
             "Writes were acknowledged when they were buffered, and not done: of 1,000 sent up to 30 failed (FLUSH), \
@@ -446,7 +446,7 @@ mod tests {
 
     /// A document has each note once, whether it stores notes or only warnings.
     #[test]
-    fn a_document_says_each_note_once() {
+    fn a_document_has_each_note_once() {
         let mut document = sample::paced();
         let said = warnings(&document);
         let mut notes = notes(&document);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_with_their_numbers() {
+    fn texts_about_changes_have_their_numbers() {
         let drift = told(ChangeShape::Drift, 20_100.0, 16_500.0);
         assert_eq!(
             changed(Some(&drift), None, 60.0),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_are_told_with_their_times() {
+    fn texts_about_stalls_have_their_times() {
         let one = Stalls { count: 1, total_s: 2.35, longest_s: 2.35, longest_at_s: 12.25 };
         assert_eq!(
             stalled(&one, 60.0),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_have_a_table_and_a_bound_of_the_client_comes_first() {
+    fn costs_have_a_table_and_a_client_bound_warning_comes_first() {
         let text = summary(&sample::costly(), &Styles::colourless());
         let first = text.lines().find(|line| line.starts_with('!')).unwrap();
         assert!(first.starts_with("! The client bounded this result"), "{first}");
@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_table() {
+    fn a_result_without_operations_has_no_table() {
         let text = summary(&sample::empty(), &Styles::plain());
         assert!(!text.contains("RESPONSE TIME") && !text.contains("NaN"), "{text}");
     }
 
     #[test]
-    fn colour_only_when_asked_for() {
+    fn only_ansi_styles_have_colours() {
         assert!(!summary(&sample::paced(), &Styles::plain()).contains('\x1b'));
         assert!(summary(&sample::paced(), &Styles::ansi()).contains("\x1b["));
     }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminals_are_not_steered_by_stores() {
+    fn control_characters_are_removed() {
         assert_eq!(printable("a\x1b[31m\nb", 99), "a [31m b");
         assert_eq!(printable("abcdef", 3), "abc…");
     }

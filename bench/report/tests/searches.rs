@@ -1,4 +1,4 @@
-//! What searches found: on the page, as plots, and as CSV.
+//! Results of searches: on the page, as plots, and as CSV.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod synthetic;
@@ -52,7 +52,7 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
 }
 
 #[test]
-fn a_sweep_without_searches_has_no_file_of_trials() {
+fn a_sweep_without_searches_has_no_trials_csv() {
     let size = synthetic::Size { stores: 1, points: 2, repeats: 1, seconds: 2, drawn: 40 };
     let part = searched(|place| synthetic::sweep(place, size));
     let files = experiment::files(&part[0]).unwrap();

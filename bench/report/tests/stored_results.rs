@@ -1,5 +1,4 @@
-//! Reports of results as they are stored: experiments of every form, and
-//! several laid over each other.
+//! Reports of stored experiments of every kind, and of several together.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod synthetic;
@@ -31,7 +30,7 @@ fn cells(csv: &[u8]) -> Vec<std::collections::HashMap<String, String>> {
 }
 
 #[test]
-fn a_sweep_has_all_its_parts() {
+fn the_page_of_a_sweep_has_all_sections() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let experiment = read(place.path());
@@ -96,8 +95,7 @@ fn a_sweep_has_all_its_parts() {
     assert!(plots.iter().all(|plot| plot.svg.starts_with("<svg") && plot.png.starts_with(b"\x89PNG")));
 }
 
-/// Percentiles of a point are those of all its times; the least and the most
-/// are those of its repeats.
+/// Percentiles of a point come from all its times; minimum and maximum are those of its repeats.
 #[test]
 fn repeats_are_merged_and_not_averaged() {
     let place = tempfile::tempdir().unwrap();
@@ -150,7 +148,7 @@ fn closed_loops_and_axes_have_plots_of_their_own() {
     let closed = page("closed");
     assert!(closed.contains("Throughput, operations/s") && closed.contains("Response time, p99"));
     assert!(!closed.contains("Latency against throughput") && !closed.contains("service time, p99"));
-    // A strip a store, the workloads end to end.
+    // A strip for each store, with the workloads end to end.
     assert!(closed.contains("<title>postgres: response time</title>"));
     let axis = page("axis");
     assert!(
@@ -161,7 +159,7 @@ fn closed_loops_and_axes_have_plots_of_their_own() {
 }
 
 #[test]
-fn runs_are_laid_over_each_other_and_experiments_named_apart() {
+fn runs_are_overlaid_and_experiments_have_names() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..=3u64 {
         synthetic::write_run(&place.path().join(format!("run-{seed}")), &synthetic::one_run(8, 80, seed));
@@ -184,7 +182,7 @@ fn runs_are_laid_over_each_other_and_experiments_named_apart() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
+fn unreadable_results_are_named_and_the_rest_is_shown() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
@@ -193,18 +191,18 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
     std::fs::write(place.path().join(&folder).join("result.json"), "{").unwrap();
     let page = experiment::html(&part_of(&experiment));
     assert!(page.contains("Results cannot be read") && page.contains(&folder));
-    // A document that names folders outside is answered with a refusal.
+    // A document that names a folder outside is refused.
     experiment.document.runs.iter_mut().for_each(|run| run.folder = "../elsewhere".to_owned());
     let error = Part::of(experiment.clone()).unwrap_err().to_string();
     assert!(error.contains("'../elsewhere' of a run is not inside the experiment's"), "{error}");
-    // Before the first point there is a page all the same.
+    // There is a page even before the first point.
     experiment.document.runs.clear();
     experiment.document.complete = false;
     let page = experiment::html(&part_of(&experiment));
     assert!(page.contains("No point has been measured yet") && page.contains("is not complete"));
 }
 
-/// A file has no width that a text would be cut for.
+/// Files have no width, so that nothing is cut.
 #[test]
 fn flags_are_cut_on_terminals_only() {
     let place = tempfile::tempdir().unwrap();
@@ -221,13 +219,13 @@ fn flags_are_cut_on_terminals_only() {
     assert!(!cut.contains(all) && cut.contains("never steady, ch"), "{cut}");
 }
 
-/// An hour of measuring in seconds of two operations, and a single run of an
-/// hour: small enough to send around.
+/// The pages of an hour's experiment and of an hour's run, with two operations and intervals of a
+/// second, are small enough to send.
 #[test]
 fn the_page_of_an_hour_is_under_three_megabytes() {
     let place = tempfile::tempdir().unwrap();
-    // Drawing all repeats would take a debug build long; what a page has does
-    // not depend on their number. `cargo xtask bench report` has all three.
+    // One repeat saves time: the size does not depend on their number. `cargo xtask bench report` has
+    // three.
     synthetic::sweep(place.path(), Size { stores: 2, points: 8, repeats: 1, seconds: 225, drawn: 60 });
     let experiment = read(place.path());
     let page = experiment::html(&part_of(&experiment));
@@ -240,7 +238,7 @@ fn the_page_of_an_hour_is_under_three_megabytes() {
 }
 
 #[test]
-fn the_highest_rate_under_a_promise_is_told() {
+fn the_highest_rate_of_an_slo_is_shown() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_that_differ_in_numbers_only_are_one() {
+    fn sentences_that_differ_only_in_numbers_are_merged() {
         let all = [
             (1, "clients spent 58 % of 1,200 ms outside."),
             (2, "clients spent 9.5 % of 1,200 ms outside."),

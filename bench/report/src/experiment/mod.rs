@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_have_alike_is_said_once() {
+    fn warnings_that_runs_share_are_merged() {
         let part = |name: &str, skew_ns: u64| {
             let mut document = sample::unpaced();
             (document.overall.operations, document.environment.debug) = (900, true);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_those_of_an_experiments_folder() {
+    fn files_of_an_experiments_folder_are_complete() {
         let part = Part::of_run("redis".to_owned(), Path::new("result.json"), &sample::paced());
         let files = files(&part).unwrap();
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();

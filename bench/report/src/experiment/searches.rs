@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_search_ended_is_told() {
+    fn the_reason_why_a_search_ended_is_shown() {
         let runs = [run(1, 100.0), run(2, 101.0), run(4, 102.0)];
         let runs: Vec<&RunEntry> = runs.iter().collect();
         let found = |found| Saturation { throughput: 102.0, clients: 1, found };
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_below_or_at_its_limit() {
+    fn an_slo_is_kept_up_to_its_limit() {
         let value = |value| PromiseValue { quantity: "p99".to_owned(), value, limit: 1e7, is_time: true };
         assert!(is_kept(&value(Some(1e7))) && !is_kept(&value(Some(1.1e7))) && !is_kept(&value(None)));
     }

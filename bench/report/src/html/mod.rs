@@ -338,7 +338,7 @@ mod tests {
     use serval_result::document::IntervalSummary;
 
     #[test]
-    fn what_came_from_outside_is_escaped() {
+    fn untrusted_texts_are_escaped() {
         let page = html(&sample::paced());
         check(&page);
         assert!(page.contains("&lt;script&gt;alert(1)"));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_plots_have_the_same_file() {
+    fn names_of_plot_files_are_unique() {
         let mut document = sample::paced();
         let names = ["a b", "a,b", "Größe"];
         for (metric, name) in document.metrics.iter_mut().zip(names) {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_all_parts() {
+    fn a_page_has_all_sections() {
         let page = html(&sample::paced());
         let parts = [
             "Before quoting a number",
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn that_the_client_bounded_it_comes_first_and_what_it_cost_is_there() {
+    fn a_client_bound_warning_comes_first_and_costs_have_a_table() {
         let usage = Usage {
             cpu_s: 5.0,
             run_queue_s: Some(0.25),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_and_long_series() {
+    fn empty_and_long_series_are_drawn() {
         let page = html(&sample::empty());
         check(&page);
         assert!(!page.contains("<svg") && !page.contains("NaN"));

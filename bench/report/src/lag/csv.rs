@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn every_curve_is_there_from_its_beginning_to_its_end() {
+    fn every_curve_is_complete() {
         assert_eq!(
             lines("behind"),
             [",0,0.751691,3000", ",1,0.225507,900", ",2,0.022551,90", ",1000,0.000251,1"]

@@ -262,7 +262,7 @@ mod tests {
     };
 
     #[test]
-    fn a_summary_and_a_page_tell_the_share_the_curves_and_what_was_not_kept() {
+    fn summary_and_page_show_share_curves_and_violations() {
         let document = sample::lagging();
         let text = summary::summary(&document, &Styles::plain());
         for part in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_with_little_in_it_is_shown_as_it_is() {
+    fn a_result_without_curves_is_shown() {
         let mut document = sample::unpaced();
         document.lag = Some(serval_result::lag::LagResult::default());
         let page = html(&document);

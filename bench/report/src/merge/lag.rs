@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_added_is_left_out_and_named() {
+    fn what_cannot_be_merged_is_left_out_and_noted() {
         let mut documents = [sample::lagging(), lagging(&[0, 7, 9]), sample::unpaced()];
         let lag = documents[1].lag.as_mut().unwrap();
         (lag.visible, lag.poll_ns) = (None, 3_000_000);

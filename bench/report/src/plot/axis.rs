@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_stays_beside_the_plot() {
+    fn values_out_of_range_are_clamped() {
         let axis = Axis::times([1e6].into_iter()).unwrap();
         assert!(axis.map(&0.0, (0, 1000)) >= -20);
         assert!(axis.map(&1e18, (0, 1000)) <= 1020);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_where_its_time_is_and_as_dark_as_its_share() {
+    fn cells_have_the_place_of_their_time_and_the_shade_of_their_share() {
         let columns = vec![
             Column { x: 0.0..1.0, levels: vec![(50, 100)] },
             Column { x: 2.0..4.0, levels: vec![(50, 9_999), (53, 1)] },
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_make_no_picture_and_no_panic() {
+    fn empty_and_invalid_columns_do_not_panic() {
         assert_eq!(Heat { columns: vec![] }.address(&(0.0..1.0)), None);
         let far = vec![(3, u64::MAX), (4_000_000_000, u64::MAX)];
         let heat = Heat { columns: vec![Column { x: 0.0..0.0, levels: far }] };

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_interrupted_where_there_is_nothing() {
+    fn a_line_is_interrupted_at_missing_values() {
         let line = Line::new(
             "a",
             1,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_plot() {
+    fn no_values_make_no_plot() {
         let none = vec![Line::new("a", 1, std::iter::empty())];
         assert!(by_percentile("a".to_owned(), none, (100, 100)).is_none());
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_title_and_legend_and_a_page_writes_its_own() {
+    fn only_a_file_has_title_and_legend() {
         let (file, inline) = (whole().svg_file().unwrap(), whole().inline_svg().unwrap());
         for svg in [&file, &inline] {
             assert!(

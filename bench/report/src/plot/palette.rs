@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_thirty_six_styles_no_two_look_the_same() {
+    fn thirty_six_styles_differ() {
         let looks = |look: &dyn Fn(usize) -> String| {
             (1..=STYLES * STYLES).map(look).collect::<std::collections::BTreeSet<_>>().len()
         };
