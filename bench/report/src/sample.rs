@@ -49,11 +49,14 @@ fn run(paced: bool) -> ResultDocument {
     RUNS[usize::from(paced)].clone()
 }
 
-fn simulated_run(paced: bool) -> ResultDocument {
+/// The operations of the run: name, median of the service times in ns, and rate.
+const OPERATIONS: [(&str, f64, u64); 3] =
+    [("READ", 180_000.0, 100), ("UPDATE", 310_000.0, 90), ("SCAN", 2_400_000.0, 6)];
+
+/// The series of the run, its times by operation without the warm-up, and its lateness.
+fn simulated_series(paced: bool) -> (Vec<IntervalSummary>, BTreeMap<&'static str, Pair>, Histogram) {
     let mut draws = Draws(7);
-    let names = [("READ", 180_000.0, 100), ("UPDATE", 310_000.0, 90), ("SCAN", 2_400_000.0, 6)];
     let mut pairs: BTreeMap<&str, Pair> = BTreeMap::new();
-    let mut not_found = Pair::default();
     let mut late = Histogram::new();
     let mut series = Vec::new();
     for second in 0..120u32 {
@@ -61,7 +64,7 @@ fn simulated_run(paced: bool) -> ResultDocument {
         let stall = if matches!(second, 47 | 48 | 90) { 40.0 } else { 1.0 };
         let mut metrics = BTreeMap::new();
         let mut late_now = Histogram::new();
-        for (name, median, rate) in names {
+        for (name, median, rate) in OPERATIONS {
             let mut pair = Pair::default();
             let rate = if stall > 1.0 && !paced { rate / 4 } else { rate + (draws.unit() * 6.0) as u64 };
             for _ in 0..rate {
@@ -84,33 +87,36 @@ fn simulated_run(paced: bool) -> ResultDocument {
         series.push(IntervalSummary { start_s, length_s, warm_up, metrics, pacing });
         late.merge(&late_now);
     }
-    for i in 1..=3u64 {
-        not_found.service.record(i * 50_000);
-        if paced {
-            not_found.response.record(i * 70_000);
+    (series, pairs, late)
+}
+
+/// The metric of an operation; three reads have failed.
+fn simulated_metric(name: &str, pair: &Pair, paced: bool) -> MetricResult {
+    let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+    let (mut failed, mut messages) = (BTreeMap::new(), Vec::new());
+    if name == "READ" {
+        let mut not_found = Pair::default();
+        for i in 1..=3u64 {
+            not_found.service.record(i * 50_000);
+            if paced {
+                not_found.response.record(i * 70_000);
+            }
         }
-    }
-    let mut metrics: Vec<MetricResult> = Vec::new();
-    for (name, pair) in &pairs {
-        let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
-        let (mut failed, mut messages) = (BTreeMap::new(), Vec::new());
-        if *name == "READ" {
-            statuses.insert("NOT_FOUND".to_owned(), 3);
-            failed.insert("NOT_FOUND".to_owned(), times(&not_found, paced));
-            messages.push(MessageCount {
-                status: "NOT_FOUND".to_owned(),
-                message: "<b>no such key</b> & \"none\" in 'usertable'".to_owned(),
-                count: 3,
-            });
-        }
-        metrics.push(MetricResult {
-            name: (*name).to_owned(),
-            statuses,
-            ok: Some(times(pair, paced)),
-            failed,
-            messages,
+        statuses.insert("NOT_FOUND".to_owned(), 3);
+        failed.insert("NOT_FOUND".to_owned(), times(&not_found, paced));
+        messages.push(MessageCount {
+            status: "NOT_FOUND".to_owned(),
+            message: "<b>no such key</b> & \"none\" in 'usertable'".to_owned(),
+            count: 3,
         });
     }
+    MetricResult { name: name.to_owned(), statuses, ok: Some(times(pair, paced)), failed, messages }
+}
+
+fn simulated_run(paced: bool) -> ResultDocument {
+    let (series, pairs, late) = simulated_series(paced);
+    let metrics: Vec<MetricResult> =
+        pairs.iter().map(|(name, pair)| simulated_metric(name, pair, paced)).collect();
     let operations = metrics.iter().flat_map(|m| m.statuses.values()).sum::<u64>();
     let mut ages = Histogram::new();
     [3_200_000_000, 150_000_000].iter().for_each(|&age| ages.record(age));

@@ -87,17 +87,24 @@ pub type Operation = (&'static str, f64, f64);
 /// The operations of workload A.
 pub const HALF_AND_HALF: &[Operation] = &[("READ", 0.5, 1.0), ("UPDATE", 0.5, 1.4)];
 
-/// The result of a run.
-pub fn result(run: &Run<'_>) -> ResultDocument {
+/// The measurements of a run. All but the series are without the warm-up.
+#[derive(Default)]
+struct Measured<'a> {
+    series: Vec<IntervalSummary>,
+    operations: u64,
+    /// Times by operation.
+    pairs: BTreeMap<&'a str, Pair>,
+    /// Times of failures by operation.
+    failed: BTreeMap<&'a str, Histogram>,
+    late: Histogram,
+}
+
+fn measured<'a>(run: &Run<'a>) -> Measured<'a> {
     let Run { store, target, seconds, .. } = *run;
     let mut draws = Draws(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let done = target.map_or(store.saturation, |target| target.min(store.saturation));
     let load = target.map_or(0.0, |target| target / store.saturation);
-    let mut pairs: BTreeMap<&str, Pair> = BTreeMap::new();
-    let mut failed: BTreeMap<&str, Histogram> = BTreeMap::new();
-    let mut late = Histogram::new();
-    let mut series = Vec::new();
-    let mut operations = 0;
+    let mut all = Measured::default();
     for second in 0..run.warm_up + seconds {
         let warm_up = second < run.warm_up;
         let stall = second % 97 == 61 || second == run.warm_up + 2;
@@ -137,41 +144,53 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             };
             metrics.insert(name.to_owned(), metric);
             if !warm_up {
-                operations += pair.service.count() + failures;
-                pairs.entry(name).or_default().merge(&pair);
-                failed.entry(name).or_default().record_n(30_000_000, failures);
+                all.operations += pair.service.count() + failures;
+                all.pairs.entry(name).or_default().merge(&pair);
+                all.failed.entry(name).or_default().record_n(30_000_000, failures);
             }
         }
         let pacing =
             target.map(|target| IntervalPacing { due: target, lateness: IntervalTimes::of(&late_now) });
-        series.push(IntervalSummary { start_s: f64::from(second), length_s: 1.0, warm_up, metrics, pacing });
+        all.series.push(IntervalSummary {
+            start_s: f64::from(second),
+            length_s: 1.0,
+            warm_up,
+            metrics,
+            pacing,
+        });
         if !warm_up {
-            late.merge(&late_now);
+            all.late.merge(&late_now);
         }
     }
-    let mut failures = 0;
-    let metrics = pairs.iter().map(|(name, pair)| {
-        let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
-        let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
-        let of = &failed[name];
-        if !of.is_empty() {
-            failures += of.count();
-            statuses.insert("ERROR".to_owned(), of.count());
-            let latency = Latency::of(of, &PERCENTILES);
-            times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
-            let message = "the connection was <closed> by the server".to_owned();
-            messages.push(MessageCount { status: "ERROR".to_owned(), message, count: of.count() });
-        }
-        let ok = Some(TimesResult::of(pair, target.is_some(), &PERCENTILES));
-        MetricResult { name: (*name).to_owned(), statuses, ok, failed: times, messages }
-    });
-    let metrics: Vec<MetricResult> = metrics.collect();
+    all
+}
+
+fn metric(name: &str, pair: &Pair, failed: &Histogram, paced: bool) -> MetricResult {
+    let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+    let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
+    if !failed.is_empty() {
+        statuses.insert("ERROR".to_owned(), failed.count());
+        let latency = Latency::of(failed, &PERCENTILES);
+        times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
+        let message = "the connection was <closed> by the server".to_owned();
+        messages.push(MessageCount { status: "ERROR".to_owned(), message, count: failed.count() });
+    }
+    let ok = Some(TimesResult::of(pair, paced, &PERCENTILES));
+    MetricResult { name: name.to_owned(), statuses, ok, failed: times, messages }
+}
+
+/// The result of a run.
+pub fn result(run: &Run<'_>) -> ResultDocument {
+    let Run { store, target, seconds, .. } = *run;
+    let measured = measured(run);
+    let metrics = measured.pairs.iter();
+    let metrics = metrics.map(|(name, pair)| metric(name, pair, &measured.failed[name], target.is_some()));
     let usage = |us: f64, memory: u64| Usage {
-        cpu_s: operations as f64 * us / 1e6,
+        cpu_s: measured.operations as f64 * us / 1e6,
         run_queue_s: Some(0.3),
         memory_bytes: Some(memory),
-        sent_bytes: Some(operations * 120),
-        received_bytes: Some(operations * 640),
+        sent_bytes: Some(measured.operations * 120),
+        received_bytes: Some(measured.operations * 640),
     };
     let sentence = "the client's threads ran for 97 % of the time, and the store waited for them".to_owned();
     ResultDocument {
@@ -183,13 +202,13 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         overall: Overall {
             duration_s: f64::from(seconds),
             warm_up_s: f64::from(run.warm_up),
-            operations,
-            failed: failures,
-            throughput: operations as f64 / f64::from(seconds),
+            operations: measured.operations,
+            failed: measured.failed.values().map(Histogram::count).sum(),
+            throughput: measured.operations as f64 / f64::from(seconds),
             ended_by: EndedBy::Time.into(),
-            client_cpu_s: operations as f64 * 6e-6,
+            client_cpu_s: measured.operations as f64 * 6e-6,
         },
-        metrics,
+        metrics: metrics.collect(),
         censored: Censored::default(),
         buffered: None,
         pacing: target.map(|target| PacingResult {
@@ -197,7 +216,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             target,
             arrivals: "poisson".to_owned(),
             slack_ns: 0,
-            lateness: Latency::of(&late, &PERCENTILES),
+            lateness: Latency::of(&measured.late, &PERCENTILES),
         }),
         group: None,
         lag: None,
@@ -223,7 +242,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             command: format!("{}-server --port 6379", store.name),
             usage: usage(store.cpu_us, (store.median_ns as u64) << 12),
         }],
-        series,
+        series: measured.series,
     }
 }
 
