@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What reports need of the results of an experiment's runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
+pub(super) struct Loaded {
     /// By the index of the curve in the document.
     pub(super) curves: Vec<CurveResults>,
     /// Results of phases, by their index in the document; `None` for a phase without a result.
@@ -141,7 +141,7 @@ pub(super) struct Slice {
 impl Loaded {
     /// Reads the results of all points and phases of an experiment. Reports name those that cannot
     /// be read; if all fail, returns the first error.
-    pub fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
+    pub(super) fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
         let mut entries: Vec<&RunEntry> =
             experiment.document.runs.iter().filter(|entry| entry.kind == RunKind::Point).collect();
         entries.sort_by_key(|entry| (entry.curve, entry.point, entry.repeat));

@@ -259,8 +259,7 @@ mod tests {
             let parts = parts(&[a, b], &words);
             check(&html(&parts));
             check(&html(&parts[2..]));
-            let mut csv = Vec::new();
-            csv(&parts, &mut csv).unwrap();
+            csv(&parts, Vec::new()).unwrap();
             for line in summary(&parts, &Styles::colourless()).lines() {
                 prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
                 // A word longer than a line is not broken.

@@ -116,8 +116,8 @@ fn per_second(number: f64, slice: &Slice) -> Option<f64> {
 impl<'v> Strip<'v> {
     fn plots(&self) -> Vec<Plot> {
         let timeline = timeline(self.segments.iter().map(|(_, slices)| *slices));
-        let Some(axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
-        let axis = TimePlots { uprights: self.uprights(timeline.end()), headroom: true, ..axis };
+        let Some(mut axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
+        (axis.uprights, axis.headroom) = (self.uprights(timeline.end()), true);
         let line = |label: &str, style: usize, value: fn(&Slice) -> Option<f64>| {
             timeline.line(label, style, |piece| value(&piece.measured))
         };

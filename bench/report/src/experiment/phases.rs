@@ -242,7 +242,8 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
 pub(super) fn section(part: &Part) -> Option<Section> {
     let phases = told(part);
     let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
-    let axis = TimePlots { uprights: uprights(&phases, end), ..TimePlots::new(end, HEIGHT)? };
+    let mut axis = TimePlots::new(end, HEIGHT)?;
+    axis.uprights = uprights(&phases, end);
     let series: Vec<_> = phases.iter().map(|told| (told.zero(), told.series())).collect();
     let timeline = Timeline { stretched: true, ..Timeline::of_series(&series) };
     let done = std::iter::once(timeline.operations()).chain(timeline.offered());

@@ -40,10 +40,10 @@ pub(super) fn points(page: &mut String, view: &View<'_>) {
         let words: Vec<String> =
             curve.saturation.map(saturates).into_iter().chain(curve.highest.map(keeps)).collect();
         explained(page, &words.join(" "));
-        let table = Table::numbers(
+        let mut table = Table::numbers(
             "<offered | done/s | <operation | count | failed | < | mean | p50 | p95 | p99 | p99.9 | max",
         );
-        let mut table = Table { class: "numbers points", ..table };
+        table.class = "numbers points";
         for point in &curve.results.points {
             rows(&mut table, curve, point);
         }

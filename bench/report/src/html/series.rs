@@ -43,9 +43,9 @@ pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
 pub(super) fn plots(document: &ResultDocument) -> Vec<(String, Plot)> {
     let series = without_end(&document.series);
     let timeline = Timeline::of_series(&[(0.0, series)]);
-    let Some(axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
+    let Some(mut axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
     let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
-    let axis = TimePlots { shade: warm_up.reduce(f64::max).map(|end| 0.0..end), ..axis };
+    axis.shade = warm_up.reduce(f64::max).map(|end| 0.0..end);
     // CLEANUP happens once, at the end.
     let plotted: Vec<&MetricResult> =
         by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
