@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_the_place_of_frames_is_quoted() {
+    fn text_instead_of_frames_is_quoted() {
         let text = b"Error occurred during initialization of VM\nToo small maximum heap\n";
         let mut frames = FrameBuffer::default();
         frames.room()[..text.len()].copy_from_slice(text);
@@ -425,7 +425,7 @@ mod tests {
     proptest! {
         /// The contents of bodies are patterns: to draw 1.5 MB a case takes a hundred times as long as to check it.
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_survive_a_round_trip_in_pieces_of_any_size(
             bodies in prop::collection::vec((0usize..300_000, any::<u8>()), 0..6),
             cut in 1usize..100_000,
         ) {
@@ -452,7 +452,7 @@ mod tests {
         }
 
         #[test]
-        fn results_come_out_as_they_went_in(
+        fn results_survive_a_round_trip(
             id: u32, service: u64, message in ".{0,20}",
             status in prop::sample::select(&Status::ALL[..]),
             records in prop::collection::vec(prop::collection::vec((".{0,5}", prop::collection::vec(any::<u8>(), 0..20)), 0..4), 0..4),
@@ -473,7 +473,7 @@ mod tests {
         }
 
         #[test]
-        fn flushes_come_out_as_they_went_in(
+        fn flushes_survive_a_round_trip(
             given in prop::collection::vec(
                 (prop::sample::select(&Status::ALL[..]), any::<[u32; 4]>(), "[a-z]{1,9}"), 1..9,
             ),
@@ -499,7 +499,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (_, mut body) = match FrameBody::of(&bytes) { Ok(parts) => parts, Err(_) => return Ok(()) };
             let mut reply = Reply::new();
             let _ = body.clone().pairs();

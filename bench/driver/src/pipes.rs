@@ -129,7 +129,7 @@ mod tests {
     use std::{process::Command, time::SystemTime};
 
     #[test]
-    fn folders_of_processes_that_are_gone_are_removed_and_others_stay() {
+    fn folders_of_ended_processes_are_removed_and_others_kept() {
         let place = tempfile::tempdir().unwrap();
         let mut gone = Command::new("true").spawn().unwrap();
         gone.wait().unwrap();

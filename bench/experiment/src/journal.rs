@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_do_not_lead_elsewhere() {
+    fn names_cannot_escape_the_folder() {
         assert_eq!(clean("redis, A 60%"), "redis--A-60%");
         assert_eq!(clean("../../x"), "-..-x");
         assert_eq!(clean("..."), "");

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_are_read() {
+    fn promises_are_parsed() {
         let promise =
             Promise::parse("read.p99.9 <  10ms and update.service.mean<=2ms and failed < 0.1%").unwrap();
         assert_eq!(promise.to_string(), "read.p99.9 < 10ms and update.service.mean<=2ms and failed < 0.1%");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_promise_is_refused_with_words() {
+    fn invalid_promises_are_refused_with_the_reason() {
         for (text, part) in [
             ("", "is missing"),
             ("read.p99 < 10ms and", "is missing"),

@@ -1,4 +1,4 @@
-//! Clients that were started one by one, and meet before a load or run as YCSB++'s do
+//! Clients that were started one by one and meet at a barrier before a load or run, as in YCSB++
 //! (`docs/coordination.md`).
 
 use crate::settings;
@@ -79,8 +79,8 @@ impl Session for AtBarrier<'_> {
             return Err(failed(error));
         }
         let mut ran = made?;
-        // The other clients measure for the same time. If nothing bounds it, this client waits for them as long as
-        // they live.
+        // The other clients measure for the same time. If nothing bounds it, this client waits for
+        // them as long as they live.
         let within = options.time.map(|_| self.meeting.wait);
         let trouble = match barrier.leave(within, &|| control.interrupted()) {
             Ok(died) if died.is_empty() => None,

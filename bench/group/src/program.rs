@@ -1,5 +1,5 @@
-//! Programs that a phase runs: with a limit of time, ended with the experiment, their last
-//! lines kept.
+//! Programs that a phase runs: with a time limit, ended with the experiment, and with their last
+//! lines of output kept.
 
 use std::{
     collections::VecDeque,
@@ -11,19 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of output that are kept.
+/// Most lines of output kept.
 const LINES_MAX: usize = 40;
 
-/// Bytes of a line that are kept.
+/// Most bytes of a line kept.
 const LINE_MAX: u64 = 2000;
 
-/// How often a program is looked at.
+/// Interval of polling a program.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Time from asking a program to end until it is ended.
+/// Time between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The time limit of a program that has none of its own.
+/// Time limit of a program without one of its own.
 pub const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A program to run, by `sh -c`.
@@ -31,36 +31,36 @@ pub const TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct ShellCommand<'a> {
     /// The command line.
     pub command: &'a str,
-    /// Variables of its environment, beside those of this process.
+    /// Environment variables in addition to those of this process.
     pub environment: &'a [(&'a str, String)],
-    /// What it can read.
+    /// Its standard input.
     pub input: Vec<u8>,
-    /// The longest that it may take.
+    /// Its time limit.
     pub timeout: Duration,
 }
 
-/// How it ended.
+/// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEnd {
     /// By itself.
     Exited(ExitStatus),
-    /// It took too long.
+    /// At its time limit.
     TimedOut,
-    /// The experiment was to end.
+    /// At the end of the experiment.
     Interrupted,
 }
 
-/// What came of it.
+/// Result of a program.
 #[derive(Debug, Clone)]
 pub struct CommandOutcome {
     /// How it ended.
     pub ended: CommandEnd,
-    /// Its last lines, of output and errors as they came.
+    /// Its last lines of output and errors, in order.
     pub output: Vec<String>,
 }
 
 impl CommandOutcome {
-    /// Why it failed, if it did; with its last line, which most likely says so.
+    /// Returns why it failed, if it did, with its last line of output.
     pub fn failure(&self, timeout: Duration) -> Option<String> {
         let how = match self.ended {
             CommandEnd::Exited(status) if status.success() => return None,
@@ -75,13 +75,13 @@ impl CommandOutcome {
 
 type OutputLines = Arc<Mutex<VecDeque<String>>>;
 
-/// Keeps the last lines of what a program prints.
+/// Keeps the last lines of a program's output.
 fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHandle<()> {
     let lines = Arc::clone(lines);
     thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        // A line without end is cut where it is too long.
+        // An endless line is split at the limit.
         while let Ok(1..) = from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
@@ -94,7 +94,7 @@ fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHa
     })
 }
 
-/// Ends a program and all that it has started.
+/// Ends a program and all its descendants.
 fn end(child: &mut Child) {
     use rustix::process::{Pid, Signal, kill_process_group};
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
@@ -115,11 +115,11 @@ fn end(child: &mut Child) {
 ///
 /// # Errors
 ///
-/// That it cannot be started.
+/// The program cannot be started.
 pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<CommandOutcome> {
     let mut shell = Command::new("sh");
     shell.args(["-c", program.command]).envs(program.environment.iter().map(|(name, value)| (name, value)));
-    // A group of its own: a Ctrl-C is the experiment's, which ends it.
+    // A process group of its own: Ctrl-C goes to the experiment, which ends the program.
     shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = Instant::now();
     let mut child = shell.spawn()?;
@@ -146,7 +146,7 @@ pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Res
         end(&mut child);
         break why;
     };
-    // What it left running may hold its output open; that is not waited for.
+    // Processes that it left running may hold its output open; do not wait for them.
     let asked = Instant::now();
     for reader in readers.into_iter().flatten() {
         while !reader.is_finished() && asked.elapsed() < Duration::from_millis(500) {
@@ -170,7 +170,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_program_reads_and_is_heard() {
+    fn a_program_gets_input_and_its_output_is_read() {
         let done = outcome("cat; echo $SERVAL_TEST; echo no >&2", LONG, false);
         assert_eq!(done.failure(LONG), None);
         let mut output = done.output;
@@ -179,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_last_line() {
+    fn a_failure_is_reported_with_the_last_line() {
         let failed = outcome("echo first; echo last; exit 3", LONG, false);
         assert_eq!(failed.failure(LONG).unwrap(), "ended with exit status: 3; its last line: last");
     }
 
     #[test]
-    fn what_is_too_long_or_not_wanted_any_more_is_ended_with_all_it_started() {
+    fn a_program_that_times_out_or_is_cancelled_ends_with_its_children() {
         let late = outcome("sleep 1000 & sleep 1000", Duration::from_millis(1), false);
         assert_eq!(late.ended, CommandEnd::TimedOut);
         assert_eq!(outcome("sleep 1000", LONG, true).ended, CommandEnd::Interrupted);
     }
 
     #[test]
-    fn of_much_output_the_end_is_kept() {
+    fn the_end_of_long_output_is_kept() {
         let done = outcome("seq 1 1000", LONG, false);
         assert_eq!((done.output.len(), done.output.last().map(String::as_str)), (LINES_MAX, Some("1000")));
     }

@@ -254,7 +254,7 @@ impl<'a> GroupRun<'a> {
         Ok(None)
     }
 
-    /// An interval of a client, or what it has done in its warm-up.
+    /// Handles an interval of a client, or its progress in the warm-up.
     fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
         if let Some(steadiness) = &mut self.steadiness
             && let Ok(wire) = serde_json::from_slice::<SamplesWire>(bytes)
@@ -319,7 +319,7 @@ impl GroupSession<'_> {
             |client: &usize| self.parts.get(*client).is_some_and(|part| part.is_some()) && !consumes[*client];
         let unended = (0..consumes.len()).filter(inserts).map(|client| match has_work[client] {
             true => left[client].record.as_ref()?.unended,
-            // Lost before: none of the keys that it would have been dealt is there.
+            // Lost before: none of the keys of its share exists.
             false => Some((0, 0)),
         });
         team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));

@@ -18,7 +18,7 @@ impl StallDetector {
         StallDetector { units: vec![0; clients], since: vec![now; clients], is_reported: false }
     }
 
-    /// Notes how many units a client has finished.
+    /// Records the number of units that a client has finished.
     pub(crate) fn done(&mut self, client: usize, units: u64, now: u64) {
         if let (Some(known), Some(since)) = (self.units.get_mut(client), self.since.get_mut(client))
             && units > *known
@@ -47,15 +47,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_does_nothing_while_all_others_have_ended_is_named_once() {
+    fn an_idle_client_is_named_once_after_all_others_have_ended() {
         const SECOND: u64 = 1_000_000_000;
-        let mut still = StallDetector::new(3, 0);
-        still.done(1, 5, 40 * SECOND);
+        let mut detector = StallDetector::new(3, 0);
+        detector.done(1, 5, 40 * SECOND);
         // Two are at work, and one of them has made progress lately.
-        assert!(still.stalled(|client| client > 0, 61 * SECOND).is_empty());
-        assert!(still.stalled(|_| true, 500 * SECOND).is_empty(), "no client that has ended waits for these");
-        still.done(1, 5, 99 * SECOND);
-        assert_eq!(still.stalled(|client| client == 1, 100 * SECOND), [1]);
-        assert!(still.stalled(|client| client == 1, 200 * SECOND).is_empty());
+        assert!(detector.stalled(|client| client > 0, 61 * SECOND).is_empty());
+        assert!(
+            detector.stalled(|_| true, 500 * SECOND).is_empty(),
+            "no client that has ended waits for these"
+        );
+        detector.done(1, 5, 99 * SECOND);
+        assert_eq!(detector.stalled(|client| client == 1, 100 * SECOND), [1]);
+        assert!(detector.stalled(|client| client == 1, 200 * SECOND).is_empty());
     }
 }

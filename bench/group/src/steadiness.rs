@@ -17,14 +17,14 @@ struct ClientSamples {
     /// The last sample before the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
-    /// What is in the sum.
+    /// Its contribution to the sum.
     operations: f64,
     service_ns: f64,
     gone: bool,
 }
 
 impl ClientSamples {
-    /// Counts its work up to an instant; false if its samples do not reach it yet.
+    /// Counts its work up to an instant; false if its samples do not reach that instant yet.
     fn count_to(&mut self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
@@ -139,35 +139,36 @@ mod tests {
         GroupSteadiness::new(&options, clients).unwrap()
     }
 
-    /// A client that looks every `every` ms and does `rate(s)` operations/s, each in 1 ms.
-    fn looks(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
+    /// Returns the samples of a client that takes one every `every` ms and does `rate(s)`
+    /// operations/s of 1 ms each.
+    fn samples(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
         let mut done = 0.0;
-        let looks = (1..=seconds * 1000 / every).map(|number| {
+        let samples = (1..=seconds * 1000 / every).map(|number| {
             let at_ms = number * every;
             done += rate(at_ms as f64 / 1000.0) * every as f64 / 1000.0;
             Sample { at: at_ms * 1_000_000, operations: done as u64, service_ns: done as u64 * 1_000_000 }
         });
-        looks.collect()
+        samples.collect()
     }
 
     #[test]
-    fn the_sum_counts_and_not_what_one_does() {
-        // One falls as the other rises: neither is steady, and together they are.
+    fn steadiness_is_judged_by_the_sum_of_the_clients() {
+        // One rate falls as the other rises: neither is steady, and their sum is.
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
-        both.take(1, looks(70, 20, |s| 4000.0 - 100.0 * s));
+        both.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
+        both.take(1, samples(70, 20, |s| 4000.0 - 100.0 * s));
         assert!(both.update(0));
         assert!(both.to < 10_000_000_000, "{}", both.to);
         assert!(both.ended().steady && both.ended().throughput_drift.abs() < 0.05);
         let mut one = steadily(1);
-        one.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
+        one.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
         assert!(!one.update(0));
     }
 
     #[test]
-    fn nobody_is_judged_before_all_have_told_and_the_lost_are_not_waited_for() {
+    fn steadiness_is_judged_after_reports_of_all_clients_except_lost_ones() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |_| 1000.0));
+        both.take(0, samples(50, 20, |_| 1000.0));
         assert!(!both.update(0));
         assert_eq!(both.to, 0);
         both.gone(1);
@@ -175,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_once_wherever_looks_fall() {
+    fn operations_count_once_whatever_the_times_of_samples() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 3, |_| 2000.0));
-        both.take(1, looks(70, 3, |_| 3000.0));
+        both.take(0, samples(50, 3, |_| 2000.0));
+        both.take(1, samples(70, 3, |_| 3000.0));
         both.update(0);
         let counted: f64 = both.clients.iter().map(|client| client.operations).sum();
         let expected = 5000.0 * both.to as f64 / 1e9;
@@ -186,21 +187,21 @@ mod tests {
     }
 
     #[test]
-    fn looks_out_of_order_are_left_out() {
+    fn samples_out_of_order_are_ignored() {
         let mut one = steadily(1);
-        let look = |at, operations| Sample { at, operations, service_ns: 0 };
+        let sample = |at, operations| Sample { at, operations, service_ns: 0 };
         one.take(
             0,
             [
-                look(5, 5),
-                look(5, 6),
-                look(3, 9),
-                look(9, 2),
-                look(u64::MAX, 7),
-                look(60_000_000_000, 7),
-                look(1, 8),
+                sample(5, 5),
+                sample(5, 6),
+                sample(3, 9),
+                sample(9, 2),
+                sample(u64::MAX, 7),
+                sample(60_000_000_000, 7),
+                sample(1, 8),
             ],
         );
-        assert_eq!(one.clients[0].later, [look(5, 5), look(60_000_000_000, 7)]);
+        assert_eq!(one.clients[0].later, [sample(5, 5), sample(60_000_000_000, 7)]);
     }
 }

@@ -1,6 +1,6 @@
-//! What is added up for a group is what its clients did.
+//! The sums of a group equal the work of its clients.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use crate::{
     intervals::{Intervals, end},
@@ -46,7 +46,7 @@ fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> Histogram {
     all
 }
 
-/// What a client hands over, through the bytes in which it does.
+/// Returns a client's message after a round trip through its encoding.
 fn handed_over<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
     serde_json::from_slice(&serde_json::to_vec(wire).unwrap()).unwrap()
 }
@@ -65,15 +65,15 @@ fn record_of(samples: &[Sample], client: usize) -> RecordWire {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// With intervals of any length and clients that stall at any time: each sample is in one sum, sums
-    /// follow each other, and what is in one was done in its time.
+    /// For intervals of any length and freezes of any client: each sample is in one sum, sums are
+    /// contiguous, and each contains the operations of its time.
     #[test]
-    fn intervals_of_different_lengths_are_added_where_they_lie(
+    fn intervals_of_different_lengths_are_added_by_their_times(
         lengths in prop::collection::vec(prop::collection::vec(1u64..6, 1..12), CLIENTS),
         order in Just((0..CLIENTS * 12).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         const QUARTER: Duration = Duration::from_millis(250);
-        // In seconds, each but the first a multiple, and ends that are late by up to a quarter.
+        // In seconds, all but the first multiples, with ends late by up to a quarter.
         let mut made: Vec<VecDeque<Interval>> = lengths.iter().enumerate().map(|(client, lengths)| {
             let mut start = Duration::ZERO;
             let interval = |(nth, seconds): (usize, &u64)| {
@@ -110,17 +110,17 @@ proptest! {
             prop_assert!(end(&pair[0].0) <= pair[1].0.start + tolerance, "{:?}", (end(&pair[0].0), pair[1].0.start));
         }
         for (sum, _) in &sums {
-            // A sample a second and client.
+            // One sample per second and client.
             let most = CLIENTS as f64 * (sum.length + tolerance).as_secs_f64();
             prop_assert!(count(sum) as f64 <= most, "{} in {:?}", count(sum), sum.length);
         }
         prop_assert!(intervals.rates.iter().all(|rates| rates.len() == sums.len()));
     }
 
-    /// However samples lie among clients and intervals, and in whatever order intervals come:
-    /// the sum's histograms are those of all samples, and so are its percentiles.
+    /// For any distribution of samples among clients and intervals, and any order of intervals, the
+    /// sum's histograms and percentiles are those of all samples.
     #[test]
-    fn sums_are_the_histograms_of_all_samples(
+    fn sums_equal_the_histograms_of_all_samples(
         samples in prop::collection::vec(
             (0..CLIENTS, 0..INTERVALS, any::<bool>(), any::<bool>(), 0..20_000_000_000u64, 0..5_000_000u64),
             1..400,
@@ -136,12 +136,12 @@ proptest! {
         let parts = ClientPart::even(CLIENTS);
         let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
         let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
-        // Not compared by an assertion that would print a hundred thousand cells.
+        // Compared without an assertion that would print a hundred thousand cells.
         prop_assert!(sum.totals.measured == all, "the whole");
         prop_assert!(sum.totals.lateness == late(samples.iter()), "its lateness");
         prop_assert_eq!(sum.totals.units, samples.len() as u64);
 
-        // Each client's intervals in their order, clients in any.
+        // Each client's intervals in order, the clients in any order.
         let mut intervals = Intervals::new(vec![false; CLIENTS], Duration::from_secs(1));
         let (mut next, mut sums) = ([0; CLIENTS], Vec::new());
         for client in order.into_iter().map(|nth| nth % CLIENTS) {

@@ -440,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn notes_come_back_as_they_were(mut journal in journal()) {
+        fn journals_survive_a_round_trip(mut journal in journal()) {
             let mut back: Journal = serde_json::from_slice(&serde_json::to_vec(&journal).unwrap()).unwrap();
             for journal in [&mut journal, &mut back] {
                 journal.reads.iter_mut().for_each(|read| read.seen.sort());
@@ -449,7 +449,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_left_out_is_counted(mut journal in journal(), bytes in 0usize..4000) {
+        fn dropped_entries_are_counted(mut journal in journal(), bytes in 0usize..4000) {
             let all = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
             journal.shorten_to(bytes);
             let left = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
@@ -462,7 +462,7 @@ mod tests {
 
     /// What a process notes at most can be sent whole in one frame, where records are not all of different writes.
     #[test]
-    fn the_most_notes_are_not_too_long() {
+    fn the_largest_journal_fits_into_a_message() {
         let writer = crate::stamp::writer(1_760_000_000_000, 1000);
         let (at, stamp) = (9_000_000_000_000_000, Stamp { writer, version: 123_456_789 });
         let key = "user6284781860667377211".to_owned();

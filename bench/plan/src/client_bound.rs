@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_loop_without_rest_bounds() {
+    fn an_event_loop_without_idle_time_bounds() {
         assert_eq!(bound_by_client(&loops()), [""; 0]);
         assert_eq!(bound_by_client(&Signs { busiest_thread: Some(0.89), ..loops() }), [""; 0]);
         let busy = Signs { busiest_thread: Some(0.978), ..loops() };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_of_a_blocking_store_is_the_stores_work() {
+    fn a_busy_thread_of_a_blocking_store_does_not_bound() {
         let threads = Signs { event_loops: None, busiest_thread: Some(1.0), ..loops() };
         assert_eq!(bound_by_client(&threads), [""; 0]);
         let full = Signs {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_outside_of_the_store_bound() {
+    fn clients_busy_outside_of_the_store_bound() {
         let threads = Signs { event_loops: None, outside_store: Some(0.5), ..loops() };
         assert_eq!(bound_by_client(&threads), [""; 0]);
         assert!(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn free_clients_that_start_late_miss_the_schedule() {
+    fn late_starts_of_idle_clients_miss_the_schedule() {
         let late = Signs { scheduled: 1000, overslept: 31, ..loops() };
         assert!(one(&late).contains("3 % of operations started more than 1 ms late although"));
         assert_eq!(bound_by_client(&Signs { overslept: 10, ..late.clone() }), [""; 0]);

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_have_no_secrets_and_an_end() {
+    fn command_lines_are_truncated_and_without_secrets() {
         let line = |words: &str| command(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(line("redis-server --requirepass x --port 1"), "redis-server --requirepass *** --port 1");
         assert_eq!(line("s --password=x --token y z"), "s --password=*** --token *** z");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_folder_is_whole_and_alone() {
+    fn a_finished_folder_is_complete_without_leftovers() {
         let root = TempDir::new().unwrap();
         let path = root.path().join("a/b/result");
         let folder = ResultFolder::begin(&path).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_name_are_both_kept_if_any_name_will_do() {
+    fn folders_with_equal_default_names_are_both_kept() {
         let root = TempDir::new().unwrap();
         let path = root.path().join("result");
         let (first, second) =
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_is_said() {
+    fn an_impossible_path_is_reported() {
         let root = TempDir::new().unwrap();
         fs::write(root.path().join("file"), b"").unwrap();
         let error = ResultFolder::begin(&root.path().join("file/result")).unwrap_err().to_string();

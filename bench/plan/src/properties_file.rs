@@ -53,7 +53,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn escaped_properties_read_back() {
+    fn escaped_properties_survive_a_round_trip() {
         for (name, value) in [("a", "b"), ("a b=c", " lead \\ and\ttab\n"), ("#x", "!y"), ("e", "")] {
             let mut properties = Properties::new();
             properties.load(escape(name, value).as_bytes(), Path::new("x")).unwrap();

@@ -60,14 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_reach_results() {
+    fn secrets_are_left_out_of_results() {
         let arguments = ["run", "redis.password=hunter2", "-p", "db.passwd=x=y", "recordcount=5"];
         let kept = without_secrets(arguments.map(String::from));
         assert_eq!(kept, ["run", "redis.password=***", "-p", "db.passwd=***", "recordcount=5"]);
     }
 
     #[test]
-    fn passwords_in_urls_do_not_reach_results() {
+    fn passwords_in_urls_are_left_out_of_results() {
         for (url, expected) in [
             (
                 "jdbc:postgresql://h:1/d?user=u&password=a=b&ssl=1",

@@ -61,7 +61,7 @@ pub trait Observer {
             inner.connected(clients, of);
         }
     }
-    /// Something is amiss with what was asked for, and the run begins all the same.
+    /// Called with a warning about the options. The run starts nevertheless.
     fn warn(&mut self, warning: &str) {
         if let Some(inner) = self.inner() {
             inner.warn(warning);

@@ -216,8 +216,8 @@ impl AgentSession {
         job.end();
         let timeout = self.joining.timeout;
         let ended = async |done: &mut UnboundedReceiver<FromWorker>| {
-            while let Some(said) = done.recv().await {
-                if matches!(said, FromWorker::Finished(_)) {
+            while let Some(message) = done.recv().await {
+                if matches!(message, FromWorker::Finished(_)) {
                     break;
                 }
             }

@@ -193,7 +193,7 @@ at = 50.5
     }
 
     #[test]
-    fn a_whole_file_is_read() {
+    fn a_file_with_all_settings_is_read() {
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         assert_eq!(file.run.clients, Some(16));
         assert_eq!((file.run.time, file.run.repeats), (Duration::from_secs(5), 2));
@@ -217,7 +217,7 @@ at = 50.5
     }
 
     #[test]
-    fn a_group_is_what_its_properties_are() {
+    fn a_group_takes_the_values_of_its_properties() {
         let group = read(WHOLE, Path::new("dir/x.toml")).unwrap().group.unwrap();
         assert_eq!((group.clients, group.lost, group.root.as_deref()), (Some(4), Some(LOST[1].1), None));
         let lines: Vec<String> = group
@@ -245,7 +245,7 @@ at = 50.5
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_files_are_read_back() {
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         let again = read(&file.to_toml(), Path::new("y.toml")).unwrap();
         assert_eq!(again.to_toml(), file.to_toml());
@@ -257,7 +257,7 @@ at = 50.5
     }
 
     #[test]
-    fn all_faults_come_at_once_with_their_lines() {
+    fn all_faults_are_reported_together_with_their_lines() {
         let text = "version = 1\ntitel = \"x\"\n[run]\ntime = \"5 parsecs\"\nrepeats = 0\nstate = \"fresh\"\n\
                     [sweep]\npoints = [\"50\", -1]\n[[stores]]\nwatch = 3.5\n[[workloads]]\nat = 1\n";
         let words = words(text);
@@ -276,7 +276,7 @@ at = 50.5
     }
 
     #[test]
-    fn other_versions_and_broken_files_are_refused() {
+    fn other_versions_and_malformed_files_are_refused() {
         let none = words("version = 1\nstores = []\n[[workloads]]\n");
         assert!(none.contains("no [[stores]]: an experiment needs at least one"), "{none}");
         assert!(words("version = 2\n").contains("reads version 1, the file has 2"));
@@ -291,12 +291,12 @@ at = 50.5
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z\\[\\]=\"0-9\n.,%_ {}-]{0,200}") {
+        fn arbitrary_text_does_not_panic(text in "[a-z\\[\\]=\"0-9\n.,%_ {}-]{0,200}") {
             let _ = read(&text, Path::new("x"));
         }
 
         #[test]
-        fn no_value_panics(key in "(clients|time|repeats|seed|state|order|arrivals|warmup)",
+        fn arbitrary_values_do_not_panic(key in "(clients|time|repeats|seed|state|order|arrivals|warmup)",
                            value in "(-?[0-9]{1,25}|\"[a-z0-9%.]{0,8}\"|[0-9]\\.[0-9]e[0-9]{1,4}|true|nan|-inf|\\[\\]|1979-05-27)") {
             let text = format!("version = 1\n[run]\n{key} = {value}\n[sweep]\npoints = {value}\n[[stores]]\nname = \"a\"\n[[workloads]]\n");
             let _ = read(&text, Path::new("x"));

@@ -147,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn even_points_reach_the_saturation_and_pass_it() {
+    fn even_points_reach_and_exceed_the_saturation() {
         let words: Vec<String> = LoadPoint::even(8).iter().map(LoadPoint::to_string).collect();
         assert_eq!(words, ["14.3%", "28.6%", "42.9%", "57.1%", "71.4%", "85.7%", "100%", "110%"]);
         assert_eq!(LoadPoint::even(2), [LoadPoint::Share(1.0), LoadPoint::Share(1.1)]);
     }
 
     #[test]
-    fn points_are_read_and_refused() {
+    fn points_are_parsed_or_refused() {
         assert_eq!(
             parse_points("50%, 2000,max").unwrap(),
             [LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max]

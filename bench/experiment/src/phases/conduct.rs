@@ -514,7 +514,7 @@ mod tests {
     impl Watcher for Heard {}
 
     #[test]
-    fn a_phase_passes_the_events_of_its_run_on() {
+    fn a_phase_passes_on_the_events_of_its_run() {
         let mut heard = Heard::default();
         let (begun, before) = (Instant::now(), Duration::ZERO);
         let mut start = StartObserver { watcher: &mut heard, began: None, begun, before };

@@ -238,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_end_is_found_in_few_looks(start in 0u64..1000, more in 0u64..1_000_000,
+        fn the_last_key_is_found_with_few_reads(start in 0u64..1000, more in 0u64..1_000_000,
                                          gaps in prop::collection::vec(0u64..1_000_000, 0..20)) {
             let end = start + more;
             let is_there = |n: u64| n < end && !gaps.contains(&n);
@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn the_end_is_found_where_one_of_many_processes_is_far_ahead(
+        fn the_last_key_is_found_if_one_of_many_processes_is_far_ahead(
             start in 0u64..1000, processes in 1u64..1000, ahead in 0u64..1000, own in 1u64..100, others in 0u64..100,
         ) {
             let ahead = ahead % processes;

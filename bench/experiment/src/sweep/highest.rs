@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halving_ends_within_a_twentieth_and_brackets_the_truth() {
+    fn bisection_ends_within_5_percent_and_brackets_the_true_rate() {
         for truth in [3.0, 250.0, 539.5, 900.0, 1049.0] {
             let mut trials = Vec::new();
             let bracket = loop {

@@ -217,28 +217,28 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_eight_at_once_saturates_by_eight() {
+    fn a_store_with_eight_servers_saturates_with_eight_clients() {
         let (saturation, tried) = search(|clients| 1000.0 * clients.min(8) as f64, 1024);
         assert_eq!(saturation, Saturation { throughput: 8000.0, clients: 8, found: true });
         assert_eq!(tried, [1, 2, 4, 8, 16, 32]);
     }
 
     #[test]
-    fn one_that_thrashes_is_told_by_its_best() {
+    fn a_store_that_thrashes_saturates_at_its_highest_throughput() {
         let (saturation, _) =
             search(|clients| 1000.0 * clients as f64 / (1.0 + (clients as f64 / 8.0).powi(2)), 1024);
         assert_eq!((saturation.throughput, saturation.clients), (4000.0, 8));
     }
 
     #[test]
-    fn one_that_never_saturates_ends_at_the_most_clients() {
+    fn a_store_that_never_saturates_is_tried_up_to_the_most_clients() {
         let (saturation, tried) = search(|clients| clients as f64, 100);
         assert_eq!(saturation, Saturation { throughput: 100.0, clients: 100, found: false });
         assert_eq!(tried.last(), Some(&100));
     }
 
     #[test]
-    fn points_that_offered_the_saturation_must_reach_it() {
+    fn points_that_offer_the_saturation_must_reach_it() {
         let curve = |throughput| Curve {
             name: "redis".to_owned(),
             store: String::new(),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_trial_ends_nothing() {
+    fn one_bad_trial_does_not_end_the_search() {
         let (saturation, _) = search(|clients| if clients == 4 { 1.0 } else { clients.min(16) as f64 }, 1024);
         assert_eq!(saturation.clients, 16);
         let (nothing, _) = search(|_| 0.0, 1024);

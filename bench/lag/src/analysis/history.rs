@@ -330,7 +330,7 @@ mod tests {
         /// Of one key and field: processes, when a write was sent, how long it took (0: never acknowledged), whether
         /// it was a delete.
         #[test]
-        fn what_may_be_written_over_is_found_as_by_looking_at_all(
+        fn possible_overwrites_equal_those_of_an_exhaustive_search(
             writes in prop::collection::vec((0usize..3, 0u64..200, 0u64..40, 0u8..12), 1..40),
             processes in 1usize..4,
             unknown in prop::option::of(0usize..3),

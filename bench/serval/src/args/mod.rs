@@ -487,12 +487,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_of_arguments_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn ycsbs_command_lines_are_read_unchanged() {
+    fn ycsbs_command_lines_are_accepted_unchanged() {
         let args = ycsb("run redis -s -P workloads/a -P b -p x=-1 -p y=z=w -threads 4 -target 100 -l name");
         assert!(args.status);
         assert_eq!(args.properties.named.files.len(), 2);

@@ -1,15 +1,15 @@
-//! The REST workload's properties: YCSB's, and what Serval adds.
+//! The REST workload's properties: YCSB's, and Serval's additions.
 
 use crate::core::properties as core;
 use serval_model::properties::{Kind, Property, Table};
 
-/// How URLs are chosen.
+/// Distributions of URLs.
 const DISTRIBUTIONS: Kind =
     Kind::Choice(&["uniform", "zipfian", "hotspot", "exponential", "sequential", "exactzipfian"]);
 
 const SAME: &str = "Distribution of the URLs of this verb. If unset: requestdistribution.";
 
-/// A constant of Zipf's law.
+/// Exponent of Zipf's law.
 const EXPONENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
 
 const EXPONENT_MEANING: &str = "Exponent of Zipf's law for this verb, with requestdistribution zipfian (below 1) or exactzipfian (above 0).";
@@ -17,18 +17,18 @@ const EXPONENT_MEANING: &str = "Exponent of Zipf's law for this verb, with reque
 const TOP: &str =
     "Number of URLs used, from the start of the trace. If unset, or if the trace has fewer: all.";
 
-/// The properties of one verb.
+/// The properties of one operation kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Verb {
     /// Its share of the operations.
     pub proportion: &'static Property,
-    /// The file of its URLs.
+    /// File of its URLs.
     pub trace: &'static Property,
-    /// How many of them are used.
+    /// Number of URLs that are used.
     pub count: &'static Property,
-    /// How one is chosen.
+    /// Distribution of URLs.
     pub distribution: &'static Property,
-    /// The constant of Zipf's law.
+    /// Exponent of Zipf's law.
     pub exponent: &'static Property,
 }
 
@@ -100,7 +100,7 @@ verb!(
     DELETE_EXPONENT
 );
 
-/// How URLs are chosen, for all verbs.
+/// Distribution of URLs of all operation kinds.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     DISTRIBUTIONS,
@@ -110,7 +110,7 @@ pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
      Zipf's law itself).",
 )
 .default("uniform");
-/// Zipf's constant of sizes.
+/// Zipf's exponent of sizes.
 pub const SIZE_EXPONENT: Property = Property::ycsb(
     "insertsizezipfconstant",
     EXPONENT,
@@ -118,7 +118,7 @@ pub const SIZE_EXPONENT: Property = Property::ycsb(
      fieldlengthdistribution=zipfian; below 1.",
 )
 .default("0.99");
-/// YCSB's file that it does not read.
+/// A file property that YCSB does not read.
 pub const SIZE_FILE: Property = Property::ignored(
     "fieldlengthdistfile",
     "YCSB defines it and does not read it; with fieldlengthdistribution=histogram the file is \

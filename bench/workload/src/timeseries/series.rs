@@ -1,47 +1,47 @@
-//! Which time series there are, what they are called, and in which order they
-//! are written.
+//! Time series: their number, their names, and the order in which they are
+//! written.
 //!
-//! Law: a series is a key and a value of each tag. With K keys and tags of
-//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series a key and K V in
-//! all. The tag values of a key are counted like the digits of a number v
-//! below V, the last tag fastest. Step n writes the series with v = n mod V
-//! of the client's key number floor(n/P) mod k, at its timestamp number
-//! floor(n/(P k)), where k is the number of the client's keys.
+//! Law: a series is a key with a value of each tag. With K keys and tags of
+//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series per key and K V in
+//! total. The tag values of a key are the digits of a number v below V, the last
+//! tag fastest. Step n writes the series v = n mod V of the client's key number
+//! floor(n/P) mod k, at its timestamp number floor(n/(P k)), where k is the
+//! number of the client's keys.
 //!
-//! P, the steps between two keys, should be V. YCSB's odometer carries into
-//! the key whenever it passes a tag of one value, so that P is the product of
-//! the cardinalities after the last such tag. With `1,2,4,8` that is V; with
-//! `2,1` it is 1, and two keys get one of their two series each, for ever.
+//! P, the number of steps between two keys, should be V. YCSB's odometer carries
+//! into the key whenever it passes a tag with a single value, so P is the
+//! product of the cardinalities after the last such tag. With `1,2,4,8` that is
+//! V; with `2,1` it is 1, and each of two keys gets only one of its two series.
 //!
 //! Example: 2 keys and `1,2` write (AA; AA, AA), (AA; AA, AB), (AB; AA, AA),
-//! (AB; AA, AB), and so again at the next timestamp.
+//! (AB; AA, AB), and the same again at the next timestamp.
 //!
-//! Nothing is kept for a series, so that there may be 10^12 of them.
+//! Series take no memory, so there may be 10^12 of them.
 
 use crate::distribution::{Bijection, DistributionError};
 
 /// The letters of names: Java's code points of upper- and lower-case letters
-/// from 0 to 127, in their order.
+/// from 0 to 127, in order.
 const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Most series: as many as a shuffle can hold, and exact as a `double`, which
-/// the share of delayed series is compared as.
+/// Most series: the limit of a shuffle, and exact as a `double`, which the share
+/// of delayed series is compared with.
 pub(super) const SERIES_MAX: u64 = 1 << 52;
 
-/// Which names a shuffled order begins with. The same for all runs, so that a
-/// run asks for the series that a load wrote; YCSB's differ.
+/// Seed of the shuffled order of names. The same for all runs, so that a run
+/// queries the series that a load wrote. In YCSB they differ.
 const SHUFFLE_SEED: u64 = 0;
 
-/// How many names of a length there are; `None` when there are 2^64 or more.
+/// Returns the number of names of a length; `None` if it is 2^64 or more.
 pub(super) fn names_of(length: u64) -> Option<u64> {
     u32::try_from(length).ok().and_then(|length| (LETTERS.len() as u64).checked_pow(length))
 }
 
-/// Appends name number `number` of a length, as YCSB's
-/// `IncrementingPrintableStringGenerator` counts them: 52 letters, the last
-/// fastest, from the start again after the last name. AA, AB, ..., Az, BA.
+/// Appends name number `number` of a length, in the order of YCSB's
+/// `IncrementingPrintableStringGenerator`: 52 letters, the last fastest, and
+/// the first name again after the last. AA, AB, ..., Az, BA.
 pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
-    // 12 digits of base 52 hold any number below 2^64.
+    // 12 digits of base 52 represent any number below 2^64.
     let mut digits = [0u8; 12];
     let used = digits.len().min(length);
     for digit in digits[..used].iter_mut().rev() {
@@ -52,17 +52,17 @@ pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
     out.extend(digits[..used].iter().map(|&digit| char::from(LETTERS[digit as usize])));
 }
 
-/// Letters of names that are kept at most; beyond, each is made when it is
-/// asked for.
+/// Most letters of names kept in memory. Beyond it, each name is generated when
+/// needed.
 const KEPT_MAX: u64 = 1 << 20;
 
-/// Names by number, in turn or shuffled.
+/// Names by number, in order or shuffled.
 #[derive(Debug, Clone)]
 pub(super) struct SeriesNames {
     count: u64,
     length: usize,
     shuffle: Option<Bijection>,
-    /// All names in a row, if they are few.
+    /// All names concatenated, if they are few.
     kept: String,
 }
 
@@ -82,7 +82,7 @@ impl SeriesNames {
         self.count
     }
 
-    /// Appends the name at a place below [`count`](Self::count).
+    /// Appends the name with an index below [`count`](Self::count).
     #[inline]
     pub(super) fn write(&self, out: &mut String, index: u64) {
         if self.kept.is_empty() {
@@ -102,20 +102,20 @@ impl SeriesNames {
 /// The cardinalities of tags.
 #[derive(Debug, Clone)]
 pub(super) struct Cardinality {
-    /// Of each tag: how many values it has, and how many series a key go by
+    /// For each tag: its number of values, and the number of series of a key
     /// between two of them.
     tags: Vec<(u64, u64)>,
-    /// V, series a key.
+    /// V, the number of series per key.
     pub(super) per_key: u64,
-    /// K V, series.
+    /// K V, the number of series.
     pub(super) total: u64,
-    /// P, steps between two keys.
+    /// P, the number of steps between two keys.
     period: u64,
 }
 
 impl Cardinality {
-    /// Of `keys` keys and tags with `counts` values. `None` when there would
-    /// be more than [`SERIES_MAX`] series. `whole` makes P = V.
+    /// Returns the cardinalities of `keys` keys and tags with `counts` values. `None` if
+    /// there are more than [`SERIES_MAX`] series. `whole` sets P = V.
     pub(super) fn new(keys: u64, counts: &[u64], whole: bool) -> Option<Self> {
         let total = counts.iter().try_fold(keys, |total, &count| total.checked_mul(count))?;
         if total > SERIES_MAX {
@@ -137,38 +137,38 @@ impl Cardinality {
         Some(Cardinality { tags, per_key: after, total, period })
     }
 
-    /// Whether YCSB's order leaves out series.
+    /// Whether YCSB's order omits series.
     pub(super) fn is_broken(&self) -> bool {
         self.period != self.per_key
     }
 
-    /// How many values a tag has.
+    /// Returns the number of values of a tag.
     pub(super) fn values(&self, tag: usize) -> u64 {
         self.tags[tag].0
     }
 
-    /// Which value of a tag the series number `v` of a key has.
+    /// Returns the value of a tag in series number `v` of a key.
     pub(super) fn value(&self, tag: usize, v: u64) -> u64 {
         let (count, after) = self.tags[tag];
         v / after % count
     }
 
-    /// The series and timestamp number of a step of a client with `keys`
-    /// keys from `first` on.
+    /// Returns the series and timestamp number of a step of a client with `keys`
+    /// keys from `first`.
     pub(super) fn point(&self, step: u64, first: u64, keys: u64) -> SeriesPoint {
         let turns = step / self.period;
         SeriesPoint { key: first + turns % keys, v: step % self.per_key, tick: turns / keys }
     }
 }
 
-/// Where a data point belongs.
+/// Series and timestamp of a data point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SeriesPoint {
-    /// The number of its key.
+    /// Number of its key.
     pub(super) key: u64,
-    /// The number of its series among those of the key.
+    /// Number of its series among those of the key.
     pub(super) v: u64,
-    /// The number of its timestamp, from 0.
+    /// Number of its timestamp, from 0.
     pub(super) tick: u64,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_up_and_begin_again() {
+    fn names_count_up_and_wrap_around() {
         assert_eq!([0, 1, 25, 26, 51, 52].map(|n| name(n, 2)), ["AA", "AB", "AZ", "Aa", "Az", "BA"]);
         assert_eq!((name(52 * 52 - 1, 2), name(52 * 52, 2)), ("zz".into(), "AA".into()));
         assert_eq!((name(1, 15), name(53, 1)), ("AAAAAAAAAAAAAAB".into(), "B".into()));
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(drawn, in_turn);
     }
 
-    /// YCSB's odometer, step by step.
+    /// Returns the steps of YCSB's odometer.
     fn odometer(counts: &[u64], keys: u64, steps: usize) -> Vec<SeriesPoint> {
         let mut digits = vec![0; counts.len()];
         let first = counts.iter().position(|&count| count > 1).unwrap_or(0);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_of_the_odometer() {
+    fn steps_equal_those_of_an_odometer() {
         for counts in [
             &[1][..],
             &[3],
