@@ -40,8 +40,8 @@ pub(super) fn override_lines<'a>(
     common.extend(given);
 }
 
-/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, with the stored
-/// seed of the one that is resumed.
+/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, which takes over
+/// the stored seed of the one that is resumed if no seed is given.
 pub(super) fn journal(
     place: &PlaceArgs,
     name: &str,

@@ -97,11 +97,7 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
         return stdout(plan_text(&phases).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
     phases.refuse()?;
-    let journal = journal(place, name, |seed| {
-        let mut seeded = phases.clone();
-        seeded.file.seed = phases.file.seed.or(seed);
-        seeded.document(command_line())
-    })?;
+    let journal = journal(place, name, |seed| phases.or_seed(seed).document(command_line()))?;
     conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
 }
 

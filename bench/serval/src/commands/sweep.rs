@@ -228,10 +228,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     if place.dry_run {
         return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
-    let journal = journal(place, name, |seed| match seed {
-        Some(seed) => experiment.with_seed(seed).document(command_line()),
-        None => experiment.document(command_line()),
-    })?;
+    let journal = journal(place, name, |seed| experiment.or_seed(seed).document(command_line()))?;
     conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 
