@@ -94,11 +94,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         Some(mut show) => {
             let loaded = bench.load(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
             show.finish();
-            let loaded = match loaded {
+            let mut loaded = match loaded {
                 Err(_) if control.interrupted() => return Err(interrupted(&bench)),
                 loaded => loaded?,
             };
-            if let Some(loaded) = &loaded {
+            if let Some(loaded) = &mut loaded {
                 let overall = &loaded.document.overall;
                 if loaded.record.ended_by == EndedBy::Interrupted {
                     return Err(interrupted(&bench));
@@ -109,6 +109,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );
+                if let Some(error) = loaded.unwritten.take() {
+                    return Err(error.into());
+                }
                 if let Some(error) = &loaded.lost {
                     return Err(error.clone().into());
                 }
