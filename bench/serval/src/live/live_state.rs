@@ -3,7 +3,7 @@
 
 use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
-use serval_model::{Metric, OperationKind};
+use serval_model::Metric;
 use serval_result::{
     document::{IntervalTimes, ResultDocument},
     experiment::{ExperimentDocument, ExperimentKind, Flag, RunEntry, RunKind},
@@ -68,8 +68,8 @@ pub(crate) struct LastInterval {
     pub(crate) rate: Rate,
     /// Its operations.
     pub(crate) operations: Vec<LiveOperation>,
-    /// All operations of the store together.
-    pub(crate) all: IntervalTimes,
+    /// All operations of the store together, if any succeeded.
+    pub(crate) all: Option<IntervalTimes>,
 }
 
 /// A finished run.
@@ -184,24 +184,22 @@ fn bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
 /// Operations that ended in an interval. A read-modify-write counts once, although its read and
 /// update have metrics of their own.
 fn operations(interval: &Interval) -> u64 {
-    let of = |wanted: Metric| -> u64 {
-        let pairs = interval.pairs.iter().filter(|((metric, _), _)| *metric == wanted);
+    let of = |wanted: &dyn Fn(Metric) -> bool| -> u64 {
+        let pairs = interval.pairs.iter().filter(|((metric, _), _)| wanted(*metric));
         pairs.map(|(_, pair)| pair.service.count()).sum()
     };
-    let verbs = OperationKind::ALL.map(|kind| of(kind.into())).iter().sum::<u64>() + of(Metric::INSERT_BATCH);
-    if verbs > 0 {
-        return verbs.saturating_sub(of(Metric::READ_MODIFY_WRITE));
+    match of(&Metric::is_operation) {
+        0 => of(&|metric| (0..Metric::CUSTOM_MAX).any(|index| metric == Metric::custom(index))),
+        verbs => verbs.saturating_sub(of(&|metric| metric == Metric::READ_MODIFY_WRITE)),
     }
-    (0..Metric::CUSTOM_MAX).map(|index| of(Metric::custom(index))).sum()
 }
 
 /// Response times of all store operations of a run.
 fn whole(result: &ResultDocument) -> Option<Histogram> {
     let mut all = Histogram::new();
     for metric in &result.metrics {
-        if OperationKind::ALL.iter().any(|kind| kind.name() == metric.name)
-            && let Some(times) = &metric.ok
-        {
+        let is_operation = Metric::all().any(|known| known.is_operation() && known.name(&[]) == metric.name);
+        if is_operation && let Some(times) = &metric.ok {
             all.merge(&times.response.to_histogram().ok()?);
         }
     }
@@ -337,14 +335,15 @@ impl LiveState {
             if ok + failed == 0 {
                 continue;
             }
-            if metric.index() < OperationKind::ALL.len() {
+            if metric.is_operation() {
                 all.merge(&times);
             }
             let times = IntervalTimes::of(&times);
             operations.push(LiveOperation { name: plain(metric.name(&custom)), ok, failed, times });
         }
         bounded(&mut self.rates, rate, RATES_MAX);
-        self.last = Some(LastInterval { rate, operations, all: IntervalTimes::of(&all) });
+        let all = (!all.is_empty()).then(|| IntervalTimes::of(&all));
+        self.last = Some(LastInterval { rate, operations, all });
     }
 }
 
