@@ -464,7 +464,7 @@ fn orphan_pieces_are_collected_after_a_checkpoint() {
     assert_eq!(pieces, [false, true]);
 }
 
-/// Clients may have been told by now what there was before the vote.
+/// Clients may have read the state before the vote.
 #[test]
 fn nothing_commits_before_its_vote() {
     let mut server = Server::new();
