@@ -489,8 +489,8 @@ struct StartObserver<'a> {
 }
 
 impl Observer for StartObserver<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.watcher)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.watcher);
     }
 
     fn started(&mut self, at: SystemTime) {

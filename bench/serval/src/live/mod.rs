@@ -33,7 +33,7 @@ use serval_runner::{Control, Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
     sync::{Arc, Mutex},
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 use totals::LiveTotals;
 
@@ -277,39 +277,9 @@ impl Watcher for Live {
 pub(crate) struct Both<'a>(pub(crate) &'a mut dyn Observer, pub(crate) &'a mut dyn Observer);
 
 impl Observer for Both<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.0.connected(clients, of);
-        self.1.connected(clients, of);
-    }
-
-    fn started(&mut self, at: SystemTime) {
-        self.0.started(at);
-        self.1.started(at);
-    }
-
-    fn warn(&mut self, warning: &str) {
-        self.0.warn(warning);
-        self.1.warn(warning);
-    }
-
-    fn measuring(&mut self) {
-        self.0.measuring();
-        self.1.measuring();
-    }
-
-    fn measured(&mut self) {
-        self.0.measured();
-        self.1.measured();
-    }
-
-    fn progress(&mut self, progress: &Progress) {
-        self.0.progress(progress);
-        self.1.progress(progress);
-    }
-
-    fn interval(&mut self, interval: &Interval) {
-        self.0.interval(interval);
-        self.1.interval(interval);
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.0);
+        event(self.1);
     }
 }
 
