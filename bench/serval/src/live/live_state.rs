@@ -25,9 +25,10 @@ pub(crate) const NOTES_MAX: usize = 50;
 const NOTE_MAX: usize = 500;
 
 /// Stage of the current run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RunPart {
     /// There is no current run.
+    #[default]
     Between,
     /// Clients connected so far, and all clients.
     Connecting(usize, usize),
@@ -79,8 +80,6 @@ pub(crate) struct FinishedRun {
     pub(crate) curve: String,
     /// Its purpose.
     pub(crate) what: String,
-    /// Whether it is a point of the curve rather than a load or search.
-    pub(crate) is_point: bool,
     /// Offered load, operations/s.
     pub(crate) offered: Option<f64>,
     /// Operations/s.
@@ -91,14 +90,12 @@ pub(crate) struct FinishedRun {
     pub(crate) p99_ns: Option<u64>,
     /// Operations that failed.
     pub(crate) failed: u64,
-    /// Operations.
-    pub(crate) operations: u64,
     /// Its flags.
     pub(crate) flags: Vec<Flag>,
 }
 
 /// The whole state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct LiveState {
     /// The experiment's title.
     pub(crate) title: String,
@@ -116,8 +113,6 @@ pub(crate) struct LiveState {
     pub(crate) planned: u64,
     /// Stage of the current run.
     pub(crate) part: RunPart,
-    /// Number of connected clients.
-    pub(crate) clients: usize,
     /// Progress of the current run.
     pub(crate) progress: Option<Progress>,
     /// Start of the measured part, since the start of the run.
@@ -142,32 +137,6 @@ pub(crate) struct LiveState {
 
 /// An interval shorter than this share of the previous one is a run's remainder.
 const LEFT_OVER: f64 = 0.2;
-
-impl Default for LiveState {
-    fn default() -> Self {
-        LiveState {
-            title: String::new(),
-            kind: None,
-            figure: String::new(),
-            curves: Vec::new(),
-            step: None,
-            done: 0,
-            planned: 0,
-            part: RunPart::Between,
-            clients: 0,
-            progress: None,
-            measured_from: None,
-            rates: VecDeque::new(),
-            last: None,
-            left_over: false,
-            points: VecDeque::new(),
-            ended: (0, 0),
-            notes: VecDeque::new(),
-            ending: false,
-            custom: Vec::new(),
-        }
-    }
-}
 
 /// Returns untrusted text on one line, without control characters.
 pub(crate) fn plain(text: &str) -> String {
@@ -260,18 +229,16 @@ impl LiveState {
         let point = FinishedRun {
             curve: self.curve(entry.curve).to_owned(),
             what,
-            is_point: entry.kind == RunKind::Point,
             offered: entry.target,
             achieved: entry.throughput,
             p50_ns: all.as_ref().map(|all| all.percentile(50.0)),
             p99_ns: all.as_ref().map(|all| all.percentile(99.0)),
             failed: result.overall.failed,
-            operations: result.overall.operations,
             flags: entry.flags.clone(),
         };
-        self.ended.0 = self.ended.0.saturating_add(point.operations);
+        self.ended.0 = self.ended.0.saturating_add(result.overall.operations);
         self.ended.1 = self.ended.1.saturating_add(point.failed);
-        if point.is_point {
+        if entry.kind == RunKind::Point {
             // The document may be updated before or after this.
             self.done = self.step.as_ref().map_or(self.done, |(step, _)| step.done) + 1;
         }
@@ -287,7 +254,6 @@ impl LiveState {
 
     pub(crate) fn connected(&mut self, clients: usize, of: usize) {
         self.part = RunPart::Connecting(clients, of);
-        self.clients = clients;
     }
 
     pub(crate) fn progress(&mut self, progress: &Progress) {
