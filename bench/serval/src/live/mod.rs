@@ -4,6 +4,7 @@
 //! The conductor's thread writes a small state once an interval. Threads of their own copy it to
 //! draw, serve and send; clients are not involved.
 
+mod background;
 mod dashboard;
 mod draw;
 mod lines;
@@ -128,7 +129,7 @@ impl Live {
                 false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {
-                otlp::Sending::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
+                otlp::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
             };
             args.otlp.as_ref().map(begin).transpose()?
         };

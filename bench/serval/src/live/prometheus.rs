@@ -1,7 +1,10 @@
 //! Metrics for Prometheus at `/metrics`, in the OpenMetrics text format, or in Prometheus' older
 //! format if the request accepts only plain text.
 
-use super::totals::{BOUNDS_NS, Family, LiveTotals, SeriesValue};
+use super::{
+    background::Background,
+    totals::{BOUNDS_NS, Family, LiveTotals, SeriesValue},
+};
 use crate::{failure::Failure, locked};
 use http_body_util::Full;
 use hyper::{
@@ -19,7 +22,6 @@ use std::{
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     str::FromStr,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -206,23 +208,13 @@ async fn answer_all(
 /// A thread that serves metrics until this is dropped.
 pub(super) struct Serving {
     addresses: Vec<SocketAddr>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background<oneshot::Sender<()>>,
 }
 
 impl Serving {
     /// Its address.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -253,9 +245,9 @@ pub(super) fn serve_within(
         runtime.spawn(answer_all(listener, Arc::clone(totals), Arc::clone(&places), limit));
     }
     let (end, ended) = oneshot::channel::<()>();
-    let thread = thread::Builder::new().name("serval-metrics".to_owned());
-    let thread = thread.spawn(move || drop(runtime.block_on(ended))).map_err(failed)?;
-    Ok(Serving { addresses, end: Some(end), thread: Some(thread) })
+    let serve = move || drop(runtime.block_on(ended));
+    let thread = Background::start("serval-metrics", end, serve).map_err(failed)?;
+    Ok(Serving { addresses, _thread: thread })
 }
 
 #[cfg(test)]
