@@ -62,6 +62,11 @@ fn collector_url(text: &str) -> Result<String, String> {
     Err("an address begins with http:// or https://; --otlp without one stands last, or before another option".to_owned())
 }
 
+/// An address as it is written: an IPv6 address is in brackets.
+fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// All who look on.
 pub(crate) struct Live {
     seen: Arc<Mutex<LiveState>>,

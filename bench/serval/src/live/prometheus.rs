@@ -3,6 +3,7 @@
 
 use super::{
     background::Background,
+    host_and_port,
     totals::{BOUNDS_NS, Family, LiveTotals, SeriesValue},
 };
 use crate::{failure::Failure, locked};
@@ -17,7 +18,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use std::{
     convert::Infallible,
-    fmt::Write,
+    fmt::{self, Write},
     io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     str::FromStr,
@@ -131,6 +132,12 @@ impl FromStr for ScrapeAddress {
     }
 }
 
+impl fmt::Display for ScrapeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&host_and_port(&self.host, self.port))
+    }
+}
+
 impl ScrapeAddress {
     fn listen(&self) -> io::Result<Vec<TcpListener>> {
         let (mut listeners, mut absent) = (Vec::<TcpListener>::new(), None);
@@ -231,8 +238,7 @@ pub(super) fn serve_within(
     limit: Duration,
 ) -> Result<Serving, Failure> {
     let failed = |error: io::Error| {
-        let ScrapeAddress { host, port } = address;
-        Failure::usage(format!("--prometheus {host}:{port}: metrics cannot be served there: {error}"))
+        Failure::usage(format!("--prometheus {address}: metrics cannot be served there: {error}"))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let listeners = address.listen().map_err(failed)?;

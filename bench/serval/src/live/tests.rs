@@ -247,6 +247,9 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     let failure = Live::of_runs(&args).map(|_| ()).unwrap_err();
     assert!(failure.message.contains(&format!("--prometheus {address}")), "{failure}");
     assert_eq!(failure.exit, crate::failure::Exit::Usage);
+    for address in ["[::1]:9100", "localhost:0"] {
+        assert_eq!(address.parse::<ScrapeAddress>().unwrap().to_string(), address);
+    }
     for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
         assert!(wrong.parse::<ScrapeAddress>().is_err(), "{wrong}");
     }
