@@ -4,8 +4,8 @@
 mod experiment;
 
 pub(crate) use experiment::{
-    ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
-    ShowArgs, SweepArgs,
+    ExperimentCommand, ExperimentRunArgs, MaxArgs, OutcomeArgs, PlaceArgs, ResumeArgs, RunSettingArgs,
+    SeriesArgs, ShowArgs, SweepArgs,
 };
 
 use crate::live::LiveArgs;

@@ -59,10 +59,8 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
 }
 
 fn interrupted(bench: &Bench) -> Failure {
-    Failure {
-        exit: Exit::Interrupted,
-        message: format!("interrupted while loading: there is nothing to report, and {}", left(bench)),
-    }
+    let message = format!("interrupted while loading: there is nothing to report, and {}", left(bench));
+    Failure::new(Exit::Interrupted, message)
 }
 
 /// What becomes of records whose load did not end well.
@@ -116,10 +114,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     return Err(error.clone().into());
                 }
                 if let Some(failure) = loaded.load_failure() {
-                    return Err(Failure {
-                        exit: Exit::OperationsFailed,
-                        message: format!("{failure}. Nothing was measured, and {}", left(&bench)),
-                    });
+                    let message = format!("{failure}. Nothing was measured, and {}", left(&bench));
+                    return Err(Failure::new(Exit::OperationsFailed, message));
                 }
             }
             loaded

@@ -2,7 +2,7 @@
 
 use super::properties;
 use crate::{
-    args::{PlaceArgs, PropertyArgs, RunSettingArgs},
+    args::{OutcomeArgs, PlaceArgs, PropertyArgs, RunSettingArgs},
     failure::{Exit, Failure},
     render, stdout,
 };
@@ -141,6 +141,12 @@ pub(super) enum Shown {
     Json,
     /// To standard error: standard output is for programs that read YCSB's.
     Aside,
+}
+
+impl Shown {
+    pub(super) fn of(args: &OutcomeArgs) -> Shown {
+        if args.json { Shown::Json } else { Shown::Summary }
+    }
 }
 
 /// Shows what came of an experiment, and writes its report. The numbers are shown even where their
