@@ -1,6 +1,7 @@
 //! An experiment's folder: the document and the state of records, written
 //! anew after each run, so that an interrupted experiment can go on.
 
+use crate::plan_differences::PlanDifferences;
 use serde::{Deserialize, Serialize};
 use serval_plan::{
     folder::{FolderError, ResultFolder},
@@ -45,10 +46,15 @@ pub enum JournalError {
     Stored(#[from] stored::StoredError),
     /// It is another experiment's.
     #[error(
-        "{0}: the experiment there has another plan. 'serval experiment resume {0}' resumes it; for the plan given \
-         choose another folder"
+        "{path}: the experiment there has another plan{differences}. 'serval experiment resume {path}' resumes it; for \
+         the plan given choose another folder"
     )]
-    OtherPlan(PathBuf),
+    OtherPlan {
+        /// The folder.
+        path: PathBuf,
+        /// What differs, with both values.
+        differences: PlanDifferences,
+    },
     /// It is done.
     #[error("{0}: the experiment there is complete; 'serval report {0}' shows it")]
     Complete(PathBuf),
@@ -158,8 +164,9 @@ impl ExperimentJournal {
     pub fn resume(path: &Path, plan: Option<&str>) -> Result<ExperimentJournal, JournalError> {
         let lock = lock(path)?;
         let document = stored::read_experiment(&path.join(EXPERIMENT))?.document;
-        if plan.is_some_and(|plan| plan != document.plan) {
-            return Err(JournalError::OtherPlan(path.to_owned()));
+        if let Some(plan) = plan.filter(|plan| *plan != document.plan) {
+            let differences = PlanDifferences::of(&document.plan, plan);
+            return Err(JournalError::OtherPlan { path: path.to_owned(), differences });
         }
         if plan.is_none() && document.plan.contains(HIDDEN) {
             return Err(JournalError::Secrets(path.to_owned()));

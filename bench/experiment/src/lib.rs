@@ -7,6 +7,7 @@ mod error;
 pub mod file;
 mod journal;
 pub mod phases;
+mod plan_differences;
 pub mod promise;
 mod run_folder;
 pub mod sweep;
@@ -14,3 +15,4 @@ pub mod watcher;
 
 pub use error::{ConductError, Stopped};
 pub use journal::{ExperimentJournal, JournalError};
+pub use plan_differences::PlanDifferences;

@@ -499,8 +499,8 @@ impl ArmingObserver<'_> {
 }
 
 impl Observer for ArmingObserver<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.observer)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.observer);
     }
     fn measuring(&mut self) {
         self.arm(true);

@@ -94,8 +94,8 @@ impl<'a> Recording<'a> {
 }
 
 impl Observer for Recording<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.show)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.show);
     }
 
     fn started(&mut self, at: SystemTime) {

@@ -56,6 +56,14 @@ pub struct LookingOn<'a> {
 }
 
 impl Phases {
+    /// The same, with this seed if the file has none.
+    #[must_use]
+    pub fn or_seed(&self, seed: Option<u64>) -> Phases {
+        let mut same = self.clone();
+        same.file.seed = same.file.seed.or(seed);
+        same
+    }
+
     /// The document before the first phase.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
@@ -481,8 +489,8 @@ struct StartObserver<'a> {
 }
 
 impl Observer for StartObserver<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.watcher)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.watcher);
     }
 
     fn started(&mut self, at: SystemTime) {

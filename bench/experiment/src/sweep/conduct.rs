@@ -87,11 +87,11 @@ pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str,
 }
 
 impl Experiment {
-    /// The same with a seed that was drawn.
+    /// The same, with this seed if the file has none.
     #[must_use]
-    pub fn with_seed(&self, seed: u64) -> Experiment {
+    pub fn or_seed(&self, seed: Option<u64>) -> Experiment {
         let mut same = self.clone();
-        same.file.run.seed = Some(seed);
+        same.file.run.seed = same.file.run.seed.or(seed);
         same
     }
 

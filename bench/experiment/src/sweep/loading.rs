@@ -163,7 +163,10 @@ impl SweepConductor<'_> {
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
         let performed = self.perform(dataset, &plan, folder.as_ref().map(|(_, folder)| folder))?;
         let failure = performed.load_failure();
-        let Performed { document, record, lost, .. } = performed;
+        let Performed { document, record, lost, unwritten, .. } = performed;
+        if let Some(error) = unwritten {
+            return Err(error.into());
+        }
         if record.ended_by == EndedBy::Interrupted {
             return Err(ConductError::Interrupted);
         }

@@ -2,7 +2,7 @@
 
 use super::properties;
 use crate::{
-    args::{PlaceArgs, PropertyArgs, RunSettingArgs},
+    args::{OutcomeArgs, PlaceArgs, PropertyArgs, RunSettingArgs},
     failure::{Exit, Failure},
     render, stdout,
 };
@@ -40,8 +40,8 @@ pub(super) fn override_lines<'a>(
     common.extend(given);
 }
 
-/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, with the stored
-/// seed of the one that is resumed.
+/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, which takes over
+/// the stored seed of the one that is resumed if no seed is given.
 pub(super) fn journal(
     place: &PlaceArgs,
     name: &str,
@@ -141,6 +141,12 @@ pub(super) enum Shown {
     Json,
     /// To standard error: standard output is for programs that read YCSB's.
     Aside,
+}
+
+impl Shown {
+    pub(super) fn of(args: &OutcomeArgs) -> Shown {
+        if args.json { Shown::Json } else { Shown::Summary }
+    }
 }
 
 /// Shows what came of an experiment, and writes its report. The numbers are shown even where their
