@@ -12,7 +12,7 @@ use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
 use serval_workload::core::Phase;
 
-/// Keeps what it is warned of.
+/// Observer that collects warnings.
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
@@ -63,7 +63,7 @@ fn updates_that_insert_go_on_with_a_warning() {
 }
 
 #[test]
-fn what_needs_records_is_refused() {
+fn operations_that_need_records_are_refused() {
     for (store, more) in [
         ("memory", ("updateproportion", "1")),
         ("redis", ("readproportion", "0.1")),
@@ -77,7 +77,7 @@ fn what_needs_records_is_refused() {
 }
 
 #[test]
-fn inserts_alone_and_stores_that_keep_nothing_are_not_asked() {
+fn inserts_alone_and_stores_that_keep_nothing_are_not_checked() {
     let inserts = [("readproportion", "0"), ("updateproportion", "0"), ("insertproportion", "1")];
     assert_eq!(run("memory", &inserts).unwrap().0, Vec::<String>::new());
     assert_eq!(run("noop", &[]).unwrap().0, Vec::<String>::new());
