@@ -1,7 +1,6 @@
-//! Zipf's law itself, for any exponent and number of items, by
-//! rejection-inversion (W. Hörmann and G. Derflinger, "Rejection-inversion to
-//! generate variates from monotone discrete distributions", ACM TOMACS 6(3),
-//! 1996).
+//! Zipf's law for any exponent and number of items, by rejection-inversion
+//! (W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates
+//! from monotone discrete distributions", ACM TOMACS 6(3), 1996).
 //!
 //! Law: rank k of N, from 1, has probability h(k)/zeta(N, s), h(x) = x^-s.
 //! Symbols: s > 0 the exponent, N the number of items, H the integral of h.
@@ -12,15 +11,15 @@
 //! nearest to x, and it is accepted if u lies in the part H(k + 1/2) - h(k)
 //! to H(k + 1/2), whose length is h(k). Rejection is rare: u is redrawn less
 //! than 0.3 times a draw in the worst case. A bound that holds for all k at
-//! once (`shortcut`) spares nearly all draws the evaluation of H and h.
+//! once (`shortcut`) avoids the evaluation of H and h for nearly all draws.
 //!
 //! Example: s = 1, N = 1000: H(x) = ln x, u is in (ln 1.5 - 1, ln 1000.5).
 //! u = 3 gives x = 20.09 and k = 20; H(20.5) - h(20) = 2.970 <= 3: rank 20, which is 19 when counted from 0.
 //!
-//! Exactness: a draw has 53 random bits, and x is rounded. Ranks whose
-//! probability is below 2^-53 are not all reachable, and at N = 2^52 a rank in
-//! the far tail is blurred by some tens of its neighbours. No test can see
-//! either.
+//! Accuracy: a draw has 53 random bits, and x is rounded. Not all ranks with a
+//! probability below 2^-53 are reachable, and at N = 2^52 a rank in the far
+//! tail is confused with some tens of its neighbours. Neither is detectable by
+//! a test.
 
 use super::{
     error::DistributionError,
@@ -28,16 +27,14 @@ use super::{
 };
 use crate::random::Random;
 
-/// The largest number of items: up to here every rank and its half are
-/// numbers that an `f64` holds.
+/// Largest number of items: up to it, an `f64` represents every rank k and k + 1/2.
 pub const MAX_ITEMS: u64 = 1 << 52;
 
-/// From this rank on every x is accepted. A rejection would have a
-/// probability of s (s+1)/(24 k^2), nothing; but near 2^52 an `f64` no longer
-/// distinguishes k from its half, and the comparison would decide by rounding.
+/// Rank from which on every x is accepted. The probability of a rejection, s (s+1)/(24 k^2), is negligible, and
+/// near 2^52, where an `f64` no longer distinguishes k from k + 1/2, rounding would decide the comparison.
 const CERTAIN: u64 = 1 << 30;
 
-/// Zipf's law over ranks, the first the most popular.
+/// Zipf's law over ranks; the first is the most popular.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExactZipf {
     items: u64,
@@ -48,12 +45,12 @@ pub struct ExactZipf {
     low: f64,
     /// H(N + 1/2), the upper end of u.
     high: f64,
-    /// Every x this close below its k, or above it, is accepted.
+    /// Largest k - x for which x is accepted without a further test.
     shortcut: f64,
 }
 
 impl ExactZipf {
-    /// `items` ranks, 1 to [`MAX_ITEMS`], with an `exponent` above 0. O(1).
+    /// Makes the law over `items` ranks, 1 to [`MAX_ITEMS`], with an exponent above 0. O(1).
     pub fn new(items: u64, exponent: f64) -> Result<Self, DistributionError> {
         let max = items.wrapping_sub(1);
         if items == 0 {
@@ -73,7 +70,7 @@ impl ExactZipf {
         Ok(zipf)
     }
 
-    /// A rank, from 0 for the most popular. O(1) expected.
+    /// Draws a rank; 0 is the most popular. Expected O(1).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         loop {
@@ -87,44 +84,44 @@ impl ExactZipf {
         }
     }
 
-    /// h(x) = x^-s.
+    /// Returns h(x) = x^-s.
     fn density(&self, x: f64) -> f64 {
         libm::exp(-self.exponent * libm::log(x))
     }
 
-    /// H(x) = (x^(1-s) - 1)/(1 - s), and ln x for s = 1.
+    /// Returns H(x) = (x^(1-s) - 1)/(1 - s), or ln x for s = 1.
     fn integral(&self, x: f64) -> f64 {
         let log = libm::log(x);
         log * expm1_quotient(self.complement * log)
     }
 
-    /// The x of H(x) = `u`.
+    /// Returns the x with H(x) = `u`.
     #[inline]
     fn inverse(&self, u: f64) -> f64 {
-        // Rounding could carry this below -1, where H has no inverse.
+        // Rounding could carry t below -1, where H has no inverse.
         let t = (u * self.complement).max(-1.0);
         libm::exp(u * log1p_quotient(t))
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The probability of a `rank`, from 0. Takes a [`zeta`], so some
-    /// milliseconds at worst: for reports and tests.
+    /// Returns the probability of a rank, from 0. Computes a [`zeta`], which takes up to some milliseconds: for
+    /// reports and tests.
     pub fn probability(&self, rank: u64) -> f64 {
         libm::pow((rank + 1) as f64, -self.exponent) / zeta(self.items, self.exponent)
     }
 }
 
-/// `ln(1 + x)/x`, 1 at 0.
+/// Returns `ln(1 + x)/x`; 1 at 0.
 #[inline]
 fn log1p_quotient(x: f64) -> f64 {
     if x.abs() > 1e-8 {
         libm::log1p(x) / x
     } else {
-        // The series; what follows is below 10^-16.
+        // First terms of the series; the rest is below 10^-16.
         1.0 - x / 2.0
     }
 }

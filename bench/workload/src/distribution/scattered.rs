@@ -1,14 +1,12 @@
-//! Zipf's law over keys, the popular ones scattered over the range.
+//! Zipf's law over keys, with the popular keys scattered over the range.
 //!
-//! Law: a [rank](ExactZipf) k has probability 1/(k^s zeta(N, s)); the
-//! key is `min` + [`Bijection`](k - 1). Every key has
-//! exactly one rank, so that the law holds over the keys, whatever their
-//! number: with N = 1000 and s = 0.99 the hottest key gets
-//! 1/zeta(1000, 0.99) = 12.9 % of the draws.
+//! Law: a [rank](ExactZipf) k has probability 1/(k^s zeta(N, s)); its key is
+//! `min` plus the [`Bijection`] of k - 1. Every key has exactly one rank, so
+//! the law holds over the keys for any N: with N = 1000 and s = 0.99 the
+//! hottest key gets 1/zeta(1000, 0.99) = 12.9 % of the draws.
 //!
-//! The range is fixed, and includes the keys that a run will insert: a key
-//! keeps its rank, and the popularity of keys relative to each other does not
-//! shift while others are inserted.
+//! The range is fixed and includes the keys that a run will insert, so a key
+//! keeps its rank, and inserts do not change the relative popularity of keys.
 
 use super::{
     bijection::Bijection,
@@ -26,9 +24,8 @@ pub struct ScatteredZipf {
 }
 
 impl ScatteredZipf {
-    /// Over the keys `min` to `max`, both included, at most 2^52 of them,
-    /// with an `exponent` above 0. Runs with one `seed` have the same popular
-    /// keys: clients that load one store together must share it. O(1).
+    /// Makes the law over the keys `min` to `max`, both included, at most 2^52 of them, with an exponent above 0. Runs
+    /// with the same seed have the same popular keys, so clients of one store must share it. O(1).
     pub fn new(min: u64, max: u64, exponent: f64, seed: u64) -> Result<Self, DistributionError> {
         let items = items(min, max)?;
         Ok(ScatteredZipf {
@@ -38,28 +35,28 @@ impl ScatteredZipf {
         })
     }
 
-    /// A key. O(1) expected.
+    /// Draws a key. Expected O(1).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         self.min + self.bijection.apply(self.zipf.draw(rng))
     }
 
-    /// The key of a `rank`, from 0 for the most popular.
+    /// Returns the key of a rank; 0 is the most popular.
     pub fn key(&self, rank: u64) -> u64 {
         self.min + self.bijection.apply(rank)
     }
 
-    /// The rank of a `key` of the range.
+    /// Returns the rank of a key of the range.
     pub fn rank(&self, key: u64) -> u64 {
         self.bijection.invert(key - self.min)
     }
 
-    /// The distribution of the ranks.
+    /// Returns the distribution of ranks.
     pub fn zipf(&self) -> &ExactZipf {
         &self.zipf
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn min(&self) -> u64 {
         self.min
     }

@@ -1,7 +1,7 @@
-//! Sequential: each key of a range in turn, and again from the start.
+//! Sequential: the keys of a range in order, repeated from the start.
 //!
 //! Law: draw number i of all clients together, from 0, is `min` + i mod N, as
-//! YCSB's `SequentialGenerator`. Example: the range 3 to 5 gives 3, 4, 5, 3.
+//! in YCSB's `SequentialGenerator`. Example: the range 3 to 5 gives 3, 4, 5, 3.
 
 use super::error::{DistributionError, items};
 use std::sync::{
@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// A sequence that clones share: the clients of a run draw from one.
+/// A sequence that clones share, so that all clients of a run draw from one.
 #[derive(Debug, Clone)]
 pub struct Sequential {
     min: u64,
@@ -18,20 +18,19 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// Over `min` to `max`, both included.
+    /// Makes a sequence over `min` to `max`, both included.
     pub fn new(min: u64, max: u64) -> Result<Self, DistributionError> {
         Ok(Sequential { min, items: items(min, max)?, next: Arc::default() })
     }
 
-    /// The next key. O(1); the one distribution whose clients write to memory
-    /// they share.
+    /// Returns the next key. O(1). This is the only distribution whose clients write to shared memory.
     #[inline]
     pub fn draw(&self) -> u64 {
-        // Only the count is shared, so no order is needed with anything else.
+        // Only the counter is shared, so no ordering with other memory is needed.
         self.min + self.next.fetch_add(1, Relaxed) % self.items
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn min(&self) -> u64 {
         self.min
     }

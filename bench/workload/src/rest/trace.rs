@@ -1,4 +1,4 @@
-//! A trace: the URLs of a file, one a line.
+//! Traces: files of URLs, one per line.
 
 use crate::files::{self, InputFiles};
 use std::{
@@ -6,26 +6,25 @@ use std::{
     path::Path,
 };
 
-/// Largest trace that is read: ten million URLs of 25 letters. It is kept in
-/// memory.
+/// Largest file that is read, bytes: ten million URLs of 25 letters. A trace is kept in memory.
 pub const TRACE_FILE_MAX: u64 = 256 << 20;
 
-/// Longest URL, and more than servers take.
+/// Longest URL, bytes; more than servers accept.
 pub const URL_LENGTH_MAX: usize = 64 << 10;
 
-/// Maximum number of reported faults of a file: a file that is no trace has one a line.
+/// Most reported faults of a file; a file in another format would have one per line.
 const FAULTS_MAX: usize = 10;
 
 /// URLs in the order of their file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     text: String,
-    /// Where each URL ends; a file is shorter than 4 GiB.
+    /// End of each URL in `text`; a file is shorter than 4 GiB.
     ends: Vec<u32>,
 }
 
 impl Trace {
-    /// Reads the first `most` URLs of a file. Faults say file and line.
+    /// Reads the first `most` URLs of a file. Faults have the file and the line.
     pub fn read(files: &dyn InputFiles, path: &Path, most: u64) -> Result<Trace, String> {
         let content = files::open(files, path, TRACE_FILE_MAX)?;
         Trace::parse(BufReader::new(content), &path.display().to_string(), most)
@@ -35,7 +34,7 @@ impl Trace {
         let mut trace = Trace::default();
         let mut faults = Vec::new();
         let mut bytes = Vec::new();
-        // Empty lines are none at the end, and faults before a URL.
+        // Empty lines are ignored at the end, and are faults before a URL.
         let (mut line, mut empty) = (0u64, Vec::new());
         while trace.ends.len() < usize::try_from(most).unwrap_or(usize::MAX) && faults.len() < FAULTS_MAX {
             bytes.clear();
@@ -67,17 +66,17 @@ impl Trace {
         if faults.is_empty() { Ok(trace) } else { Err(faults.join("; ")) }
     }
 
-    /// How many URLs there are, at least one.
+    /// Returns the number of URLs, at least one.
     pub fn len(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// Never.
+    /// Returns false: a trace has at least one URL.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The URL of a line, from 0.
+    /// Returns the URL of a line, from 0.
     #[inline]
     pub fn url(&self, index: u64) -> &str {
         let index = index as usize;
@@ -85,13 +84,13 @@ impl Trace {
         &self.text[start..self.ends[index] as usize]
     }
 
-    /// All URLs.
+    /// Returns all URLs in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).map(|index| self.url(index))
     }
 }
 
-/// The URL on a line, which may be empty.
+/// Returns the URL on a line, which may be empty.
 fn url(line: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(line).map_err(|_| "is not UTF-8".to_owned())?.trim();
     if text.len() > URL_LENGTH_MAX {
@@ -120,12 +119,12 @@ mod tests {
         assert_eq!(trace.iter().collect::<Vec<_>>(), ["a", "b?x=1", "ä", "last"]);
         assert_eq!((trace.len(), trace.url(3)), (4, "last"));
         assert_eq!(parse(b"a\nb\n\n\n", u64::MAX).unwrap().len(), 2);
-        // What is not used may be anything.
+        // Lines that are not used are not checked.
         assert_eq!(parse(b"a\nb\n\n\xff c", 2).unwrap().len(), 2);
     }
 
     #[test]
-    fn faults_say_file_and_line_and_are_not_too_many() {
+    fn faults_have_file_and_line_and_are_limited() {
         let problem = parse(b"a\n\nb c\n\xff\nd\x01\ne\n", u64::MAX).unwrap_err();
         for words in
             ["t.txt:3: a URL cannot have ' '", "t.txt:4: is not UTF-8", "t.txt:5: ", "t.txt:2: has no URL"]
