@@ -131,13 +131,13 @@ impl Bench {
     pub fn load(
         &mut self,
         team: Option<&Team>,
-        trouble: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Option<Performed>, PlanError> {
         let Some(plan) = &self.load else { return Ok(None) };
         let files = RunFiles { folder: &self.folder, prefix: "load-", raw: false };
-        let loaded = self.perform(plan, files, team, trouble, control, show)?;
+        let loaded = self.perform(plan, files, team, say, control, show)?;
         self.expect(loaded.document.overall.throughput)?;
         Ok(Some(loaded))
     }
@@ -172,12 +172,12 @@ impl Bench {
     pub fn run(
         &self,
         team: Option<&Team>,
-        trouble: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
         let files = RunFiles { folder: &self.folder, prefix: "", raw: self.request.raw };
-        self.perform(&self.run, files, team, trouble, control, show)
+        self.perform(&self.run, files, team, say, control, show)
     }
 
     fn perform(
@@ -185,11 +185,11 @@ impl Bench {
         plan: &Plan,
         files: RunFiles<'_>,
         team: Option<&Team>,
-        trouble: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
-        let group = conducted(&*self.session, plan, team, trouble)?;
+        let group = conducted(&*self.session, plan, team, say)?;
         let session = group.as_deref().unwrap_or(&*self.session);
         perform(plan, session, control, show, Some(files), self.request.command_line.clone())
     }

@@ -1,33 +1,33 @@
-//! Why there is no group.
+//! Errors of groups.
 
 use serval_coordination::coordinator::LeadError;
 use std::time::Duration;
 
-/// Why there is no group.
+/// Reason why there is no group, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// It cannot be led.
+    /// This process cannot lead the group.
     #[error(transparent)]
     Lead(#[from] LeadError),
-    /// Not all came.
+    /// Not all clients joined in time.
     #[error(
-        "only {joined} of {wanted} clients came within {within:?} (coordination.wait): start more with \
+        "only {joined} of {wanted} clients joined within {within:?} (coordination.wait): start more with \
          'serval agent --join {cluster}'"
     )]
     TooFew {
-        /// How many did.
+        /// Number of clients that joined.
         joined: usize,
-        /// How many were wanted.
+        /// Number of clients of the group.
         wanted: usize,
-        /// How long they were waited for.
+        /// Time limit for joining.
         within: Duration,
         /// ZooKeeper's address.
         cluster: String,
     },
-    /// It broke up.
+    /// The group broke up.
     #[error("{0}")]
     Broken(String),
-    /// It was interrupted.
-    #[error("interrupted before all clients had come")]
+    /// The user interrupted the gathering of the group.
+    #[error("interrupted before all clients had joined")]
     Interrupted,
 }

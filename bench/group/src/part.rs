@@ -1,31 +1,29 @@
-//! What of a plan each client does.
+//! Parts of a plan, one per client.
 
 use serval_model::Share;
 use serval_plan::properties as p;
 
-/// What one client has to do of a plan.
+/// Part of a plan that one client performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPart {
-    /// Its place among those that take part, from 0.
+    /// Index among the clients that take part, from 0. Consumers and other clients are counted separately.
     pub place: u64,
-    /// How many take part.
+    /// Number of clients that take part, counted likewise.
     pub of: u64,
-    /// Whether it reads sampled keys instead of working on the plan: it is counted among those that
-    /// do.
+    /// Whether the client reads sampled keys instead of working on the plan.
     pub consumes: bool,
-    /// Properties that it has instead of the plan's.
+    /// Properties of this client, which override those of the plan.
     pub properties: Vec<(String, String)>,
 }
 
 impl ClientPart {
-    /// Even parts for all of `count` clients.
+    /// Returns even parts for all of `count` clients.
     pub fn even(count: usize) -> Vec<Option<ClientPart>> {
         let of = count as u64;
         (0..of).map(|place| Some(ClientPart { place, of, consumes: false, properties: Vec::new() })).collect()
     }
 
-    /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
-    /// work.
+    /// Turns the last `consumers` parts into consumers of sampled keys; the others divide the work.
     pub(crate) fn with_consumers(
         mut parts: Vec<Option<ClientPart>>,
         consumers: usize,
@@ -42,7 +40,7 @@ impl ClientPart {
         parts
     }
 
-    /// What people call it.
+    /// Returns the name of the part in results: `2/4`, or `consumer 1/2`.
     pub(crate) fn label(&self) -> String {
         if self.consumes {
             return format!("consumer {}", Share::new(self.place, self.of).unwrap_or_default());
@@ -50,7 +48,7 @@ impl ClientPart {
         self.share()
     }
 
-    /// What divides the work: its own share if it was given one.
+    /// Returns the value of the property `share`; a given one is kept.
     pub(crate) fn share(&self) -> String {
         if self.consumes {
             return Share::WHOLE.to_string();

@@ -1,4 +1,4 @@
-//! The group or barrier that properties ask for.
+//! Settings of a group or barrier, from properties.
 
 use crate::facts::facts;
 use serval_coordination::{
@@ -11,7 +11,7 @@ use serval_model::properties::{Faults, Properties, Reader};
 use serval_runner::clock::{self, nanoseconds};
 use std::{net::ToSocketAddrs, time::Duration};
 
-/// Whether properties speak of a group, and not only of a barrier.
+/// Returns whether properties name a group, and not only a barrier.
 fn names_group(properties: &Properties) -> bool {
     [&CLIENTS, &ZOOKEEPER].iter().any(|property| properties.get(property.name).is_some())
 }
@@ -23,7 +23,7 @@ fn cluster(reader: &Reader<'_>) -> Option<String> {
 fn timeout(reader: &mut Reader<'_>) -> Duration {
     let timeout = reader.duration(&TIMEOUT);
     if timeout < Duration::from_millis(500) {
-        reader.fault(&TIMEOUT, "must be 500 ms or more: a machine that is busy is silent for as long");
+        reader.fault(&TIMEOUT, "must be 500 ms or more, because a busy machine can be silent that long");
     }
     timeout
 }
@@ -38,7 +38,7 @@ pub enum ProcessesFlag {
 }
 
 impl ProcessesFlag {
-    /// The option, and what is easily taken for it.
+    /// Returns the option, and an explanation of the one that is easily confused with it.
     fn advice(self) -> &'static str {
         match self {
             ProcessesFlag::Clients => "--clients N",
@@ -49,8 +49,7 @@ impl ProcessesFlag {
     }
 }
 
-/// Where properties say that clients without a coordinator meet before a phase of this name;
-/// `None` where they say nothing of it, or speak of a group.
+/// Returns the settings of the barrier before a phase of this name; `None` if properties name no barrier, or a group.
 ///
 /// # Errors
 ///
@@ -77,8 +76,8 @@ pub fn meeting(properties: &Properties, phase: &str) -> Result<Option<Meeting>, 
     Ok(cluster.map(|cluster| Meeting { cluster, place, size, name, wait, timeout }))
 }
 
-/// The group that properties ask for; `None` where it is this process alone. `flag` is the command's option for
-/// the number of processes.
+/// Returns the settings of the group; `None` if this process runs alone. `flag` is the command's option for the number
+/// of processes.
 ///
 /// # Errors
 ///
@@ -96,7 +95,7 @@ pub fn leading(properties: &Properties, flag: ProcessesFlag) -> Result<Option<Le
             .fault(&ZOOKEEPER, format!("how many processes take part? Set coordination.clients ({advice})"));
     }
     let listen = reader.optional_text(&LISTEN).and_then(|text| {
-        // A name is looked up here: what listens is an address.
+        // Resolves a name, because only an address can listen.
         let mut found = text.trim().to_socket_addrs().ok();
         let address = found.as_mut().and_then(Iterator::next);
         if address.is_none() {
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!((group(all), barrier(all)), (None, at("/b-run")));
         let off = "barrier-status=no barrier-zkServer=zoo:2181 barrier-zkRoot=b barrier-size=3";
         assert_eq!((group(off), barrier(off)), (None, None));
-        // What a group does not say itself is read from the barrier's names.
+        // A group's missing settings are read from the barrier's names.
         let led = format!("{all} coordination.clients=2");
         let two = Some((2, "zoo:2181".to_owned(), "/b/".to_owned()));
         assert_eq!((group(&led), barrier(&led)), (two, None));
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_settings_are_named() {
         let words = |faults: Faults| faults.to_string();
         let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
         assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");

@@ -124,7 +124,7 @@ fn a_client_that_comes_late_is_taken_within_the_wait_and_not_after_it() {
     // Beyond it, with what to do.
     let ran = leader(place.path(), &cluster, &root, &words("-p coordination.wait=300ms")).output().unwrap();
     let ran = Ran::of(ran).expect(3);
-    assert!(ran.stderr.contains("only 1 of 2 clients came within 300ms"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("only 1 of 2 clients joined within 300ms"), "{}", ran.stderr);
     // One that comes after it finds nothing that calls it, and waits; the next that wants two has both, one
     // of them since before.
     let second = agent(&cluster, &root, |_| {});
