@@ -1,4 +1,4 @@
-//! The REST workload's properties: YCSB's, and what Serval adds.
+//! Properties of the REST workload: those of YCSB, and those that Serval adds.
 
 use crate::core::properties as core;
 use serval_model::properties::{Kind, Property, Table};

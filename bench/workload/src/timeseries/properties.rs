@@ -1,5 +1,5 @@
-//! The time series workload's properties: YCSB's, some of them with other
-//! meanings than in the core workload, and what Serval adds.
+//! Properties of the time series workload: those of YCSB, some of them with other meanings than in
+//! the core workload, and those that Serval adds.
 
 use crate::core::properties as core;
 use serval_model::properties::{Kind, Property, Table};
