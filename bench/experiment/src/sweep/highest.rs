@@ -2,7 +2,7 @@
 //! isotonic regression (`docs/experiments.md`).
 
 use super::{
-    conduct::{PlannedRun, SweepConductor, paced_clients},
+    conduct::{PlannedRun, PointLoad, SweepConductor, paced_clients},
     curves::REPEATED_RATES,
 };
 use crate::{error::ConductError, journal::JournalError, promise::Promise};
@@ -153,7 +153,11 @@ impl SweepConductor<'_> {
     fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<PlannedRun> {
         self.jobs(REPEATED_RATES, |curve, point| {
             let rate = brackets[curve]?.around()[point];
-            Some((Some(rate), self.paced_clients(curve), format!("{} operations/s", per_second(rate))))
+            Some(PointLoad {
+                target: Some(rate),
+                clients: self.paced_clients(curve),
+                what: format!("{} operations/s", per_second(rate)),
+            })
         })
     }
 
