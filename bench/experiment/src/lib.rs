@@ -1,5 +1,4 @@
-//! Experiments: many runs that answer one question, as sweeps, searches and phases, with
-//! their files and their journal.
+//! Experiments: sweeps, searches and phases of many runs, their files and their journal.
 
 pub mod bench;
 mod document;
