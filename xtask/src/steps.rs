@@ -29,11 +29,11 @@ use crate::ycsb;
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
 
 /// How long each target of the fuzzer is run; `cargo xtask soak` goes on.
-const FUZZ_SECONDS: u64 = 30;
+const FUZZ_SECONDS: u64 = 20;
 
 /// How long SQLite's own tests are run: those that test SQL come first.
 /// `cargo xtask soak` runs the rest.
-const TCL_MINUTES: f64 = 2.0;
+const TCL_MINUTES: f64 = 1.4;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -77,7 +77,7 @@ enum TestStep {
     Test,
     /// The examples in the documentation of the crates
     Examples,
-    /// SQLite's own tests on Yesquel's trees, as many as two minutes allow
+    /// SQLite's own tests on Yesquel's trees, as many as 84 s allow
     Tcl,
     /// Random bytes against what Yesquel reads, 30 seconds for each target
     Fuzz,

@@ -12,7 +12,7 @@ use serval_report::{
     terminal::{Styles, WIDTH},
 };
 use serval_result::{
-    document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
+    document::{BufferedResult, IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
     experiment::{
         Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
         Saturation,
@@ -228,6 +228,24 @@ fn slower_is_worse_and_faster_is_better() {
     let ignored = compared(&a, &slow, &CompareOptions { threshold: 0.5, ..options() });
     assert_eq!(ignored.verdict, OverallVerdict::NoDifference);
     assert_eq!(metric(&ignored, "READ", MetricKind::ResponseMean).verdict, MetricVerdict::BelowThreshold);
+}
+
+#[test]
+fn writes_that_a_buffer_loses_are_failures() {
+    let place = tempfile::tempdir().unwrap();
+    let a = write_side(&place.path().join("a"), &LAW, 5);
+    let b = place.path().join("b");
+    for number in 0..5 {
+        let folder = b.join(number.to_string());
+        let mut document = write_run(&folder, &Law { seed: 2, ..LAW }, number);
+        document.buffered = Some(BufferedResult { sent: 600, lost: 100, unsent: 20 });
+        json::write(&document, &mut File::create(folder.join("result.json")).unwrap()).unwrap();
+    }
+    let found = compared(&a, &b, &options());
+    let failed = metric(&found, "", MetricKind::FailedShare);
+    // Of the 60 READs and 60 UPDATEs of ten seconds.
+    assert_eq!(failed.verdict, MetricVerdict::Worse, "{failed:?}");
+    assert!((failed.b - 0.1).abs() < 1e-9, "{failed:?}");
 }
 
 #[test]

@@ -15,23 +15,23 @@ pub const FRAME_MAX: usize = 256 << 20;
 /// Largest first frame of a connection, bytes: the sender is not identified yet.
 pub const HELLO_MAX: usize = 64 << 10;
 
-/// What a client says of itself.
+/// Facts about a client process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientFacts {
-    /// Its host's name.
+    /// Name of the host.
     pub host: String,
-    /// Its process id.
+    /// Process id.
     pub process: u32,
-    /// Serval's version.
+    /// Version of Serval.
     pub version: String,
-    /// Number of processors that it may use.
+    /// Number of processors that the process may use.
     pub processors: u64,
-    /// Stores that it was built with.
+    /// Stores that the process was built with.
     pub stores: Vec<String>,
 }
 
 impl ClientFacts {
-    /// Returns its name in messages: `host (process 4711)`.
+    /// Returns the client's name in messages: `host (process 4711)`.
     pub fn name(&self) -> String {
         format!("{} (process {})", self.host, self.process)
     }
@@ -118,7 +118,7 @@ pub enum ToCoordinator {
         epoch: u64,
         /// Token from the coordinator's node.
         token: String,
-        /// What the client says of itself.
+        /// Facts about the client.
         facts: ClientFacts,
     },
     /// Answers a question about the clock.

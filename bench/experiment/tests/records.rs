@@ -5,24 +5,31 @@
 
 mod common;
 use common::{Only, conduct_in, experiment};
-use serval_experiment::{Stopped, file::ExperimentFile};
+use serval_experiment::{
+    ConductError, ExperimentJournal, JournalError, Stopped, file::ExperimentFile, sweep::Experiment,
+};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
-use serval_plan::session;
+use serval_plan::{
+    PlanError,
+    session::{self, LagFound, OpenStore, Ran, Session},
+};
 use serval_report::stored::read_experiment;
 use serval_result::{
     experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
+    lag::LagResult,
     note::Note,
 };
-use serval_runner::Control;
+use serval_runner::{Control, Observer, RunOptions};
+use serval_workload::Workload;
 use std::{
     collections::BTreeSet,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -255,7 +262,6 @@ fn stores_with_similar_names_have_separate_files() {
 
 #[test]
 fn one_process_at_a_time_runs_an_experiment() {
-    use serval_experiment::{ExperimentJournal, JournalError, sweep::Experiment};
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
@@ -302,9 +308,8 @@ fn unsupported_operations_are_refused_before_the_load() {
     let path = place.path().join("e");
     let store = Strict { scanless: true, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloade");
-    let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
-    let journal =
-        serval_experiment::ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let experiment = Experiment::new(file).unwrap();
+    let journal = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
     let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");
@@ -425,4 +430,56 @@ fn impossible_plans_are_refused_before_the_first_run() {
     {
         assert!(refused.contains(part), "{part}: {refused}");
     }
+}
+
+/// The first run of a store writes a file that its conductor is to write, so that it cannot.
+struct Blocking {
+    inner: Box<dyn Session>,
+    /// The folder of runs.
+    runs: PathBuf,
+    blocked: Arc<AtomicBool>,
+}
+
+impl Session for Blocking {
+    fn store(&self) -> &dyn OpenStore {
+        self.inner.store()
+    }
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<Ran, PlanError> {
+        let mut ran = self.inner.run(workload, options, control, observer)?;
+        if !self.blocked.swap(true, Relaxed) {
+            let folder = std::fs::read_dir(&self.runs).unwrap().next().unwrap().unwrap().path();
+            std::fs::create_dir(folder.join("lag-keys.csv")).unwrap();
+            ran.lag = Some(LagFound { result: LagResult::default(), keys: Vec::new() });
+        }
+        Ok(ran)
+    }
+}
+
+#[test]
+fn a_load_whose_files_cannot_be_written_ends_the_experiment_and_can_be_resumed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict::default();
+    let (runs, blocked) = (path.join("runs"), Arc::new(AtomicBool::new(false)));
+    let opened = store.clone();
+    let stores = Only(Box::new(move || {
+        let inner = session::over(opened.clone(), "strict");
+        Box::new(Blocking { inner, runs: runs.clone(), blocked: Arc::clone(&blocked) })
+    }));
+    let file = file("", "[\"max\"]", "workloada");
+    let experiment = Experiment::new(file.clone()).unwrap();
+    let journal = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let outcome = experiment.conduct(journal, &stores, None, &Control::default(), &mut (), true);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, ConductError::Plan(PlanError::Folder(_))), "{error}");
+    assert!(error.to_string().contains("-memory-load/lag-keys.csv: cannot write"), "{error}");
+    assert!(document(&path).runs.is_empty());
+    assert_eq!(conduct_in(&path, &file, &stores, &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0), "inserted twice, not found");
 }

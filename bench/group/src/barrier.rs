@@ -13,7 +13,7 @@ use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Time from the opening of the barrier to the start, ns: all threads of a client must wake.
+/// Time from the opening of the barrier to the start, ns, so that all threads of a client can wake.
 const LEAD_NS: u64 = 1_000_000;
 
 /// An open store whose runs begin and end at a barrier.
@@ -24,8 +24,8 @@ pub struct AtBarrier<'a> {
 }
 
 impl<'a> AtBarrier<'a> {
-    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `say` gets messages for
-    /// people.
+    /// Returns a session for a plan whose properties name a barrier; `None` if they do not. `say` shows messages to
+    /// the user.
     ///
     /// # Errors
     ///

@@ -20,15 +20,15 @@ const MEMORY: &str = "memory";
 pub fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
     if store.name == MEMORY {
         return Some(Faults::one(
-            "memory: each client of a group would have records of its own, and lose them with its part of the work: name a \
+            "memory: each client of a group would have records of its own, and lose them with its part of the work: use a \
              store that is a server",
         ));
     }
-    let kept = EmbeddedStore::of(store, properties)?;
+    let embedded = EmbeddedStore::of(store, properties)?;
     Some(Faults::one(format!(
-        "{}: nothing says where this embedded store is, so that each client of a group would have one of its own: name a \
-         store that is a server, or set {}",
-        store.name, kept.property
+        "{}: the path of this embedded store is not set, so each client of a group would have one of its own: use a store \
+         that is a server, or set {}",
+        store.name, embedded.property
     )))
 }
 
@@ -43,7 +43,7 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
         faults.0.push(plan.properties.fault_of(property, format!("{}: {problem}", property.name)));
     };
     if plan.output.measurement_type != "hdrhistogram" {
-        refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
+        refuse(&p::MEASUREMENT_TYPE, "raw times and YCSB's older types need a single process");
     }
     if plan.options.share != Share::WHOLE {
         refuse(&p::SHARE, "a group divides the work itself");
@@ -56,7 +56,7 @@ pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
         );
     }
     if raw {
-        faults.push("--raw: single times are kept by one process only");
+        faults.push("--raw: raw times need a single process");
     }
     // The faults that clients would find in their shares; the first share is the smallest.
     let producers = clients.saturating_sub(consumers).max(1) as u64;

@@ -11,7 +11,7 @@ pub enum GroupError {
     Lead(#[from] LeadError),
     /// Some clients did not join.
     #[error(
-        "only {joined} of {wanted} clients came within {within:?} (coordination.wait): start more with \
+        "only {joined} of {wanted} clients joined within {within:?} (coordination.wait): start more with \
          'serval agent --join {cluster}'"
     )]
     TooFew {

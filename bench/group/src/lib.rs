@@ -1,4 +1,4 @@
-//! Several client processes at work as one (`docs/coordination.md`).
+//! Groups: several client processes that perform one plan (`docs/coordination.md`).
 //!
 //! A group behaves like an open store: a plan is performed on it as on any other
 //! [`Session`], and its result is a record like that of one process. So results, sweeps,

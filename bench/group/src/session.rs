@@ -174,7 +174,7 @@ impl<'a> GroupRun<'a> {
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             // Consumers do not count for the steady state.
             if run.consumes[client] {
-                run.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
+                run.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
             }
             if lost.is_some() || part(client).is_none() {
                 run.gone(client);
@@ -186,8 +186,8 @@ impl<'a> GroupRun<'a> {
 
     /// A client sends nothing more.
     fn gone(&mut self, client: usize) {
-        self.intervals.gone(client);
-        self.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
+        self.intervals.set_ended(client);
+        self.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
     }
 
     fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> PlanError {
@@ -233,7 +233,7 @@ impl<'a> GroupRun<'a> {
                     self.left[client].record = Some(record);
                     self.window.end(observer);
                 }
-                self.intervals.gone(client);
+                self.intervals.set_ended(client);
             }
             Report::Lost(lost) => {
                 let since = self.window.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
@@ -266,14 +266,14 @@ impl<'a> GroupRun<'a> {
         let wire: IntervalWire =
             serde_json::from_slice(bytes).map_err(|error| self.unreadable(client, error))?;
         self.left[client].writer = wire.writer;
-        self.stall.done(client, wire.units, clock::now());
+        self.stall.record(client, wire.units, clock::now());
         self.intervals.take(client, &wire).map_err(|error| self.unreadable(client, error))
     }
 
     /// Reports stalled clients, lets consumers finish, and passes complete intervals on.
     fn update(&mut self, observer: &mut dyn Observer) {
         let GroupRun { team, consumes, intervals, stall, .. } = self;
-        let works = |client: usize| !consumes[client] && !intervals.is_gone(client);
+        let works = |client: usize| !consumes[client] && !intervals.has_ended(client);
         if self.window.start.is_some() {
             for client in stall.stalled(works, clock::now()) {
                 let what = format!(

@@ -23,7 +23,7 @@ fn cluster(reader: &Reader<'_>) -> Option<String> {
 fn timeout(reader: &mut Reader<'_>) -> Duration {
     let timeout = reader.duration(&TIMEOUT);
     if timeout < Duration::from_millis(500) {
-        reader.fault(&TIMEOUT, "must be 500 ms or more: a machine that is busy is silent for as long");
+        reader.fault(&TIMEOUT, "must be 500 ms or more, because a busy machine can be silent that long");
     }
     timeout
 }

@@ -1,11 +1,11 @@
-//! Whether a group is steady (`docs/warm-up.md`): the sum of the samples that its clients send.
+//! Detection of the steady state of a group (`docs/warm-up.md`), from the sum of its clients' samples.
 
 use serval_result::load::Steadiness;
 use serval_runner::{RunOptions, Sample, WarmUp, clock::nanoseconds};
 use std::collections::VecDeque;
 
-/// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own;
-/// between two samples its rate is taken as constant.
+/// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own; between two samples its
+/// rate is assumed to be constant.
 const STEP_NS: u64 = 100_000_000;
 
 /// Most samples of a client that wait for those of others: almost an hour.
@@ -14,13 +14,14 @@ const WAITING_MAX: usize = 1 << 16;
 /// The samples of a client.
 #[derive(Debug, Default)]
 struct ClientSamples {
-    /// The last sample before the sum, and later ones.
+    /// The last sample that is wholly in the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
     /// Its contribution to the sum.
     operations: f64,
     service_ns: f64,
-    gone: bool,
+    /// Whether the client has ended or is lost.
+    ended: bool,
 }
 
 impl ClientSamples {
@@ -28,7 +29,7 @@ impl ClientSamples {
     fn count_to(&mut self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
-            let Some(next) = self.later.front().copied() else { return self.gone };
+            let Some(next) = self.later.front().copied() else { return self.ended };
             let until = to.min(next.at);
             let length = next.at.saturating_sub(self.before.at).max(1);
             let share = until.saturating_sub(at.max(self.before.at)) as f64 / length as f64;
@@ -44,11 +45,11 @@ impl ClientSamples {
     }
 
     fn has_reported(&self, to: u64) -> bool {
-        self.gone || self.later.back().is_some_and(|last| last.at >= to)
+        self.ended || self.later.back().is_some_and(|last| last.at >= to)
     }
 }
 
-/// The samples of all clients, and whether their sum is steady.
+/// Steady-state detector of a group.
 #[derive(Debug)]
 pub(crate) struct GroupSteadiness {
     warm_up: WarmUp,
@@ -62,7 +63,7 @@ pub(crate) struct GroupSteadiness {
 }
 
 impl GroupSteadiness {
-    /// Creates it for a run that warms up until steady; `None` for other runs.
+    /// Creates a detector for a run that warms up until steady; `None` for other runs.
     pub(crate) fn new(options: &RunOptions, clients: usize) -> Option<GroupSteadiness> {
         let steady = options.steady?;
         Some(GroupSteadiness {
@@ -74,7 +75,7 @@ impl GroupSteadiness {
         })
     }
 
-    /// Takes samples of a client. Samples out of order, or after the longest warm-up, are left out.
+    /// Adds samples of a client. Ignores samples out of order or after the longest warm-up.
     pub(crate) fn take(&mut self, client: usize, samples: impl IntoIterator<Item = Sample>) {
         let Some(client) = self.clients.get_mut(client) else { return };
         for sample in samples {
@@ -89,18 +90,18 @@ impl GroupSteadiness {
         }
     }
 
-    /// A client sends no more samples.
-    pub(crate) fn gone(&mut self, client: usize) {
+    /// Marks a client that has ended or is lost: it sends no more samples.
+    pub(crate) fn set_ended(&mut self, client: usize) {
         if let Some(client) = self.clients.get_mut(client) {
-            client.gone = true;
+            client.ended = true;
         }
     }
 
-    /// Adds the samples up. Returns whether the sum has just become steady; `lead` is the time until
-    /// the measured part can begin, ns.
+    /// Extends the sum. Returns whether it has just become steady. `lead` is the time until the measured part can
+    /// begin, ns.
     pub(crate) fn update(&mut self, lead: u64) -> bool {
-        let some = self.clients.iter().any(|client| !client.gone);
-        while some && !self.warm_up.is_steady() {
+        let any_left = self.clients.iter().any(|client| !client.ended);
+        while any_left && !self.warm_up.is_steady() {
             let to = self.to + STEP_NS;
             if !self.clients.iter().all(|client| client.has_reported(to)) {
                 return false;
@@ -118,7 +119,7 @@ impl GroupSteadiness {
         false
     }
 
-    /// The result of the warm-up.
+    /// Returns the result of the warm-up.
     pub(crate) fn ended(&self) -> Steadiness {
         self.warm_up.ended()
     }
@@ -171,7 +172,7 @@ mod tests {
         both.take(0, samples(50, 20, |_| 1000.0));
         assert!(!both.update(0));
         assert_eq!(both.to, 0);
-        both.gone(1);
+        both.set_ended(1);
         assert!(both.update(0));
     }
 

@@ -1,6 +1,6 @@
-//! The sums of a group equal the work of its clients.
+//! Tests of the sums of a group: they equal the clients' work.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use crate::{
     intervals::{Intervals, end},
@@ -46,8 +46,8 @@ fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> Histogram {
     all
 }
 
-/// Returns a client's message after a round trip through its encoding.
-fn handed_over<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
+/// Encodes and decodes a message, as between client and coordinator.
+fn sent<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
     serde_json::from_slice(&serde_json::to_vec(wire).unwrap()).unwrap()
 }
 
@@ -59,21 +59,21 @@ fn record_of(samples: &[Sample], client: usize) -> RecordWire {
     record.totals.units = own().count() as u64;
     record.totals.units_failed = own().filter(|sample| !sample.3).count() as u64;
     record.totals.paced = true;
-    handed_over(&RecordWire::of(&record, None))
+    sent(&RecordWire::of(&record, None))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// For intervals of any length and freezes of any client: each sample is in one sum, sums are
-    /// contiguous, and each contains the operations of its time.
+    /// With intervals of any length and clients that stall at any time: each sample is in one sum, sums are
+    /// consecutive, and the samples of a sum lie in its time.
     #[test]
-    fn intervals_of_different_lengths_are_added_by_their_times(
+    fn intervals_of_different_lengths_are_added_where_they_lie(
         lengths in prop::collection::vec(prop::collection::vec(1u64..6, 1..12), CLIENTS),
         order in Just((0..CLIENTS * 12).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         const QUARTER: Duration = Duration::from_millis(250);
-        // In seconds, all but the first multiples, with ends late by up to a quarter.
+        // Intervals of whole seconds whose ends are late by up to a quarter of a second.
         let mut made: Vec<VecDeque<Interval>> = lengths.iter().enumerate().map(|(client, lengths)| {
             let mut start = Duration::ZERO;
             let interval = |(nth, seconds): (usize, &u64)| {
@@ -94,13 +94,13 @@ proptest! {
         for client in order.into_iter().map(|nth| nth % CLIENTS) {
             match made[client].pop_front() {
                 Some(interval) => {
-                    intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
+                    intervals.take(client, &sent(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
                 }
-                None => intervals.gone(client),
+                None => intervals.set_ended(client),
             }
             sums.extend(std::iter::from_fn(|| intervals.next()));
         }
-        (0..CLIENTS).for_each(|client| intervals.gone(client));
+        (0..CLIENTS).for_each(|client| intervals.set_ended(client));
         sums.extend(std::iter::from_fn(|| intervals.next()));
         let count = |interval: &Interval| interval.pairs.values().map(|pair| pair.service.count()).sum::<u64>();
         let all: u64 = sums.iter().map(|(sum, _)| count(sum)).sum();
@@ -117,10 +117,10 @@ proptest! {
         prop_assert!(intervals.rates.iter().all(|rates| rates.len() == sums.len()));
     }
 
-    /// For any distribution of samples among clients and intervals, and any order of intervals, the
-    /// sum's histograms and percentiles are those of all samples.
+    /// For any distribution of samples among clients and intervals, and any order of arrival of intervals, the
+    /// sum's histograms equal those of all samples.
     #[test]
-    fn sums_equal_the_histograms_of_all_samples(
+    fn sums_are_the_histograms_of_all_samples(
         samples in prop::collection::vec(
             (0..CLIENTS, 0..INTERVALS, any::<bool>(), any::<bool>(), 0..20_000_000_000u64, 0..5_000_000u64),
             1..400,
@@ -136,12 +136,12 @@ proptest! {
         let parts = ClientPart::even(CLIENTS);
         let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
         let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
-        // Compared without an assertion that would print a hundred thousand cells.
+        // Not prop_assert_eq, which would print a hundred thousand cells.
         prop_assert!(sum.totals.measured == all, "the whole");
         prop_assert!(sum.totals.lateness == late(samples.iter()), "its lateness");
         prop_assert_eq!(sum.totals.units, samples.len() as u64);
 
-        // Each client's intervals in order, the clients in any order.
+        // Intervals of one client arrive in order, clients in any order.
         let mut intervals = Intervals::new(vec![false; CLIENTS], Duration::from_secs(1));
         let (mut next, mut sums) = ([0; CLIENTS], Vec::new());
         for client in order.into_iter().map(|nth| nth % CLIENTS) {
@@ -157,7 +157,7 @@ proptest! {
                 due: None,
                 lateness: late(own()),
             };
-            intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
+            intervals.take(client, &sent(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
             sums.extend(std::iter::from_fn(|| intervals.next()));
         }
         prop_assert_eq!(sums.len(), INTERVALS);

@@ -21,7 +21,7 @@ pub(crate) enum WireError {
     Json(#[from] serde_json::Error),
     #[error("{0}")]
     Histogram(#[from] DecodeError),
-    #[error("it speaks of '{0}', which is not known here: use one version of Serval")]
+    #[error("it contains '{0}', which this Serval does not know: use one version of Serval")]
     Unknown(String),
 }
 
@@ -80,9 +80,9 @@ pub(crate) fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 /// Result of a program that a client ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandWire {
-    /// Why it failed, if it did.
+    /// Description of the failure; `None` if the program succeeded.
     pub failure: Option<String>,
-    /// Its last lines.
+    /// Last lines of output.
     pub output: Vec<String>,
 }
 

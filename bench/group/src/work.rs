@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often the coordinator polls for a stop request.
+/// Interval at which the coordinator polls for a stop request.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// Time that a client may take beyond the run itself: it connects before the start and sends

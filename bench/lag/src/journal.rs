@@ -186,8 +186,8 @@ pub struct Names {
 impl Names {
     /// Returns the number of a name, assigning one to a new name.
     pub fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
+        if let Some(number) = self.find(name) {
+            return number;
         }
         let number = self.names.len() as u32;
         self.names.push(name.to_owned());
@@ -195,9 +195,9 @@ impl Names {
         number
     }
 
-    /// Returns whether a name has a number.
-    pub fn knows(&self, name: &str) -> bool {
-        self.numbers.contains_key(name)
+    /// Returns the number of a name that has one. Names that came from another process have none.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
     }
 
     /// Returns the name with a number.
@@ -296,7 +296,7 @@ impl Journal {
 
     /// Returns the number of a field, below [`FIELDS_MAX`]; `None` if there are too many fields.
     pub fn field(&mut self, name: &str) -> Option<u8> {
-        if !self.fields.knows(name) && self.fields.len() >= FIELDS_MAX {
+        if self.fields.find(name).is_none() && self.fields.len() >= FIELDS_MAX {
             return None;
         }
         Some(self.fields.number(name) as u8)

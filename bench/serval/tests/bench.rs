@@ -190,6 +190,20 @@ fn a_failed_load_reports_where_its_records_are() {
 }
 
 #[test]
+fn a_load_whose_files_cannot_be_written_is_reported_and_nothing_is_measured() {
+    let place = folder();
+    let words = "bench $0 --store memory --records 50 --operations 50 --warm-up 0 --out r";
+    // Files of this process can have no bytes, as on a full disk.
+    let limited = format!("trap '' XFSZ; ulimit -f 0; exec \"$1\" {words}");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &limited, &workload("workloadc"), env!("CARGO_BIN_EXE_serval")]);
+    let ran = common::Ran::of(command.current_dir(place.path()).output().unwrap()).expect(4);
+    assert!(ran.stderr.contains("load-histograms.hlog: cannot write"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("run memory"), "{}", ran.stderr);
+    assert!(entries(place.path()).is_empty(), "{:?}", entries(place.path()));
+}
+
+#[test]
 fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     use std::io::BufRead;
     let place = folder();

@@ -128,6 +128,7 @@ fn results_that_cannot_be_compared_are_reported() {
     };
     refused("a", "side B is missing");
     refused("--b b", "side A is missing");
+    refused("c --a a --b b", "c: on which side?");
     refused("a nowhere", "nowhere: cannot be read");
     refused("a b/7*", "b/7*: no path matches");
     refused("a a", "it cannot be on both sides");

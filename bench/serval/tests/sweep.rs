@@ -89,6 +89,20 @@ fn a_killed_sweep_resumes_and_performs_each_run_once() {
     let other =
         serval(place.path(), &format!("sweep {} --store sqlite --out r --resume", workload("workloada")));
     assert!(other.expect(2).stderr.contains("the experiment there has another plan"));
+    let began = format!(
+        "sweep {} --store sqlite --plain {} --points max,2000 --out r --resume",
+        workload("workloadd"),
+        QUICK.replace("80ms", "300ms")
+    );
+    // Options of the command that contradict the stored plan are refused, by name and with both values.
+    let seed = before.seed ^ 1;
+    for (option, told) in [
+        (format!("--seed {seed}"), format!("run.seed: stored {}, given {seed}", before.seed)),
+        ("--order rising".to_owned(), "run.order: stored \"shuffled\", given \"rising\"".to_owned()),
+    ] {
+        let refused = serval(place.path(), &format!("{began} {option}")).expect(2);
+        assert!(refused.stderr.contains(&told), "{told}\n{}", refused.stderr);
+    }
     let ran = serval(place.path(), "experiment resume r").expect(0);
     let done = points(&before).len();
     let resumed = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
@@ -99,11 +113,6 @@ fn a_killed_sweep_resumes_and_performs_each_run_once() {
     assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
     assert!(after.runs.iter().all(|run| run.failed_per_s == 0.0), "{:?}", after.runs);
     // Also with the original command, although its seed was drawn.
-    let began = format!(
-        "sweep {} --store sqlite --plain {} --points max,2000 --out r --resume",
-        workload("workloadd"),
-        QUICK.replace("80ms", "300ms")
-    );
     for command in ["experiment resume r", &began] {
         let again = serval(place.path(), command).expect(2);
         assert!(again.stderr.contains("is complete"), "{}", again.stderr);

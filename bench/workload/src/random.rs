@@ -44,8 +44,7 @@ pub fn derived_seed(mut state: u64) -> u64 {
     split_mix(&mut state) >> 11
 }
 
-/// xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number
-/// Generators", 2021).
+/// Generator xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", 2021).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng {
     s: [u64; 4],

@@ -41,12 +41,12 @@ impl RandomText {
     }
 }
 
-/// The bytes of YCSB's `RandomByteIterator`: each draw of 32 bits gives six bytes. Byte k is
+/// Bytes of YCSB's `RandomByteIterator`: each draw of 32 bits gives six bytes. Byte k is
 /// 0x20 plus the bits of the draw from 5k on that its mask selects. The masks overlap.
 mod ycsb {
     use super::Random;
 
-    /// Bytes of a block: as many as four numbers of 64 bits give, two draws each.
+    /// Bytes of a block: those of four numbers of 64 bits, with two draws each.
     const BLOCK: usize = 48;
 
     /// Masks of the three even bytes of a draw, and of the three odd ones.

@@ -1,4 +1,4 @@
-//! Experiment files: `docs/experiments.md` has the format.
+//! Reading and writing experiment files. `docs/experiments.md` has the format.
 
 mod entries;
 mod group;
@@ -34,29 +34,29 @@ use toml::de::DeTable;
 /// Version of the format.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// Largest file that is read; the longest of the ready-made ones has a few KiB.
+/// Largest file that is read; those in `experiments/` have a few KiB.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Stores or workloads at most.
+/// Most stores, workloads or curves of an experiment.
 pub const CURVES_MAX: usize = 64;
 
-/// Repeats of a point at most.
+/// Most repeats of a point.
 pub const REPEATS_MAX: u64 = 1000;
 
-/// What a file asks for.
+/// Content of an experiment file of any kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyFile {
     /// A sweep, or a search for the highest rate.
     Series(Box<ExperimentFile>),
-    /// Phases, one after the other.
+    /// A sequence of phases.
     Phases(Box<PhasesFile>),
 }
 
-/// Reads an experiment file of any kind. All faults come at once.
+/// Reads an experiment file of any kind.
 ///
 /// # Errors
 ///
-/// All faults, with their lines.
+/// All faults at once, with their lines.
 pub fn read_file(path: &Path) -> Result<AnyFile, Faults> {
     let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
     if path.is_dir() {
@@ -66,18 +66,17 @@ pub fn read_file(path: &Path) -> Result<AnyFile, Faults> {
     let file = File::open(path).map_err(|e| fault(format!("cannot be read: {e}. Is the path right?")))?;
     file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|e| fault(format!("cannot be read: {e}")))?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(fault(format!("is longer than {} MiB, which is the most that is read", FILE_MAX >> 20)));
+        return Err(fault(format!("is longer than {} MiB, the limit of an experiment file", FILE_MAX >> 20)));
     }
     let text = String::from_utf8(bytes).map_err(|_| fault("is not UTF-8".into()))?;
     read_any(&text, path)
 }
 
-/// Reads the text of a sweep or search, which came from `path`; workload files are
-/// looked for beside it.
+/// Reads the text of a sweep or search. `path` is its file: workload files are relative to its folder.
 ///
 /// # Errors
 ///
-/// All faults, with their lines; that it is of phases.
+/// All faults with their lines, or a fault if the text has phases.
 pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
     match read_any(text, path)? {
         AnyFile::Series(file) => Ok(*file),
@@ -85,8 +84,7 @@ pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
     }
 }
 
-/// Reads the text of a file of any kind, which came from `path`; workload files are
-/// looked for beside it.
+/// Reads the text of a file of any kind. `path` is its file: workload files are relative to its folder.
 ///
 /// # Errors
 ///
@@ -95,7 +93,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
     let source = TomlSource::new(text, path);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // What follows from a broken table would only confuse.
+        // Faults that follow from a syntax error would only confuse.
         for error in errors.iter().take(20) {
             source.fault(&error.span().unwrap_or(0..0), error.message().to_owned());
         }
@@ -116,7 +114,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
     }
 }
 
-/// Checks the version; `None` where nothing that follows can be judged.
+/// Checks the version. Returns `None` if it is another one, because then the rest cannot be checked.
 fn version(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<()> {
     match root.count("version", 0..u64::MAX) {
         Some(FORMAT_VERSION) => {}
@@ -134,7 +132,7 @@ fn version(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<()> {
     Some(())
 }
 
-/// A fault of an entry.
+/// Makes a fault of an entry.
 pub(crate) fn fault_at(origin: &Option<Origin>, problem: impl Into<String>) -> Fault {
     Fault { origin: origin.clone(), problem: problem.into() }
 }

@@ -188,7 +188,7 @@ impl<'a> History<'a> {
 
     /// Returns the bit of a field; 0 if there are too many fields.
     fn bit(&mut self, name: &str) -> u64 {
-        if self.fields.len() >= FIELDS_MAX && !self.fields.knows(name) {
+        if self.fields.len() >= FIELDS_MAX && self.fields.find(name).is_none() {
             return 0;
         }
         1 << self.fields.number(name)
@@ -272,8 +272,7 @@ impl<'a> History<'a> {
 
     /// The number of a field.
     pub(super) fn field(&self, name: &str) -> Option<u8> {
-        let number = (0..self.fields.len() as u32).find(|number| self.fields.name(*number) == Some(name))?;
-        Some(number as u8)
+        self.fields.find(name).map(|number| number as u8)
     }
 
     /// The version of a stamp.

@@ -76,7 +76,7 @@ impl Source {
     fn html(&self) -> Result<Vec<u8>, Failure> {
         match self {
             Source::Result(document) => render::html(document),
-            Source::Parts(parts) => Ok(experiment::together_html(parts).into_bytes()),
+            Source::Parts(parts) => Ok(experiment::html(parts).into_bytes()),
         }
     }
 
@@ -85,11 +85,7 @@ impl Source {
             Source::Result(document) => render::csv(document),
             Source::Parts(parts) => {
                 let mut text = Vec::new();
-                match &parts[..] {
-                    [part] if experiment::has_phases(part) => experiment::phases_csv(part, &mut text),
-                    parts => experiment::together_csv(parts, &mut text),
-                }
-                .map_err(|error| Failure::output(error.to_string()))?;
+                experiment::csv(parts, &mut text).map_err(|error| Failure::output(error.to_string()))?;
                 Ok(text)
             }
         }
@@ -99,10 +95,7 @@ impl Source {
         let text = match self {
             Source::Result(document) => render::lag_csv(document)?,
             Source::Parts(parts) => {
-                let mut text = Vec::new();
-                let any = experiment::lag_csv(parts, &mut text)
-                    .map_err(|error| Failure::output(error.to_string()))?;
-                any.then_some(text)
+                experiment::lag_csv(parts).map_err(|error| Failure::output(error.to_string()))?
             }
         };
         text.ok_or_else(|| {
@@ -117,16 +110,14 @@ impl Source {
     fn plots(&self) -> Vec<PlotFile> {
         match self {
             Source::Result(document) => serval_report::html::plots(document),
-            Source::Parts(parts) => experiment::together_plots(parts),
+            Source::Parts(parts) => experiment::plots(parts),
         }
     }
 
     fn summary(&self, terminal: bool) -> Vec<u8> {
         match self {
             Source::Result(document) => render::summary(document, terminal),
-            Source::Parts(parts) => {
-                experiment::together_summary(parts, &render::styles(terminal)).into_bytes()
-            }
+            Source::Parts(parts) => experiment::summary(parts, &render::styles(terminal)).into_bytes(),
         }
     }
 }

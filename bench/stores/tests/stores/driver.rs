@@ -99,7 +99,11 @@ fn a_driver_that_fails_to_start_is_reported_with_its_last_output() {
 fn a_driver_that_does_not_answer_is_abandoned_after_the_timeout() {
     let driver = script_within("cat >/dev/null", "300ms", "200ms");
     let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
-    assert!(error.contains("does not answer within 300ms (driver.timeout)"), "{error}");
+    assert!(
+        error.contains("does not answer within 300ms (driver.timeout): a driver answers HELLO"),
+        "{error}"
+    );
+    assert!(error.contains("needs a longer driver.timeout"), "{error}");
 }
 
 /// Returns a frame.

@@ -273,7 +273,7 @@ pub const EXPECTED_OPERATIONS: Property = Property::serval(
 )
 .unit("operations");
 
-/// The core workload's table.
+/// Table of the core workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "core workload",
     properties: &[

@@ -54,7 +54,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 struct AckSlot(AtomicU64);
 
-/// The counter. A client has at most one key outstanding at a time.
+/// A counter of acknowledged keys. A client has at most one key outstanding at a time.
 #[derive(Debug)]
 pub struct AcknowledgedCounter {
     next: AckSlot,
@@ -93,7 +93,7 @@ impl AcknowledgedCounter {
     /// shows that `last` cannot increase.
     ///
     /// # Panics
-    /// If this is not the key that the client began last.
+    /// If the client did not begin this key last.
     pub fn acknowledge(&self, client: usize, key: u64) {
         let slot = &self.slots[client].0;
         assert_eq!(slot.load(SeqCst), key, "client {client} acknowledges a key it did not begin");

@@ -86,12 +86,12 @@ impl ExactZipf {
         }
     }
 
-    /// h(x) = x^-s.
+    /// Returns h(x) = x^-s.
     fn density(&self, x: f64) -> f64 {
         libm::exp(-self.exponent * libm::log(x))
     }
 
-    /// H(x) = (x^(1-s) - 1)/(1 - s), and ln x for s = 1.
+    /// Returns H(x) = (x^(1-s) - 1)/(1 - s), or ln x for s = 1.
     fn integral(&self, x: f64) -> f64 {
         let log = libm::log(x);
         log * expm1_quotient(self.complement * log)
@@ -100,7 +100,7 @@ impl ExactZipf {
     /// Returns the x with H(x) = `u`.
     #[inline]
     fn inverse(&self, u: f64) -> f64 {
-        // Rounding could carry this below -1, where H has no inverse.
+        // Rounding could carry t below -1, where H has no inverse.
         let t = (u * self.complement).max(-1.0);
         libm::exp(u * log1p_quotient(t))
     }

@@ -12,7 +12,7 @@ pub enum LengthChooser {
     Uniform(Uniform),
     /// Short lengths often, by Gray's formula.
     Zipfian(Zipfian),
-    /// A histogram file, drawn as YCSB does.
+    /// A histogram file, drawn as in YCSB.
     Histogram(LengthHistogram),
     /// A histogram file, drawn by the exact law.
     ExactHistogram(LengthHistogram),

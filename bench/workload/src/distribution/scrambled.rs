@@ -31,8 +31,7 @@ impl ScrambledZipfian {
     /// The largest item drawn before hashing; there are 10^10 + 1 items.
     pub const MAX_ITEM: u64 = 10_000_000_000;
 
-    /// YCSB's value of zeta(10^10, 0.99). See [`zeta`](super::zeta()) for its
-    /// error.
+    /// YCSB's value of zeta(10^10, 0.99). The module [`zeta`](mod@super::zeta) has its error.
     pub const ZETAN: f64 = 26.469_028_201_783_02;
 
     /// Returns the distribution over the keys `min` to `max`, inclusive. With the exponent

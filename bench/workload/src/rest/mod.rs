@@ -193,7 +193,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
     }
     let (mut verbs, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
     let mut known: Vec<(PathBuf, u64, Arc<Trace>)> = Vec::new();
-    let mut whole = true;
+    let mut complete = true;
     for (verb, kind) in all {
         let share = reader.number(verb.proportion);
         if share <= 0.0 {
@@ -222,7 +222,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
         let chooser = chooser(reader, verb, trace.as_ref().map_or(1, |trace| trace.len()));
         match (trace, chooser) {
             (Some(trace), Some(chooser)) => verbs.push(MixedVerb { kind, trace, chooser }),
-            _ => whole = false,
+            _ => complete = false,
         }
     }
     if weights.is_empty() {
@@ -230,7 +230,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
         reader.fault_overall(format!("there is nothing to do: all of {names} are 0"));
         return None;
     }
-    whole.then_some((verbs, weights, demands))
+    complete.then_some((verbs, weights, demands))
 }
 
 fn sizes(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {

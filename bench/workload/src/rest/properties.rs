@@ -20,7 +20,7 @@ const TOP: &str =
 /// The properties of one operation kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Verb {
-    /// Its share of the operations.
+    /// Share of the operations.
     pub proportion: &'static Property,
     /// File of its URLs.
     pub trace: &'static Property,
@@ -35,7 +35,7 @@ pub struct Verb {
 macro_rules! verb {
     ($verb:ident, $word:literal, $http:literal, $proportion:ident,
      $trace:ident, $count:ident, $distribution:ident, $exponent:ident) => {
-        #[doc = concat!("The trace of ", $word, "s.")]
+        #[doc = concat!("Trace of ", $word, "s.")]
         pub const $trace: Property = Property::ycsb(
             concat!("url.trace.", $word),
             Kind::Path,
@@ -48,16 +48,16 @@ macro_rules! verb {
             ),
         )
         .default(concat!($word, "trace.txt"));
-        #[doc = concat!("How much of the trace of ", $word, "s is used.")]
+        #[doc = concat!("Number of URLs of ", $word, "s that are used.")]
         pub const $count: Property =
             Property::ycsb(concat!($word, "recordcount"), Kind::POSITIVE, TOP).unit("URLs");
-        #[doc = concat!("How the URLs of ", $word, "s are chosen.")]
+        #[doc = concat!("Distribution of the URLs of ", $word, "s.")]
         pub const $distribution: Property =
             Property::serval(concat!($word, "requestdistribution"), DISTRIBUTIONS, SAME);
-        #[doc = concat!("Zipf's constant of ", $word, "s.")]
+        #[doc = concat!("Exponent of Zipf's law for ", $word, "s.")]
         pub const $exponent: Property =
             Property::ycsb(concat!($word, "zipfconstant"), EXPONENT, EXPONENT_MEANING).default("0.99");
-        #[doc = concat!("What belongs to ", $word, "s.")]
+        #[doc = concat!("Properties of ", $word, "s.")]
         pub const $verb: Verb = Verb {
             proportion: &core::$proportion,
             trace: &$trace,
@@ -125,7 +125,7 @@ pub const SIZE_FILE: Property = Property::ignored(
      fieldlengthhistogram.",
 );
 
-/// The REST workload's table.
+/// Table of the REST workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "REST workload",
     properties: &[

@@ -21,7 +21,7 @@ pub const INSERT_COUNT: Property = Property::ycsb(
      that of recordcount.",
 )
 .unit("data points");
-/// The first timestamp.
+/// First timestamp.
 pub const INSERT_START: Property = Property::ycsb(
     "insertstart",
     Kind::Count { min: 0, max: i64::MAX as u64 },
@@ -261,7 +261,7 @@ pub const NAME_LENGTH_MAX: u64 = 1 << 20;
 /// Most tags. Each is a field of every record.
 pub const TAGS_MAX: u64 = 10_000;
 
-/// The time series workload's table.
+/// Table of the time series workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "time series workload",
     properties: &[

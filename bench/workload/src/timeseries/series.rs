@@ -1,47 +1,45 @@
-//! Time series: their number, their names, and the order in which they are
-//! written.
+//! The time series of a workload: their number, names and write order.
 //!
-//! Law: a series is a key with a value of each tag. With K keys and tags of
-//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series per key and K V in
-//! total. The tag values of a key are the digits of a number v below V, the last
-//! tag fastest. Step n writes the series v = n mod V of the client's key number
-//! floor(n/P) mod k, at its timestamp number floor(n/(P k)), where k is the
-//! number of the client's keys.
+//! Law: a series is a key with a value for each tag. With K keys and tags of
+//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series per key and K V
+//! in total. The tag values of a key are counted like the digits of a number v
+//! below V, the last tag fastest. Step n writes the series with v = n mod V
+//! of the client's key number floor(n/P) mod k, at its timestamp number
+//! floor(n/(P k)), where k is the number of the client's keys.
 //!
-//! P, the number of steps between two keys, should be V. YCSB's odometer carries
-//! into the key whenever it passes a tag with a single value, so P is the
-//! product of the cardinalities after the last such tag. With `1,2,4,8` that is
-//! V; with `2,1` it is 1, and each of two keys gets only one of its two series.
+//! P, the number of steps between two keys, should be V. YCSB's odometer
+//! carries into the key whenever it passes a tag with one value, so P is the
+//! product of the cardinalities after the last such tag. With `1,2,4,8` that
+//! is V; with `2,1` it is 1, and only one of the two series of each of two
+//! keys is ever written.
 //!
 //! Example: 2 keys and `1,2` write (AA; AA, AA), (AA; AA, AB), (AB; AA, AA),
 //! (AB; AA, AB), and the same again at the next timestamp.
 //!
-//! Series take no memory, so there may be 10^12 of them.
+//! A series needs no memory, so there may be 10^12 of them.
 
 use crate::distribution::{Bijection, DistributionError};
 
-/// The letters of names: Java's code points of upper- and lower-case letters
-/// from 0 to 127, in order.
+/// Letters of names: upper- and lower-case ASCII letters in the order of their code points.
 const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Most series: the limit of a shuffle, and exact as a `double`, which the share
-/// of delayed series is compared with.
+/// Largest number of series: the limit of a shuffle, and of exact comparisons of the share of delayed series as
+/// `f64`.
 pub(super) const SERIES_MAX: u64 = 1 << 52;
 
-/// Seed of the shuffled order of names. The same for all runs, so that a run
-/// queries the series that a load wrote. In YCSB they differ.
+/// Seed of shuffled names. It is the same for all runs, so that a run queries series that a load wrote; YCSB's
+/// order differs from run to run.
 const SHUFFLE_SEED: u64 = 0;
 
-/// Returns the number of names of a length; `None` if it is 2^64 or more.
+/// Returns the number of names of a length; `None` if there are 2^64 or more.
 pub(super) fn names_of(length: u64) -> Option<u64> {
     u32::try_from(length).ok().and_then(|length| (LETTERS.len() as u64).checked_pow(length))
 }
 
-/// Appends name number `number` of a length, in the order of YCSB's
-/// `IncrementingPrintableStringGenerator`: 52 letters, the last fastest, and
-/// the first name again after the last. AA, AB, ..., Az, BA.
+/// Appends name number `number` of a length, in the order of YCSB's `IncrementingPrintableStringGenerator`: 52
+/// letters, the last fastest, and from the start again after the last name. AA, AB, ..., Az, BA.
 pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
-    // 12 digits of base 52 represent any number below 2^64.
+    // 12 digits of base 52 hold any number below 2^64.
     let mut digits = [0u8; 12];
     let used = digits.len().min(length);
     for digit in digits[..used].iter_mut().rev() {
@@ -52,9 +50,8 @@ pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
     out.extend(digits[..used].iter().map(|&digit| char::from(LETTERS[digit as usize])));
 }
 
-/// Most letters of names kept in memory. Beyond it, each name is generated when
-/// needed.
-const KEPT_MAX: u64 = 1 << 20;
+/// Most letters of all names together that are stored; beyond, each name is computed on use.
+const STORED_MAX: u64 = 1 << 20;
 
 /// Names by number, in order or shuffled.
 #[derive(Debug, Clone)]
@@ -62,18 +59,18 @@ pub(super) struct SeriesNames {
     count: u64,
     length: usize,
     shuffle: Option<Bijection>,
-    /// All names concatenated, if they are few.
-    kept: String,
+    /// All names, concatenated, if they are few; otherwise empty.
+    stored: String,
 }
 
 impl SeriesNames {
     pub(super) fn new(count: u64, length: usize, shuffled: bool) -> Result<Self, DistributionError> {
         let shuffle = if shuffled { Some(Bijection::new(count, SHUFFLE_SEED)?) } else { None };
-        let mut names = SeriesNames { count, length, shuffle, kept: String::new() };
-        if count.saturating_mul(length as u64) <= KEPT_MAX {
-            let mut kept = String::new();
-            (0..count).for_each(|index| names.make(&mut kept, index));
-            names.kept = kept;
+        let mut names = SeriesNames { count, length, shuffle, stored: String::new() };
+        if count.saturating_mul(length as u64) <= STORED_MAX {
+            let mut stored = String::new();
+            (0..count).for_each(|index| names.compute(&mut stored, index));
+            names.stored = stored;
         }
         Ok(names)
     }
@@ -85,15 +82,15 @@ impl SeriesNames {
     /// Appends the name with an index below [`count`](Self::count).
     #[inline]
     pub(super) fn write(&self, out: &mut String, index: u64) {
-        if self.kept.is_empty() {
-            self.make(out, index);
+        if self.stored.is_empty() {
+            self.compute(out, index);
         } else {
             let start = index as usize * self.length;
-            out.push_str(&self.kept[start..start + self.length]);
+            out.push_str(&self.stored[start..start + self.length]);
         }
     }
 
-    fn make(&self, out: &mut String, index: u64) {
+    fn compute(&self, out: &mut String, index: u64) {
         let number = self.shuffle.as_ref().map_or(index, |shuffle| shuffle.apply(index));
         write_name(out, number, self.length);
     }
@@ -102,8 +99,7 @@ impl SeriesNames {
 /// The cardinalities of tags.
 #[derive(Debug, Clone)]
 pub(super) struct Cardinality {
-    /// For each tag: its number of values, and the number of series of a key
-    /// between two of them.
+    /// Number of values of each tag, and number of series from one value to the next.
     tags: Vec<(u64, u64)>,
     /// V, the number of series per key.
     pub(super) per_key: u64,
@@ -114,8 +110,8 @@ pub(super) struct Cardinality {
 }
 
 impl Cardinality {
-    /// Returns the cardinalities of `keys` keys and tags with `counts` values. `None` if
-    /// there are more than [`SERIES_MAX`] series. `whole` sets P = V.
+    /// Makes the cardinalities of `keys` keys and tags with `counts` values; `None` for more than [`SERIES_MAX`]
+    /// series. `whole` makes P = V.
     pub(super) fn new(keys: u64, counts: &[u64], whole: bool) -> Option<Self> {
         let total = counts.iter().try_fold(keys, |total, &count| total.checked_mul(count))?;
         if total > SERIES_MAX {
@@ -137,7 +133,7 @@ impl Cardinality {
         Some(Cardinality { tags, per_key: after, total, period })
     }
 
-    /// Whether YCSB's order omits series.
+    /// Returns whether YCSB's write order omits series.
     pub(super) fn is_broken(&self) -> bool {
         self.period != self.per_key
     }
@@ -147,14 +143,13 @@ impl Cardinality {
         self.tags[tag].0
     }
 
-    /// Returns the value of a tag in series number `v` of a key.
+    /// Returns the number of the value of a tag in series number `v` of a key.
     pub(super) fn value(&self, tag: usize, v: u64) -> u64 {
         let (count, after) = self.tags[tag];
         v / after % count
     }
 
-    /// Returns the series and timestamp number of a step of a client with `keys`
-    /// keys from `first`.
+    /// Returns the data point of a step of a client with `keys` keys from `first` on.
     pub(super) fn point(&self, step: u64, first: u64, keys: u64) -> SeriesPoint {
         let turns = step / self.period;
         SeriesPoint { key: first + turns % keys, v: step % self.per_key, tick: turns / keys }
@@ -164,11 +159,11 @@ impl Cardinality {
 /// Series and timestamp of a data point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SeriesPoint {
-    /// Number of its key.
+    /// Number of the key.
     pub(super) key: u64,
-    /// Number of its series among those of the key.
+    /// Number of the series among those of the key.
     pub(super) v: u64,
-    /// Number of its timestamp, from 0.
+    /// Number of the timestamp, from 0.
     pub(super) tick: u64,
 }
 
@@ -183,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_up_and_wrap_around() {
+    fn names_count_up_and_begin_again() {
         assert_eq!([0, 1, 25, 26, 51, 52].map(|n| name(n, 2)), ["AA", "AB", "AZ", "Aa", "Az", "BA"]);
         assert_eq!((name(52 * 52 - 1, 2), name(52 * 52, 2)), ("zz".into(), "AA".into()));
         assert_eq!((name(1, 15), name(53, 1)), ("AAAAAAAAAAAAAAB".into(), "B".into()));
@@ -199,15 +194,15 @@ mod tests {
         };
         let shuffled = SeriesNames::new(100, 2, true).unwrap();
         let mut drawn: Vec<String> = (0..100).map(|index| write(&shuffled, index)).collect();
-        let unkept = SeriesNames { kept: String::new(), ..shuffled.clone() };
-        assert_eq!(drawn, (0..100).map(|index| write(&unkept, index)).collect::<Vec<_>>());
+        let computed = SeriesNames { stored: String::new(), ..shuffled.clone() };
+        assert_eq!(drawn, (0..100).map(|index| write(&computed, index)).collect::<Vec<_>>());
         let in_turn: Vec<String> = (0..100).map(|n| name(n, 2)).collect();
         assert_ne!(drawn, in_turn);
         drawn.sort();
         assert_eq!(drawn, in_turn);
     }
 
-    /// Returns the steps of YCSB's odometer.
+    /// YCSB's odometer, step by step.
     fn odometer(counts: &[u64], keys: u64, steps: usize) -> Vec<SeriesPoint> {
         let mut digits = vec![0; counts.len()];
         let first = counts.iter().position(|&count| count > 1).unwrap_or(0);
@@ -240,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_equal_those_of_an_odometer() {
+    fn steps_are_those_of_the_odometer() {
         for counts in [
             &[1][..],
             &[3],
