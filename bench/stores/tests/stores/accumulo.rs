@@ -145,7 +145,7 @@ mod unbuffered {
         Some(Subject::new(store, EventLoop, differences))
     }
     // Not the case of several event loops: a driver that Serval starts has one.
-    serval_conformance::suite! { subject:
+    serval_conformance::suite! { subject, "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER":
         values_are_returned_byte_for_byte,
         keys_may_be_any_text,
         a_read_returns_the_requested_fields,

@@ -140,7 +140,7 @@ fn subject() -> Option<Subject<Driver, EventLoop>> {
     Some(Subject::new(Place::new()?.store(&[ORDERED]), EventLoop, differences()))
 }
 
-serval_conformance::suite! { subject:
+serval_conformance::suite! { subject, "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER":
     values_are_returned_byte_for_byte,
     keys_may_be_any_text,
     a_read_returns_the_requested_fields,
@@ -178,7 +178,7 @@ fn served() -> Option<Subject<Driver, EventLoop>> {
     Some(Subject::new(store, EventLoop, differences()).keeping(folder))
 }
 
-serval_conformance::suite! { served: concurrent_clients_lose_no_writes }
+serval_conformance::suite! { served, "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER": concurrent_clients_lose_no_writes }
 
 fn record(pairs: &[(&str, &[u8])]) -> Record {
     pairs.iter().map(|(name, value)| (*name, *value)).collect()

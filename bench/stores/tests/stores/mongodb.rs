@@ -106,7 +106,10 @@ mod tls {
         let space = Space::at(&address, &format!("?tls=true&tlsCAFile={certificate}"));
         Some(subject_in(space, &[], InsertExisting::Refused))
     }
-    serval_conformance::suite!(subject: values_are_returned_byte_for_byte, a_batch_is_written);
+    serval_conformance::suite!(
+        subject, "needs SERVAL_TEST_MONGODB_CA SERVAL_TEST_MONGODB_TLS":
+        values_are_returned_byte_for_byte, a_batch_is_written
+    );
 
     #[test]
     #[ignore = "needs SERVAL_TEST_MONGODB SERVAL_TEST_MONGODB_TLS"]

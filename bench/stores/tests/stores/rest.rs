@@ -80,7 +80,7 @@ mod nginx {
         let store = open(&[("rest.url", &*url), ("rest.layout", "json"), ("rest.update", "merge")]);
         Some(Subject::new(store.unwrap(), EventLoop, differences()))
     }
-    serval_conformance::suite! { subject:
+    serval_conformance::suite! { subject, "needs SERVAL_TEST_REST":
         values_are_returned_byte_for_byte,
         a_read_returns_the_requested_fields,
         a_record_may_have_some_fields_only,
