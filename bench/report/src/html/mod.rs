@@ -383,7 +383,7 @@ mod tests {
             "Properties",
             "workloads/workload a:12",
             "Command line",
-            "asked for",
+            "offered</span>",
         ];
         for part in parts {
             assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
