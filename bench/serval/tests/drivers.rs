@@ -91,7 +91,8 @@ fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
     assert_eq!(document.overall.ended_by, EndedBy::Failed);
     // A benchmark is no less a result, and its folder is kept.
-    let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
+    let words = format!("bench {file} --store driver --time 1h --out b");
+    let ran = with_driver(place.path(), &words, &driver).expect(3);
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
     assert_eq!(entries(place.path()), ["b", "r"]);
 }
