@@ -31,6 +31,7 @@ fn server_in_mode(servers: &[Zookeeper], mode: &str) -> usize {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ZOOKEEPER_CLASSES"]
 fn a_run_survives_the_death_of_the_leader_and_then_of_a_follower() {
     let folder_of_servers = folder();
     let Some(mut servers) = Zookeeper::ensemble(&folder_of_servers) else { return };
@@ -78,7 +79,7 @@ fn a_run_survives_the_death_of_the_leader_and_then_of_a_follower() {
 }
 
 #[test]
-#[ignore = "needs SERVAL_TEST_REDIS"]
+#[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER_CLASSES"]
 fn items_lost_by_a_restart_of_zookeeper_are_counted() {
     let folder_of_server = folder();
     let Some(mut server) = Zookeeper::start(&folder_of_server) else { return };
