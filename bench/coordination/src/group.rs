@@ -80,16 +80,16 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Loss::Gone(how) => write!(f, "went away: {how}"),
+            Loss::Gone(how) => write!(f, "disconnected: {how}"),
             Loss::Silent => {
-                f.write_str("says nothing any more: its machine, its network or the process stands still")
+                f.write_str("sends nothing any more: its machine, its network or its process has stopped")
             }
-            Loss::Absent => f.write_str("did not come to the barrier in time"),
-            Loss::Late => f.write_str("was not there at the start: its process stood still just then"),
+            Loss::Absent => f.write_str("did not reach the barrier in time"),
+            Loss::Late => f.write_str("missed the start: its process did not run at that instant"),
             Loss::Overdue => f.write_str("did not end with the phase"),
             Loss::Clock(error) => write!(
                 f,
-                "has a clock that can be estimated to {:.3} ms only, because of the messages' round-trip time; allow more, or use a better network",
+                "has a clock whose offset is known only to {:.3} ms, because of the messages' round-trip time; allow a larger error, or use a better network",
                 *error as f64 / 1e6
             ),
             Loss::Failed(words) => write!(f, "cannot do its part: {words}"),

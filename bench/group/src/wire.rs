@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// Times by metric and status.
 pub(crate) type Pairs = BTreeMap<(Metric, Status), Pair>;
 
-/// Why a message cannot be used.
+/// Error of reading a message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]
@@ -99,7 +99,7 @@ pub(crate) struct IntervalWire {
     /// Units finished since the warm-up, and how many of them failed.
     pub(crate) units: u64,
     pub(crate) failed: u64,
-    /// Its number as a writer, which identifies its values if its journal is lost.
+    /// Number of the client as a writer, which identifies its values if its journal is lost.
     #[serde(default)]
     pub(crate) writer: Option<u64>,
 }
@@ -173,7 +173,7 @@ pub(crate) struct RecordWire {
     pub(crate) client_time_ns: u64,
     pub(crate) clients: usize,
     pub(crate) execution: String,
-    /// Why it could not continue.
+    /// Reason if the client could not continue.
     pub(crate) lost: Option<String>,
     pub(crate) due: Option<f64>,
     pub(crate) slack_ns: u64,

@@ -46,13 +46,13 @@ pub struct Script {
     pub(crate) source: ScriptSource,
     /// One-line description.
     pub summary: String,
-    /// Verbs that it uses.
+    /// Verbs that the script uses.
     pub(crate) operations: Vec<OperationKind>,
-    /// Names of its own transactions.
+    /// Names of the script's own transactions.
     pub transactions: Vec<String>,
-    /// Its own properties.
+    /// The script's own properties.
     pub table: Table,
-    /// Its defaults for other properties.
+    /// The script's defaults for other properties.
     pub defaults: Vec<(String, String)>,
     /// Fields of its records, if they are not the core's.
     pub(crate) fields: Option<Vec<String>>,

@@ -8,7 +8,7 @@ use crate::{
 };
 use serval_model::properties::{Kind, Properties, Property, Reader, Table, units::counted};
 
-/// How often the store is overwritten.
+/// Number of times that the store is overwritten.
 pub const STORAGE_AGES: Property = Property::ycsb(
     "storageages",
     Kind::COUNT,

@@ -30,13 +30,13 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Why a driver ends before the end of its input.
+/// Error that ends a driver before the end of its input.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its input or output failed.
+    /// The input or output failed.
     #[error("the connection to Serval fails: {0}")]
     Io(#[from] io::Error),
-    /// Its input violates the protocol.
+    /// The input violates the protocol.
     #[error("the input violates the driver protocol: {0}")]
     Protocol(String),
     /// The store's properties are wrong.
