@@ -9,10 +9,9 @@ use crate::{
         Plot,
         timeline::{TimePlots, Timeline},
     },
-    summary::quantile,
     terminal::{Styles, TextTable, line, wrapped},
     text::{escape, printable},
-    units::{count, known, rate, time},
+    units::{count, known, quantile, rate, time},
 };
 use serval_result::{
     document::IntervalSummary,

@@ -4,7 +4,7 @@ use crate::{
     notes::warnings,
     terminal::{self, Styles, TextTable, wrapped},
     text::{printable, title},
-    units::{bytes, known, percent, percentile, plural, rate, short_count, time},
+    units::{bytes, known, percent, percentile, plural, quantile, rate, short_count, time},
 };
 use anstyle::Style;
 use serval_result::document::{Latency, ResultDocument, TimesResult};
@@ -138,11 +138,6 @@ pub(crate) fn times_in_words<'a>(
     let middle = percentiles.iter().map(move |p| quantile(latency, *p));
     let mean = known(latency.map(|l| l.mean_ns), time);
     std::iter::once(mean).chain(middle).chain([known(latency.map(|l| l.max_ns as f64), time)])
-}
-
-/// A percentile of times, in words.
-pub(crate) fn quantile(latency: Option<&Latency>, percentile: f64) -> String {
-    known(latency.and_then(|latency| latency.percentile(percentile)), |ns| time(ns as f64))
 }
 
 /// The percentiles that the summary shows; the usual ones take precedence.

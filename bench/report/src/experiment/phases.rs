@@ -17,10 +17,9 @@ use crate::{
         Line, Plot, Upright,
         timeline::{TimePlots, Timeline},
     },
-    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, known, rate, time},
+    units::{count, known, quantile, rate, time},
 };
 use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
