@@ -10,14 +10,14 @@ use serval_plan::session;
 use serval_report::stored::StoredExperiment;
 use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::virtual_time::VirtualTime;
-use serval_synthetic::{Drift, Queue, Service, Shape, Synthetic};
+use serval_synthetic::{Drift, MultiServerQueue, Service, ServiceDistribution, Synthetic};
 
 /// Rate of the queue's server, operations/s.
 const RATE: f64 = 1000.0;
 
-fn queue(time: &VirtualTime, servers: usize) -> Synthetic<Queue> {
-    let service = Service::new(1e9 / RATE * servers as f64, Shape::Exponential, 5);
-    Synthetic::new(time, Queue::new(servers, service))
+fn queue(time: &VirtualTime, servers: usize) -> Synthetic<MultiServerQueue> {
+    let service = Service::new(1e9 / RATE * servers as f64, ServiceDistribution::Exponential, 5);
+    Synthetic::new(time, MultiServerQueue::new(servers, service))
 }
 
 const SWEEP: &str = r#"
@@ -198,7 +198,7 @@ fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
     let text = format!("{}[sweep]\npoints = [\"max\"]\n", SWEEP.replace("60s", "20s"));
     let time = VirtualTime::new();
     let stores = Only(Box::new(move || {
-        let service = Service::new(1e6, Shape::Constant, 5);
+        let service = Service::new(1e6, ServiceDistribution::Constant, 5);
         session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 60e9 }), &time)
     }));
     let file = experiment(&text.replace("[run]", "[run]\nclients = 4"), "workloadc");
@@ -224,14 +224,14 @@ fn what_drifts_is_flagged_and_what_is_steady_is_not() {
     };
     let time = VirtualTime::new();
     let calm = flagged(Only(Box::new(move || {
-        let service = Service::new(1e6, Shape::Exponential, 5);
-        session::in_virtual_time(Synthetic::new(&time, Queue::new(4, service)), &time)
+        let service = Service::new(1e6, ServiceDistribution::Exponential, 5);
+        session::in_virtual_time(Synthetic::new(&time, MultiServerQueue::new(4, service)), &time)
     })));
     assert!(!calm.contains(&true), "{calm:?}");
     let time = VirtualTime::new();
     let drifting = flagged(Only(Box::new(move || {
         // Twice as slow after half a minute: a warm-up of 30 s sees it go on.
-        let service = Service::new(1e5, Shape::Constant, 5);
+        let service = Service::new(1e5, ServiceDistribution::Constant, 5);
         session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 30e9 }), &time)
     })));
     // What grows by as much a second grows by an ever smaller share.

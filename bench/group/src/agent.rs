@@ -17,7 +17,7 @@ use serval_plan::{
     perform::{RunFiles, perform},
     session::open,
 };
-use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
+use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, WarmUpJudge, clock};
 use serval_workload::core::Phase;
 use std::{
     sync::{Mutex, PoisonError},
@@ -167,9 +167,9 @@ impl Worker for AgentWorker<'_> {
 const SAMPLES_PER_MESSAGE: usize = 10;
 
 /// Returns a judge that sends samples to the coordinator and learns from it when the measured part begins.
-fn judge(line: &JobHandle) -> Judge {
+fn judge(line: &JobHandle) -> WarmUpJudge {
     let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
-    Judge::new(move |sample| {
+    WarmUpJudge::new(move |sample| {
         let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.push(sample);
         if samples.len() >= SAMPLES_PER_MESSAGE

@@ -49,7 +49,7 @@ pub trait Visitor {
 }
 
 /// Opens a store whose type it alone knows.
-pub trait OpenStore {
+pub trait StoreOpener {
     /// What people are told of the store.
     fn info(&self) -> &'static StoreInfo;
 

@@ -13,7 +13,7 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{ClientExecution, RunRecord, late_from};
-use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
+use serval_watch::{Machine, MemoryReading, ProcessGroup, Selection, Snapshot, System};
 
 /// Characters of a command line that a result has.
 const COMMAND_MAX: usize = 200;
@@ -28,8 +28,8 @@ struct AccountsReading {
 /// The accounts, and what has been read of them.
 pub(crate) struct Costs {
     system: System,
-    own: Group,
-    watched: Vec<(String, Group)>,
+    own: ProcessGroup,
+    watched: Vec<(String, ProcessGroup)>,
     first: Option<AccountsReading>,
     last: Option<AccountsReading>,
     /// Names of this process's threads at the end.
@@ -67,7 +67,7 @@ impl Costs {
         Ok(Costs { system, own, watched, first: None, last: None, threads: Vec::new() })
     }
 
-    fn read(&self, memory: Memory) -> AccountsReading {
+    fn read(&self, memory: MemoryReading) -> AccountsReading {
         let look = self.system.look();
         AccountsReading {
             machine: self.system.machine(),
@@ -78,12 +78,12 @@ impl Costs {
 
     /// The measured part begins.
     pub(crate) fn begin(&mut self) {
-        self.first = Some(self.read(Memory::Leave));
+        self.first = Some(self.read(MemoryReading::Leave));
     }
 
     /// The measured part has ended.
     pub(crate) fn end(&mut self) {
-        let last = self.read(Memory::Read);
+        let last = self.read(MemoryReading::Read);
         if let Some(first) = &self.first {
             let own = std::process::id();
             let threads =

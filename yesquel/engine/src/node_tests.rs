@@ -68,7 +68,7 @@ fn parts_of_an_inner_node_have_two_children_each() {
             let new = NewNode { kind: NodeKind::Inner, fence: KeyRange::all() };
             node.reshape(Timestamp::from_ms(1), &new);
             for number in 0..count {
-                node.put(Timestamp::from_ms(2), &[number; 1_000], Some(Value::whole(&[0; 16])));
+                node.put(Timestamp::from_ms(2), &[number; 1_000], Some(VersionValue::whole(&[0; 16])));
             }
             assert!(node.is_full(limits));
             let parts = node.parts(limits);

@@ -103,7 +103,7 @@ impl RunSettings {
 
 /// The question about each curve.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question {
+pub enum CurveObjective {
     /// Times at these offered loads.
     Sweep(Vec<LoadPoint>),
     /// The highest rate that keeps a promise.
@@ -154,7 +154,7 @@ pub struct ExperimentFile {
     /// How every run is made.
     pub run: RunSettings,
     /// The question.
-    pub question: Question,
+    pub question: CurveObjective,
     /// The client processes that make every run together, if several do.
     pub group: Option<GroupEntry>,
     /// Properties of all curves.

@@ -1,7 +1,7 @@
 //! How long an experiment takes and how much it writes, before it begins.
 
 use super::curves::{Experiment, REPEATED_RATES, Renewal};
-use crate::file::{Question, StatePolicy};
+use crate::file::{CurveObjective, StatePolicy};
 use std::time::Duration;
 
 /// Runs that the search for a saturation takes, about: 1 to 64 clients, and
@@ -45,10 +45,10 @@ impl Experiment {
     pub fn estimate(&self) -> Estimate {
         let (run, curves) = (&self.file.run, self.curves.len() as f64);
         let (per_curve, halvings, needs) = match &self.file.question {
-            Question::Sweep(points) => {
+            CurveObjective::Sweep(points) => {
                 (points.len() as f64, 0.0, points.iter().any(|point| point.needs_saturation()))
             }
-            Question::Max(_) => (REPEATED_RATES as f64, HALVINGS, true),
+            CurveObjective::Max(_) => (REPEATED_RATES as f64, HALVINGS, true),
         };
         let saturation = match (run.clients, needs) {
             (None, _) => SEARCH_RUNS,

@@ -80,7 +80,7 @@ impl Kind {
 
 /// Where a property comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum PropertySource {
     /// YCSB's, with its name, meaning and default.
     Ycsb,
     /// Serval's own.
@@ -89,13 +89,13 @@ pub enum Source {
     Ignored,
 }
 
-impl Source {
+impl PropertySource {
     /// The name shown to people.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Ycsb => "YCSB",
-            Source::Serval => "Serval",
-            Source::Ignored => "YCSB (no effect in Serval)",
+            PropertySource::Ycsb => "YCSB",
+            PropertySource::Serval => "Serval",
+            PropertySource::Ignored => "YCSB (no effect in Serval)",
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct Property {
     /// The unit of a bare number; empty when there is none.
     pub unit: &'static str,
     /// Where it comes from.
-    pub source: Source,
+    pub source: PropertySource,
     /// What it does, in a sentence or two.
     pub meaning: &'static str,
 }
@@ -134,25 +134,25 @@ impl Property {
     pub fn ycsb_word(&self, text: &str) -> Option<YcsbWord> {
         let is_one_of = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
         match (self.source, self.kind) {
-            (Source::Ycsb, Kind::Flag) if is_one_of(["n", "no", "0", "off"]) => Some(YcsbWord::No),
-            (Source::Ycsb, Kind::Flag) if is_one_of(["y", "yes", "1", "on"]) => Some(YcsbWord::Yes),
+            (PropertySource::Ycsb, Kind::Flag) if is_one_of(["n", "no", "0", "off"]) => Some(YcsbWord::No),
+            (PropertySource::Ycsb, Kind::Flag) if is_one_of(["y", "yes", "1", "on"]) => Some(YcsbWord::Yes),
             _ => None,
         }
     }
 
     /// A property of YCSB's.
     pub const fn ycsb(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
-        Property { name, aliases: &[], kind, default: None, unit: "", source: Source::Ycsb, meaning }
+        Property { name, aliases: &[], kind, default: None, unit: "", source: PropertySource::Ycsb, meaning }
     }
 
     /// A property of Serval's own.
     pub const fn serval(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
-        Property { source: Source::Serval, ..Self::ycsb(name, kind, meaning) }
+        Property { source: PropertySource::Serval, ..Self::ycsb(name, kind, meaning) }
     }
 
     /// A property of YCSB's that is accepted and has no effect.
     pub const fn ignored(name: &'static str, meaning: &'static str) -> Self {
-        Property { source: Source::Ignored, ..Self::ycsb(name, Kind::Text, meaning) }
+        Property { source: PropertySource::Ignored, ..Self::ycsb(name, Kind::Text, meaning) }
     }
 
     /// With a default.

@@ -10,7 +10,9 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
     virtual_time::{VirtualTime, run},
 };
-use serval_synthetic::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange, Synthetic};
+use serval_synthetic::{
+    Drift, Law, MultiServerQueue, Noisy, Service, ServiceDistribution, Stall, StepChange, Synthetic,
+};
 use serval_workload::Workload;
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +36,7 @@ fn go(law: impl Law, options: &RunOptions) -> Option<Stationarity> {
     run(&time, &store, &workload, options, &Control::default(), &mut ()).unwrap().stationarity
 }
 
-fn service(shape: Shape, seed: u64) -> Service {
+fn service(shape: ServiceDistribution, seed: u64) -> Service {
     Service::new(4e6, shape, seed)
 }
 
@@ -52,9 +54,9 @@ fn steady_stores_have_not_changed() {
     };
     let mut told = 0;
     for seed in 0..40 {
-        let queue = || Queue::new(4, service(Shape::Exponential, seed));
+        let queue = || MultiServerQueue::new(4, service(ServiceDistribution::Exponential, seed));
         // The noise of a busy machine: 5 % from second to second, hanging together.
-        let noisy = Noisy::new(service(Shape::Exponential, seed), SECOND, 0.5, 0.05, 0.0, seed);
+        let noisy = Noisy::new(service(ServiceDistribution::Exponential, seed), SECOND, 0.5, 0.05, 0.0, seed);
         let all = [
             go(queue(), &options()),
             go(queue(), &RunOptions { seed, ..paced(300.0) }),
@@ -75,8 +77,11 @@ fn steady_stores_have_not_changed() {
 #[test]
 fn a_step_within_the_measured_part_is_told_where_it_is() {
     for seed in 0..10 {
-        let law =
-            StepChange { service: service(Shape::Exponential, seed), at: 13 * SECOND, factor: 1.0 / 0.9 };
+        let law = StepChange {
+            service: service(ServiceDistribution::Exponential, seed),
+            at: 13 * SECOND,
+            factor: 1.0 / 0.9,
+        };
         let told = go(law, &options()).unwrap();
         for (change, size) in [(told.throughput.unwrap(), -0.1), (told.service.unwrap(), 0.111)] {
             assert_eq!(change.shape, ChangeShape::Step, "{seed}: {change:?}");
@@ -89,7 +94,7 @@ fn a_step_within_the_measured_part_is_told_where_it_is() {
 fn a_drift_within_the_measured_part_is_told() {
     for seed in 0..10 {
         // 20 % slower within 30 s.
-        let law = Drift { service: service(Shape::Exponential, seed), doubling: 150e9 };
+        let law = Drift { service: service(ServiceDistribution::Exponential, seed), doubling: 150e9 };
         let told = go(law, &options()).unwrap();
         let (throughput, service) = (told.throughput.unwrap(), told.service.unwrap());
         // Between the middles of first and last third 20 s go by.
@@ -100,15 +105,19 @@ fn a_drift_within_the_measured_part_is_told() {
 
 #[test]
 fn a_stall_is_told_with_its_length_and_leaves_the_rest_alone() {
-    let law =
-        Stall { service: service(Shape::Constant, 0), at: 11 * SECOND, length: 2 * SECOND + SECOND / 2 };
+    let law = Stall {
+        service: service(ServiceDistribution::Constant, 0),
+        at: 11 * SECOND,
+        length: 2 * SECOND + SECOND / 2,
+    };
     let told = go(law, &options()).unwrap();
     let stalls = told.stalls.unwrap();
     assert_eq!(stalls.count, 1);
     assert!((2.4..2.9).contains(&stalls.longest_s) && stalls.total_s == stalls.longest_s, "{stalls:?}");
     assert!((9.7..10.1).contains(&stalls.longest_at_s), "{stalls:?}");
     // A tenth of a second is in the percentiles, and no stall.
-    let brief = Stall { service: service(Shape::Constant, 0), at: 11 * SECOND, length: SECOND / 10 };
+    let brief =
+        Stall { service: service(ServiceDistribution::Constant, 0), at: 11 * SECOND, length: SECOND / 10 };
     assert!(nothing(&go(brief, &options()).unwrap()));
 }
 
@@ -120,7 +129,8 @@ fn with_a_constant_target_service_times_tell_what_throughput_does_not() {
         arrivals: Arrivals::Uniform,
         ..options()
     };
-    let law = StepChange { service: service(Shape::Exponential, 1), at: 16 * SECOND, factor: 1.5 };
+    let law =
+        StepChange { service: service(ServiceDistribution::Exponential, 1), at: 16 * SECOND, factor: 1.5 };
     let told = go(law, &paced).unwrap();
     assert!(told.throughput.is_none() && told.service.unwrap().change > 0.4, "by its target");
 }
@@ -134,13 +144,13 @@ fn an_overloaded_run_is_steady_though_its_warm_up_leaves_much_to_do() {
         rate: Some(RateSchedule::constant(2000.0)),
         ..options()
     };
-    let told = go(Queue::new(4, service(Shape::Constant, 1)), &overloaded).unwrap();
+    let told = go(MultiServerQueue::new(4, service(ServiceDistribution::Constant, 1)), &overloaded).unwrap();
     assert!(nothing(&told), "{told:?}");
 }
 
 #[test]
 fn what_is_short_or_has_a_changing_load_is_not_judged() {
-    let queue = || Queue::new(4, service(Shape::Constant, 1));
+    let queue = || MultiServerQueue::new(4, service(ServiceDistribution::Constant, 1));
     assert_eq!(go(queue(), &RunOptions { time: Some(Duration::from_millis(2_900)), ..options() }), None);
     assert!(go(queue(), &RunOptions { time: Some(Duration::from_millis(3_100)), ..options() }).is_some());
     let ramp = RateSchedule::parse("ramp 100..900 for 30s").unwrap();
@@ -151,6 +161,6 @@ fn what_is_short_or_has_a_changing_load_is_not_judged() {
 fn the_last_operations_of_a_run_by_count_are_left_out() {
     // One client has ever more left to do than the others at the end.
     let counted = RunOptions { time: None, units: Some(20_000), ..options() };
-    let told = go(Queue::new(4, service(Shape::Exponential, 1)), &counted).unwrap();
+    let told = go(MultiServerQueue::new(4, service(ServiceDistribution::Exponential, 1)), &counted).unwrap();
     assert!(nothing(&told) && told.judged_s > 15.0, "{told:?}");
 }
