@@ -86,7 +86,7 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;
         let limit = tcl::TclArguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
-        let (passed, summary) = tcl::told(&limit, &sources, None, children)?;
+        let (passed, summary) = tcl::run(&limit, &sources, None, children)?;
         println!("    {summary}");
         Ok(passed)
     })?;

@@ -29,23 +29,23 @@ use std::{
 pub struct AgentSettings {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// The node that everything is below.
+    /// The node below which Serval keeps its nodes.
     pub root: String,
     /// Silence after which a coordinator counts as dead.
     pub timeout: std::time::Duration,
     /// Whether the agent ends after one group.
     pub once: bool,
-    /// Whether the agent runs programs for a coordinator. Anyone with write access to its ZooKeeper can then run
-    /// programs here.
+    /// Whether the agent runs programs for a coordinator. If so, anyone with write access to its ZooKeeper can run
+    /// programs on this machine.
     pub commands: bool,
 }
 
-/// Waits for work and does it, until `quit` is requested. `told` gets messages for people.
+/// Waits for work and does it, until `quit` is requested. `show` gets messages for the user.
 ///
 /// # Errors
 ///
 /// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
-pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+pub fn agent(joined: &AgentSettings, quit: &Quit, show: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),
@@ -54,11 +54,11 @@ pub fn agent(joined: &AgentSettings, quit: &Quit, told: &mut dyn FnMut(&str)) ->
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut AgentWorker { told, commands: joined.commands })
+    agent::serve(&joining, quit, &mut AgentWorker { show, commands: joined.commands })
 }
 
 struct AgentWorker<'a> {
-    told: &'a mut dyn FnMut(&str),
+    show: &'a mut dyn FnMut(&str),
     commands: bool,
 }
 
@@ -79,10 +79,10 @@ impl AgentWorker<'_> {
         let ending = ended.clone();
         line.on_end(move |_| ending.interrupt());
         let Some(start) = line.ready() else { return Ok(Vec::new()) };
-        // Starting a program takes longer than the error of this sleep.
+        // The sleep's error is small against the start of a program.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
-        (self.told)(&format!("command: {command}"));
+        (self.show)(&format!("command: {command}"));
         let program =
             ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
         let outcome = program::run(program, &|| ended.interrupted())
@@ -108,7 +108,7 @@ impl Worker for AgentWorker<'_> {
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
         let mut plan = Plan::new(PlanRequest { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
-        (self.told)(&plan.describe(1));
+        (self.show)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
         let gate = line.clone();
@@ -116,7 +116,7 @@ impl Worker for AgentWorker<'_> {
         plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let (ending, lag) = (control.clone(), plan.lag.clone());
         line.on_end(move |hurry| {
-            // Consumers may finish their keys, if there is time.
+            // Consumers may finish their keys if time is left.
             if hurry || !lag.as_ref().is_some_and(|lag| lag.close(&ending)) {
                 ending.interrupt();
             }
@@ -134,7 +134,7 @@ impl Worker for AgentWorker<'_> {
             line.began(first);
         }
         let overall = &performed.document.overall;
-        (self.told)(&format!(
+        (self.show)(&format!(
             "{}, {} failed, {:.0}/s",
             counted(overall.operations, "operation"),
             overall.failed,
@@ -150,7 +150,7 @@ impl Worker for AgentWorker<'_> {
     }
 
     fn on_event(&mut self, event: AgentEvent) {
-        let words = match event {
+        let text = match event {
             AgentEvent::Waiting => "waiting for work".to_owned(),
             AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
             AgentEvent::Parted(why) => format!("left the group: {why}"),
@@ -159,14 +159,14 @@ impl Worker for AgentWorker<'_> {
                 format!("{what}{end} Trying again (Ctrl-C ends)")
             }
         };
-        (self.told)(&words);
+        (self.show)(&text);
     }
 }
 
-/// Samples in a message: one message each half second.
+/// Samples in a message, so that a message is sent each half second.
 const SAMPLES_PER_MESSAGE: usize = 10;
 
-/// Returns a judge that sends samples to the coordinator and learns from it when the measured part begins.
+/// Returns a judge that sends samples to the coordinator, which decides when the measured part begins.
 fn judge(line: &JobHandle) -> WarmUpJudge {
     let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
     WarmUpJudge::new(move |sample| {
