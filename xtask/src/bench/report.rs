@@ -7,8 +7,8 @@ use super::BenchContext;
 use super::measure::{self, MedianRange, TextTable};
 use crate::Result;
 
-/// Pages of an hour's experiment and of an hour's run, of stored results that
-/// an example of the report's crate makes up.
+/// Pages of an experiment of an hour and of a run of an hour, from stored results that an example
+/// of the report's crate generates.
 pub(super) fn report(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;

@@ -7,11 +7,11 @@ use super::figures::{line_value, workload_c};
 use super::measure::{self, MedianRange, TextTable, alternate};
 use crate::Result;
 
-/// Operations of a run against the no-op store: some seconds, also in Lua.
+/// Operations of a run against the no-op store, which take a few seconds, also in Lua.
 const OPERATIONS: &str = "5000000";
 
-/// Workload C as a script over the core's own on the no-op store, one client:
-/// what an operation costs the client, all of it.
+/// Compares workload C as a script with the core workload on the no-op store, one client: the whole
+/// client cost of an operation.
 pub(super) fn script(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let script = crate::root().join("workloads/scripts/workloadc.lua");

@@ -1,4 +1,4 @@
-//! Overhead of a sweep beside loading, warming up and measuring.
+//! Overhead of a sweep besides loading, warming up and measuring.
 
 use std::fs;
 use std::process::Command;
@@ -9,11 +9,10 @@ use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, ProgramPurpose};
 
-/// What is loading, warming up or measuring, by the names of `time_s`. The
-/// measuring of a search is one, too.
+/// Names in `time_s` of loading, warming up and measuring, including the measuring of a search.
 const WANTED: [&str; 4] = ["loading", "warming up", "measuring", "searching"];
 
-/// Two stores, 8 points, 3 repeats of 10 s; with `--quick` of 2 s.
+/// Measures two stores, 8 points, 3 repeats of 10 s (2 s with `--quick`).
 pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;

@@ -1,5 +1,4 @@
-//! Figure 10: how often the root of a tree is fetched by clients with caches
-//! of their own.
+//! Figure 10: number of fetches of a tree's root by clients with caches.
 
 use super::{KEYS, Programs, options};
 use crate::Result;
@@ -10,8 +9,8 @@ use std::process::Command;
 const CLIENTS: u64 = 50;
 const OPERATIONS: u64 = 5_000_000;
 
-/// Counts, so once is enough. Every fetch counts, also by a client that knows
-/// nothing yet: the paper does not say that it leaves those out.
+/// These are counts, so one measurement suffices. Fetches by clients with an empty cache are
+/// included, since the paper does not exclude them.
 pub(in crate::bench) fn roots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let operations = if bench.quick { OPERATIONS / 25 } else { OPERATIONS };
