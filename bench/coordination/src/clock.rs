@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_example_of_the_document() {
+    fn the_example_in_the_document_is_correct() {
         let mut filter = OffsetFilter::default();
         filter.add(Exchange { asked: 100_000_000, answered: 7_340_120_000, received: 100_400_000 });
         let offset = filter.at(100_200_000).unwrap();

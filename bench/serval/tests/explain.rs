@@ -136,7 +136,7 @@ fn completions_for_every_shell() {
 }
 
 #[test]
-fn completions_end_well_where_nobody_reads_them() {
+fn completions_succeed_when_their_output_is_closed() {
     let mut command = common::program();
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -6,6 +6,6 @@
 mod symbols;
 
 #[test]
-fn there_is_one_sqlite() {
+fn the_program_contains_one_sqlite() {
     symbols::assert_one_and_ours(env!("CARGO_BIN_EXE_serval").as_ref());
 }

@@ -73,7 +73,7 @@ impl Server {
 }
 
 #[test]
-fn databases_and_keys_are_made_read_and_dropped() {
+fn databases_and_keys_are_created_read_and_dropped() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &[]);
     assert_eq!(server.prints(&["databases", "list", "SOCKET"]), "");
@@ -119,7 +119,7 @@ fn databases_and_keys_are_made_read_and_dropped() {
 }
 
 #[test]
-fn what_is_printed_is_exact_and_can_be_given() {
+fn printed_keys_are_exact_and_valid_arguments() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     let address = yesquel::Address::Unix(server.socket.clone());
@@ -156,7 +156,7 @@ fn what_is_printed_is_exact_and_can_be_given() {
 }
 
 #[test]
-fn a_tree_is_drawn_and_a_server_says_how_it_does() {
+fn a_tree_is_drawn_and_a_server_reports_its_status() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     let store = yesquel::Store::connect(
@@ -200,7 +200,7 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
 }
 
 #[test]
-fn metrics_have_a_port_of_their_own() {
+fn metrics_are_served_on_a_separate_port() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--metrics", "127.0.0.1:0", "--log-format", "json"]);
     let line = server.said.iter().find(|line| line.contains("/metrics")).unwrap();
@@ -219,7 +219,7 @@ fn metrics_have_a_port_of_their_own() {
 }
 
 #[test]
-fn a_server_ends_in_order_and_says_what_it_cannot_do() {
+fn a_server_shuts_down_cleanly_and_explains_refusals() {
     let place = tempfile::tempdir().unwrap();
     let mut server = serve(place.path(), &[]);
     let second = |arguments: &[&str]| {
@@ -311,7 +311,7 @@ fn folder_with_checkpoint(place: &Path, in_order: bool) {
 }
 
 #[test]
-fn a_log_whose_end_went_missing_is_told() {
+fn a_log_without_its_end_is_reported() {
     let place = tempfile::tempdir().unwrap();
     folder_with_checkpoint(place.path(), true);
     let log = last_file(place.path(), "log-");
@@ -332,7 +332,7 @@ fn a_log_whose_end_went_missing_is_told() {
 }
 
 #[test]
-fn an_end_of_the_log_that_is_not_whole_is_told() {
+fn an_incomplete_end_of_the_log_is_reported() {
     let place = tempfile::tempdir().unwrap();
     folder_with_checkpoint(place.path(), false);
     // Same state as after a crash during a write.
@@ -352,7 +352,7 @@ fn an_end_of_the_log_that_is_not_whole_is_told() {
 }
 
 #[test]
-fn a_checkpoint_is_told_and_that_it_is_damaged() {
+fn a_checkpoint_and_its_damage_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--checkpoint-every", "64K"]);
     assert!(!server.prints(&["status", "SOCKET"]).contains("checkpoint "));
@@ -374,7 +374,7 @@ fn a_checkpoint_is_told_and_that_it_is_damaged() {
 }
 
 #[test]
-fn options_say_what_is_wrong_with_them() {
+fn faults_of_options_are_explained() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     for (value, what) in [
@@ -408,7 +408,7 @@ fn options_say_what_is_wrong_with_them() {
 }
 
 #[test]
-fn options_that_help_a_connection_are_named() {
+fn a_failed_connection_names_the_missing_option() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none", "--listen", "127.0.0.1:0"]);
     let ready = server.said.iter().find(|line| line.contains("127.0.0.1:")).unwrap();
@@ -426,7 +426,7 @@ fn options_that_help_a_connection_are_named() {
 }
 
 #[test]
-fn completions_end_well_where_nobody_reads_them() {
+fn completions_succeed_when_their_output_is_closed() {
     let mut command = Command::new(PROGRAM);
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -142,7 +142,7 @@ fn is_of_a_kill(error: &Error) -> bool {
 
 /// Main function of a client process; does nothing in the parent process.
 #[test]
-fn a_client() {
+fn writing_client() {
     let (Ok(socket), Ok(number)) = (env::var(SOCKET), env::var(NUMBER)) else { return };
     let (seed, number) = number.split_once(' ').unwrap();
     let (seed, number): (u64, i64) = (seed.parse().unwrap(), number.parse().unwrap());
@@ -235,7 +235,7 @@ fn start(place: &Path, socket: &Path) -> Process {
 
 fn client(socket: &Path, seed: u64, number: usize) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "a_client", "--nocapture"]);
+    command.args(["--exact", "writing_client", "--nocapture"]);
     command.env(SOCKET, socket).env(NUMBER, format!("{seed} {number}"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
@@ -288,7 +288,7 @@ fn chance() -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_to_processes_survives_kills() {
+fn transactions_acknowledged_to_processes_survive_kills() {
     let (kills, seed) = (variable("KILLS", || KILLS), variable("SEED", chance));
     println!("{kills} kills, SEED={seed}");
     let place = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ fn make(place: &Place, name: &str) {
 }
 
 #[test]
-fn a_file_is_imported_and_exported_again() {
+fn an_imported_file_can_be_exported() {
     let place = Place::new();
     make(&place, "app.db");
     let told = place.prints(&["import", "app.db", "yesquel:data"]);
@@ -67,7 +67,7 @@ fn a_file_is_imported_and_exported_again() {
 }
 
 #[test]
-fn what_is_there_is_replaced_only_by_force() {
+fn an_existing_database_is_replaced_only_with_force() {
     let place = Place::new();
     make(&place, "app.db");
     place.prints(&["shell", "yesquel:data", "CREATE TABLE before(a); INSERT INTO before VALUES(1)"]);
@@ -81,7 +81,7 @@ fn what_is_there_is_replaced_only_by_force() {
 }
 
 #[test]
-fn what_is_no_whole_database_is_not_imported() {
+fn an_incomplete_database_is_not_imported() {
     let place = Place::new();
     fs::write(place.path("empty.db"), "").unwrap();
     fs::write(place.path("text.db"), "name,number\n").unwrap();
@@ -128,7 +128,7 @@ fn what_is_no_whole_database_is_not_imported() {
 }
 
 #[test]
-fn addresses_that_lead_nowhere_are_told() {
+fn unreachable_addresses_are_reported() {
     let place = Place::new();
     make(&place, "app.db");
     for (address, status, expected) in [

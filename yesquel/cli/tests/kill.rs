@@ -670,7 +670,7 @@ fn chance() -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kills_and_nothing_is_there_in_part() {
+fn acknowledged_transactions_survive_kills_and_none_in_part() {
     let (kills, seed) = (variable("KILLS", || KILLS), variable("SEED", chance));
     println!("{kills} kills, SEED={seed}");
     let place = tempfile::tempdir().unwrap();
@@ -688,7 +688,7 @@ fn what_was_acknowledged_survives_kills_and_nothing_is_there_in_part() {
 
 /// Kills during the first start: a folder without a log, a checkpoint or the tree of names.
 #[test]
-fn a_server_that_was_killed_while_it_made_its_folder_starts() {
+fn a_server_killed_while_creating_its_folder_starts_again() {
     let seed = variable("SEED", chance);
     println!("SEED={seed}");
     let (mut random, mut start) = (Random::new(seed), Duration::from_millis(20));

@@ -207,7 +207,7 @@ fn run_steps(steps: &[Step]) -> (EventCounts, Rc<Seen>) {
 }
 
 #[test]
-fn money_is_neither_made_nor_lost_at_any_snapshot() {
+fn every_snapshot_has_the_same_sum_of_accounts() {
     let all = Mutex::new((0, [0; 3], EventCounts::default()));
     check_steps(300, steps, |steps: &[Step]| {
         let (counts, seen) = run_steps(steps);

@@ -11,7 +11,7 @@ fn leaf() -> Node {
 /// Guards and deletions of few ranges, at any times, conflict with whatever all of them together
 /// conflict with, however few marks are kept.
 #[test]
-fn conflicts_do_not_depend_on_how_many_marks_are_kept() {
+fn conflicts_do_not_depend_on_the_number_of_marks() {
     check_seeds(2_000, |seed| {
         let mut random = Random::new(seed);
         let mut node = leaf();

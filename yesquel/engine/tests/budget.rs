@@ -199,7 +199,7 @@ impl World {
 }
 
 #[test]
-fn growth_is_refused_and_deletes_go_on() {
+fn a_full_server_refuses_growth_and_accepts_deletes() {
     let mut world = World::new();
     let value = [7; 1_000];
     let taken = world.fill(0, &value);
@@ -261,7 +261,7 @@ fn splits_use_the_reserve() {
 }
 
 #[test]
-fn prepared_transactions_commit_when_memory_is_spent() {
+fn prepared_transactions_commit_when_memory_is_full() {
     let mut world = World::new();
     let value = vec![9; 20_000];
     let txn = world.prepare(&[put(0, b"prepared", &value)]).unwrap();
@@ -352,7 +352,7 @@ fn the_oldest_snapshots_are_cancelled_first() {
 
 /// A long reader, or an import: it pins neither rewritten values nor cells that splits have moved.
 #[test]
-fn an_old_snapshot_pins_only_what_it_sees() {
+fn an_old_snapshot_pins_only_versions_that_it_sees() {
     let mut world = World::new();
     let old = world.commit(&[put(0, b"again", &[1; 1_000]), put(0, b"gone", &[2; 1_000])]).unwrap();
     world.engine.hold(5, [Some(old), None], false);
@@ -432,7 +432,7 @@ fn replayed(mut checkpoint: Checkpoint) -> Engine {
 }
 
 #[test]
-fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
+fn a_checkpoint_of_a_full_server_is_complete_and_counts_its_nodes() {
     let mut world = World::new();
     for local in 1..9u64 {
         world.commit(&[create(local, KeyRange::all())]).unwrap();

@@ -125,7 +125,7 @@ impl Server {
 }
 
 #[test]
-fn a_hundred_clean_restarts_do_not_move_the_clock() {
+fn a_hundred_clean_restarts_keep_the_clock() {
     for checkpoints in [false, true] {
         let mut server = Server::new();
         for _ in 0..100 {
@@ -165,7 +165,7 @@ fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
 
 /// A clock set back by an hour: the server does not wait for it, and gives no timestamp twice.
 #[test]
-fn a_clock_that_was_set_back_is_not_waited_for() {
+fn a_server_does_not_wait_for_a_clock_that_was_set_back() {
     let mut server = Server::new();
     server.put();
     server.now.wall_ms -= 3_600_000;
@@ -178,7 +178,7 @@ fn a_clock_that_was_set_back_is_not_waited_for() {
 }
 
 #[test]
-fn an_ended_engine_gives_nothing_out() {
+fn an_ended_engine_refuses_commits_and_writes_no_record() {
     let mut server = Server::new();
     server.put();
     server.end();
@@ -195,7 +195,7 @@ fn an_ended_engine_gives_nothing_out() {
 
 /// The cost: two records a second under constant reads, none without.
 #[test]
-fn ceilings_are_few() {
+fn records_of_clock_ceilings_are_few() {
     let mut server = Server::new();
     let before = server.log.len();
     for _ in 0..10_000 {
@@ -210,7 +210,7 @@ fn ceilings_are_few() {
 
 /// For any sequence of events, timestamps never go back.
 #[test]
-fn times_never_go_back_for_every_seed() {
+fn timestamps_never_decrease_for_any_seed() {
     check_seeds(1_000, |seed| {
         let (mut random, mut server) = (Random::new(seed), Server::new());
         for _ in 0..100 {

@@ -316,7 +316,7 @@ fn run(seed: u64) -> Counts {
 }
 
 #[test]
-fn a_lease_holder_never_loses_within_its_lease() {
+fn a_lease_holder_never_conflicts_within_its_lease() {
     check_seeds(3_000, |seed| {
         run(seed);
     });

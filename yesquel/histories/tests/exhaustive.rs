@@ -212,7 +212,7 @@ fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
 }
 
 #[test]
-fn clean_is_what_some_order_explains() {
+fn a_history_is_clean_if_some_order_explains_it() {
     let seeds = std::env::var("SEEDS").ok().and_then(|text| {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)

@@ -93,7 +93,7 @@ fn is_public(name: &str) -> bool {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn it_shows_what_the_header_declares_and_nothing_else() {
+fn the_library_exports_exactly_the_declared_functions() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     let shown = shown(&prefix.join("lib/libyesquel.so.0"));
     let declared = declared(&prefix.join("include/yesquel/sqlite3.h"));
@@ -106,7 +106,7 @@ fn it_shows_what_the_header_declares_and_nothing_else() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn there_is_one_sqlite_in_it() {
+fn the_library_contains_one_sqlite() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     symbols::assert_one_and_ours(&prefix.join("lib/libyesquel.so.0"));
 }
@@ -121,7 +121,7 @@ fn system_s() -> PathBuf {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_STAND_IN"]
-fn it_has_all_that_the_system_s_library_has() {
+fn the_library_exports_all_symbols_of_the_systems_library() {
     let Some(stand_in) = folder("YESQUEL_TEST_STAND_IN") else { return };
     let ours = shown(&stand_in.join("lib/libsqlite3.so.0"));
     let theirs: BTreeSet<String> = shown(&system_s()).into_iter().filter(|name| is_public(name)).collect();
@@ -148,7 +148,7 @@ fn features(library: &Path) -> BTreeSet<String> {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_STAND_IN"]
-fn its_features_are_those_of_the_system_s_library() {
+fn the_library_has_the_features_of_the_systems_library() {
     let Some(stand_in) = folder("YESQUEL_TEST_STAND_IN") else { return };
     let ours = features(&stand_in.join("lib/libsqlite3.so.0"));
     let theirs = features(&system_s());
@@ -167,7 +167,7 @@ fn its_features_are_those_of_the_system_s_library() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn a_program_in_c_is_compiled_and_runs() {
+fn a_c_program_compiles_and_runs() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     let place = tempfile::tempdir().unwrap();
     let (source, program) = (place.path().join("program.c"), place.path().join("program"));
@@ -202,7 +202,7 @@ fn a_program_in_c_is_compiled_and_runs() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY YESQUEL_TEST_STAND_IN"]
-fn it_is_called_by_its_name_and_has_no_debug_information() {
+fn the_library_has_a_soname_and_no_debug_information() {
     for (variable, name) in
         [("YESQUEL_TEST_LIBRARY", "libyesquel.so.0"), ("YESQUEL_TEST_STAND_IN", "libsqlite3.so.0")]
     {

@@ -49,7 +49,7 @@ impl Shop {
 }
 
 #[test]
-fn inserts_do_not_meet() {
+fn concurrent_inserts_do_not_conflict() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
     shop.each(|connection, thread, time| {
         let changes = connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
@@ -66,7 +66,7 @@ fn inserts_do_not_meet() {
 }
 
 #[test]
-fn autoincrement_gives_each_its_own() {
+fn autoincrement_gives_each_insert_its_own_number() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, thread, time)");
     shop.each(|connection, thread, time| {
         connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
@@ -77,14 +77,14 @@ fn autoincrement_gives_each_its_own() {
 }
 
 #[test]
-fn a_statement_that_loses_is_run_again() {
+fn a_statement_that_conflicts_is_retried() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     shop.each(|connection, _, _| assert_eq!(connection.execute("UPDATE t SET n=n+1", []).unwrap(), 1));
     assert_eq!(shop.number("SELECT n FROM t"), THREADS * TIMES);
 }
 
 #[test]
-fn one_value_gets_in_once() {
+fn a_unique_value_is_inserted_once() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, thread)");
     let ins = std::sync::atomic::AtomicI64::new(0);
     shop.each(|connection, thread, time| {
@@ -102,7 +102,7 @@ fn one_value_gets_in_once() {
 }
 
 #[test]
-fn nobody_is_left_without_a_parent() {
+fn foreign_keys_hold_under_concurrent_changes() {
     let shop = Shop::new(
         "CREATE TABLE parent(id INTEGER PRIMARY KEY);
          CREATE TABLE child(parent REFERENCES parent(id), thread);
@@ -125,7 +125,7 @@ fn nobody_is_left_without_a_parent() {
 }
 
 #[test]
-fn begin_immediate_does_not_lose() {
+fn begin_immediate_never_conflicts() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     shop.each(|connection, _, _| {
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -137,7 +137,7 @@ fn begin_immediate_does_not_lose() {
 }
 
 #[test]
-fn an_explicit_transaction_is_told_that_it_lost() {
+fn a_conflict_of_an_explicit_transaction_is_reported() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     let (one, other) = (shop.open(), shop.open());
     one.execute_batch("BEGIN; UPDATE t SET n=1").unwrap();
@@ -156,7 +156,7 @@ fn an_explicit_transaction_is_told_that_it_lost() {
 }
 
 #[test]
-fn a_row_never_gets_past_an_index() {
+fn an_index_created_concurrently_contains_every_row() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
     shop.each(|connection, thread, time| {
         let sql = match (thread, time % 10) {
@@ -178,7 +178,7 @@ fn a_row_never_gets_past_an_index() {
 }
 
 #[test]
-fn one_alone_sees_numbers_as_ever() {
+fn a_single_connection_gets_the_row_ids_of_sqlite() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
     let connection = shop.open();
     let insert = || {
@@ -204,7 +204,7 @@ fn one_alone_sees_numbers_as_ever() {
 }
 
 #[test]
-fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
+fn chosen_numbers_that_are_rolled_back_have_no_effect() {
     let shop =
         Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     let stock = Connection::open_in_memory().unwrap();
@@ -241,7 +241,7 @@ fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
 }
 
 #[test]
-fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
+fn autoincrement_equals_sqlites_for_a_single_connection() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     let (ours, stock) = (shop.open(), Connection::open_in_memory().unwrap());
     stock.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)").unwrap();
@@ -282,7 +282,7 @@ fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
 }
 
 #[test]
-fn transactions_that_insert_by_autoincrement_do_not_meet() {
+fn concurrent_autoincrement_transactions_do_not_conflict() {
     let shop =
         Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     shop.each(|connection, thread, time| {
@@ -300,7 +300,7 @@ fn transactions_that_insert_by_autoincrement_do_not_meet() {
 }
 
 #[test]
-fn tables_of_one_name_in_two_databases_count_for_themselves() {
+fn tables_with_the_same_name_in_two_databases_count_separately() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     let connection = shop.open();
     let other = format!("file:yesquel:{}?durability=none&database=other", shop.0.path().display());

@@ -11,7 +11,7 @@ fn open(name: &str) -> Result<Connection, String> {
 }
 
 #[test]
-fn an_address_that_makes_no_sense_says_why() {
+fn an_invalid_address_is_explained() {
     for (name, says) in [
         ("file:yesquel:data?speed=9", "speed=9: there is no such option"),
         ("file:yesquel://db", "it is yesquel://HOST:PORT/NAME"),
@@ -23,13 +23,13 @@ fn an_address_that_makes_no_sense_says_why() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn an_unreachable_server_is_named() {
     let told = open("file:yesquel:///nowhere/at/all.sock/shop?timeout=100").unwrap_err();
     assert!(told.contains("/nowhere/at/all.sock"), "{told}");
 }
 
 #[test]
-fn a_folder_of_another_process_names_it() {
+fn a_folder_in_use_names_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}", folder.path().display());
     let first = open(&name).unwrap();
@@ -47,7 +47,7 @@ fn a_folder_of_another_process_names_it() {
 }
 
 #[test]
-fn a_lost_race_says_what_was_lost() {
+fn a_conflict_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}?durability=none", folder.path().display());
     let (one, other) = (open(&name).unwrap(), open(&name).unwrap());
@@ -58,7 +58,7 @@ fn a_lost_race_says_what_was_lost() {
 }
 
 #[test]
-fn what_is_not_there_is_not_made_where_it_must_not_be() {
+fn read_only_connections_create_no_database() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}?durability=none", folder.path().display());
     let read = |name: &str| {
@@ -75,7 +75,7 @@ fn what_is_not_there_is_not_made_where_it_must_not_be() {
 }
 
 #[test]
-fn statistics_that_are_a_virtual_table_are_a_damaged_schema() {
+fn statistics_in_a_virtual_table_are_a_damaged_schema() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&format!("file:yesquel:{}?durability=none", folder.path().display())).unwrap();
     db.execute_batch(

@@ -132,7 +132,7 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
 /// One thread receives for all that share a connection to the server: first another one is
 /// interrupted, and then that one.
 #[test]
-fn one_of_many_who_wait_is_interrupted() {
+fn one_of_several_waiting_threads_is_interrupted() {
     let place = Place::new();
     let connections: Vec<Connection> = (0..4).map(|_| place.open("relay")).collect();
     connections.iter().for_each(|connection| assert_eq!(count(connection), 3));
@@ -171,7 +171,7 @@ fn one_of_many_who_wait_is_interrupted() {
 /// The progress handler counts instructions, and none run during a wait: it does not limit the time
 /// of one.
 #[test]
-fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
+fn the_progress_handler_is_not_called_during_a_wait_for_a_server() {
     let place = Place::new();
     let mut connection = place.open("relay");
     assert_eq!(count(&connection), 3);
@@ -189,7 +189,7 @@ fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
 }
 
 #[test]
-fn one_who_waits_for_others_is_interrupted() {
+fn a_wait_for_another_transaction_is_interrupted() {
     let place = Place::new();
     let (holder, waiting) = (place.open("server"), place.open("server"));
     assert_eq!(count(&waiting), 3);

@@ -97,7 +97,7 @@ const STATEMENTS: [(&str, usize); 13] = [
 ];
 
 #[test]
-fn a_server_that_is_away_is_no_empty_table() {
+fn an_unreachable_server_is_an_error_and_not_an_empty_table() {
     let mut place = Place::new();
     // With a cached schema and prepared statements, and without.
     for knows in [true, false] {
@@ -133,7 +133,7 @@ fn a_server_that_is_away_is_no_empty_table() {
 
 /// The connection ended while idle: the next statement is repeated without an error.
 #[test]
-fn the_first_statement_after_a_restart_is_done() {
+fn the_first_statement_after_a_restart_succeeds() {
     let mut place = Place::new();
     let connection = place.open();
     for _ in 0..2 {
@@ -165,7 +165,7 @@ fn the_first_statement_after_a_restart_is_done() {
 }
 
 #[test]
-fn a_transaction_over_a_restart_is_told_of_it() {
+fn a_transaction_during_a_restart_fails() {
     let mut place = Place::new();
     let connection = place.open();
     for is_noticed in [true, false] {
@@ -193,7 +193,7 @@ fn a_transaction_over_a_restart_is_told_of_it() {
 }
 
 #[test]
-fn what_is_said_to_be_there_or_not_is_looked_at() {
+fn if_exists_and_if_not_exists_read_the_current_schema() {
     let place = Place::new();
     let (connection, other) = (place.open(), place.open());
     for sql in ["CREATE TABLE IF NOT EXISTS t(id)", "DROP TABLE IF EXISTS u"] {
@@ -210,7 +210,7 @@ fn what_is_said_to_be_there_or_not_is_looked_at() {
 }
 
 #[test]
-fn a_database_that_was_dropped_is_no_empty_one() {
+fn a_dropped_database_is_an_error_and_not_an_empty_one() {
     let place = Place::new();
     let connection = place.open();
     // Limit the wait for its return.
@@ -235,7 +235,7 @@ fn a_database_that_was_dropped_is_no_empty_one() {
 }
 
 #[test]
-fn a_server_of_another_release_says_which() {
+fn a_server_of_another_release_is_reported_with_its_version() {
     assert!(yesquel_sqlite::is_linked());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -252,7 +252,7 @@ fn a_server_of_another_release_says_which() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_told() {
+fn exceeded_limits_are_reported() {
     let place = Place::new();
     let connection = place.open();
     let socket = place.folder.path().join("socket");
@@ -281,7 +281,7 @@ fn words(connection: &Connection) -> String {
 
 /// Calls without a statement have messages, too.
 #[test]
-fn a_copy_and_a_blob_say_what_went_wrong() {
+fn copies_and_blobs_report_errors() {
     let mut place = Place::new();
     let mut plain = Connection::open_in_memory().unwrap();
     plain.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(1000000)), (2)").unwrap();
@@ -310,7 +310,7 @@ fn a_copy_and_a_blob_say_what_went_wrong() {
 
 /// The application need not know about requests sent before the commit.
 #[test]
-fn what_was_sent_ahead_of_a_commit_was_not_committed() {
+fn data_sent_before_a_failed_commit_is_not_committed() {
     let mut place = Place::new();
     let socket = place.folder.path().join("socket");
     let connection =

@@ -75,7 +75,7 @@ fn a_constraint_of_the_present_schema_is_reported() {
 }
 
 #[test]
-fn a_schema_change_in_a_transaction_follows_another_ones() {
+fn a_schema_change_in_a_transaction_follows_a_concurrent_one() {
     assert!(yesquel_sqlite::is_linked());
     for begin in ["BEGIN", "SAVEPOINT s"] {
         let place = Place(TempDir::new().unwrap());

@@ -114,7 +114,7 @@ fn run(connection: &Connection, sql: &str) -> usize {
 }
 
 #[test]
-fn statements_take_the_round_trips_that_the_design_allows() {
+fn statements_take_the_round_trips_of_the_design() {
     let served = Served::new();
     let connection = served.open();
     // It has read the schema.
@@ -194,7 +194,7 @@ fn statements_take_the_round_trips_that_the_design_allows() {
 }
 
 #[test]
-fn a_schema_that_another_one_changed_costs_one_more() {
+fn a_schema_changed_by_another_connection_costs_one_round_trip() {
     let served = Served::new();
     let (connection, other) = (served.open(), served.open());
     let sql = "SELECT v FROM plain WHERE id = 777";
@@ -224,7 +224,7 @@ fn a_schema_that_another_one_changed_costs_one_more() {
 }
 
 #[test]
-fn rows_in_the_order_of_their_keys_are_not_asked_for_one_by_one() {
+fn inserts_in_key_order_share_round_trips() {
     let served = Served::new();
     let connection = served.open();
     run(&connection, "SELECT * FROM plain");
@@ -239,7 +239,7 @@ fn rows_in_the_order_of_their_keys_are_not_asked_for_one_by_one() {
 }
 
 #[test]
-fn who_seeks_in_no_order_asks_for_leaves_and_not_for_rows() {
+fn random_seeks_fetch_leaves_and_not_rows() {
     let served = Served::new();
     let connection = served.open();
     let scan = served.cost(|| {
@@ -255,7 +255,7 @@ fn who_seeks_in_no_order_asks_for_leaves_and_not_for_rows() {
 }
 
 #[test]
-fn what_is_kept_of_what_is_read_is_for_the_application_to_say() {
+fn the_application_sets_the_size_of_the_page_cache() {
     let served = Served::new();
     let connection = served.open();
     let (rows, seeks) = (1_500, 6_000);

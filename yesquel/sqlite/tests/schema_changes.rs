@@ -323,13 +323,13 @@ fn hold(place: Place, seed: u64) {
 }
 
 #[test]
-fn schemas_change_in_a_folder_beside_those_who_use_them() {
+fn schemas_change_in_a_folder_during_use() {
     assert!(yesquel_sqlite::is_linked());
     check_seeds(8, |seed| hold(Place::folder(), seed));
 }
 
 #[test]
-fn schemas_change_at_a_server_beside_those_who_use_them() {
+fn schemas_change_at_a_server_during_use() {
     assert!(yesquel_sqlite::is_linked());
     check_seeds(8, |seed| hold(Place::served(), seed));
 }

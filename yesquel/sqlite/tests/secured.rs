@@ -46,7 +46,7 @@ impl Place {
 const FORMS: [&str; 2] = ["", "file:"];
 
 #[test]
-fn who_knows_the_credential_and_trusts_the_server_is_served() {
+fn clients_with_the_credential_and_certificate_are_served() {
     let place = Place::new();
     let rights = [
         "tls-ca=DIR/ca.pem&credential-file=DIR/secret",
@@ -76,7 +76,7 @@ fn who_knows_the_credential_and_trusts_the_server_is_served() {
 }
 
 #[test]
-fn others_are_told_what_is_wrong() {
+fn other_clients_are_refused_with_the_reason() {
     let place = Place::new();
     for (options, what) in [
         ("", "speaks TLS"),

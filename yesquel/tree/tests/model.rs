@@ -505,7 +505,7 @@ fn every_seed_agrees_with_the_reference() {
 }
 
 #[test]
-fn what_is_taken_away_for_research_costs_aborts_and_nothing_else() {
+fn disabled_techniques_cost_aborts_only() {
     let all = Techniques::default();
     for techniques in [
         Techniques { right_splits: false, ..all },

@@ -36,7 +36,7 @@ fn connect(address: &Address, tls: Option<Arc<ClientConfig>>) -> ConnectError {
 }
 
 #[test]
-fn a_server_that_says_little_at_a_time_gets_no_more_time() {
+fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
     const STEP: Duration = Duration::from_millis(50);
     // Possible beginnings of a greeting, and of an answer in TLS.
     let greeting = [&b"YESQUEL1"[..], &4096u32.to_le_bytes(), &[0; 200]].concat();
@@ -72,7 +72,7 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
 }
 
 #[test]
-fn what_is_likely_the_matter_is_told() {
+fn the_likely_cause_of_a_failed_connection_is_named() {
     let ends = |_| ();
     let is_of_the_web = |mut stream: TcpStream| {
         assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);

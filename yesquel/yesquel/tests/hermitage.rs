@@ -156,7 +156,7 @@ fn g0_prevented() {
 /// The same without reads: a transaction without reads cannot conflict, and is simply later as a
 /// whole.
 #[test]
-fn g0_prevented_where_nothing_is_read() {
+fn g0_prevented_without_reads() {
     each(|world| {
         let ([mut first, mut second, _], map) = (world.begin(), world.map);
         put(&mut first, map, 1, 11);
@@ -236,7 +236,7 @@ fn otv_prevented() {
 /// The same with a second transaction that has read nothing, so that it commits: what the third has
 /// seen does not vanish for it.
 #[test]
-fn otv_prevented_where_nothing_is_read() {
+fn otv_prevented_without_reads() {
     each(|world| {
         let ([mut first, mut second, mut third], map) = (world.begin(), world.map);
         put(&mut first, map, 1, 11);

@@ -287,7 +287,7 @@ mod tests {
     use super::context;
 
     #[test]
-    fn an_error_is_pointed_at() {
+    fn an_error_is_marked_in_the_statement() {
         assert_eq!(
             context("SELECT * FORM t;", 9).unwrap(),
             "\n  SELECT * FORM t;\n           ^--- error here"

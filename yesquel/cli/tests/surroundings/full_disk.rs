@@ -19,7 +19,7 @@ fn serve(folder: &Path, limit: &str) -> Process {
 }
 
 #[test]
-fn writes_fail_clearly_and_reads_go_on() {
+fn on_a_full_disk_writes_fail_clearly_and_reads_continue() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let serve = |limit: &str| serve(place.path(), limit);
@@ -82,7 +82,7 @@ fn writes_fail_clearly_and_reads_go_on() {
 }
 
 #[test]
-fn statements_that_write_fail_in_words_and_queries_go_on() {
+fn on_a_full_disk_sql_writes_fail_clearly_and_queries_continue() {
     assert!(yesquel_sqlite::is_linked());
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");

@@ -118,7 +118,7 @@ proptest! {
 
     /// Two nodes against two references, through everything that happens to cells.
     #[test]
-    fn cells_are_versions_by_key(steps in prop::collection::vec(step(), 1..60)) {
+    fn cells_match_a_map_of_versions(steps in prop::collection::vec(step(), 1..60)) {
         let (mut cells, mut other) = (NodeCells::default(), NodeCells::default());
         let (mut model, mut other_model) = (Model::default(), Model::default());
         // No write has a time below the mark.
@@ -182,7 +182,7 @@ proptest! {
 
     /// Numbers of any distribution: even, clustered, far apart.
     #[test]
-    fn a_search_ends_where_the_key_is(
+    fn a_search_finds_the_position_of_a_key(
         numbers in prop::collection::vec((any::<u64>(), 0..64u32), 1..200),
         goals in prop::collection::vec((any::<u64>(), 0..64u32), 1..50),
     ) {
@@ -227,7 +227,7 @@ fn whole(bytes: &[u8]) -> Option<Value<'_>> {
 }
 
 #[test]
-fn a_cell_takes_little_more_than_its_bytes() {
+fn a_cells_overhead_is_small() {
     let mut cells = NodeCells::default();
     let room = |cells: &NodeCells| {
         cells.heads.capacity() * HEAD
@@ -276,7 +276,7 @@ fn versions_can_arrive_late() {
 }
 
 #[test]
-fn two_writes_of_one_transaction_are_one_version() {
+fn two_writes_of_a_transaction_are_one_version() {
     let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(1), whole(b"a"));
     cells.write(0, Timestamp(2), whole(b"b"));
@@ -286,7 +286,7 @@ fn two_writes_of_one_transaction_are_one_version() {
 }
 
 #[test]
-fn a_cell_that_ends_before_its_first_version_vanishes() {
+fn a_cell_ended_before_its_first_version_has_only_its_end() {
     let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(8), whole(b"a"));
     cells.end(0, Timestamp(6));

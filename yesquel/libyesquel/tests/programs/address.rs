@@ -9,7 +9,7 @@ use std::fs;
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn a_file_with_an_address_stands_for_the_database() {
+fn a_file_with_an_address_opens_the_database() {
     let Some(ready) = ready() else { return };
     for kind in OURS {
         let place = Place::new(&ready, kind);

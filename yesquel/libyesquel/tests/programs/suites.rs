@@ -96,7 +96,7 @@ fn cpython(ready: &Ready, kind: Kind) -> BTreeMap<String, String> {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn cpython_s_tests() {
+fn cpythons_sqlite_tests() {
     let Some(ready) = ready() else { return };
     let expected = cpython(&ready, Kind::Debian);
     assert!(expected.values().all(|outcome| outcome != "failed"), "{expected:?}");
@@ -113,7 +113,7 @@ fn cpython_s_tests() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn sqlalchemy_s_tests_of_its_dialect() {
+fn sqlalchemys_dialect_tests() {
     let Some(ready) = ready() else { return };
     let passed = [Kind::Debian, Kind::File, Kind::Folder, Kind::Unix].map(|kind| {
         let place = Place::new(&ready, kind);
@@ -135,7 +135,7 @@ fn sqlalchemy_s_tests_of_its_dialect() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn a_part_of_django_s_tests() {
+fn a_part_of_djangos_tests() {
     let Some(ready) = ready() else { return };
     let place = Place::new(&ready, Kind::Unix);
     let source = copied(&place, &ready.programs.join("sources/django"));

@@ -33,7 +33,7 @@ fn assert_told<Told: std::fmt::Debug>(told: Result<Told, TreeError>) {
 }
 
 #[test]
-fn circles_are_told() {
+fn cycles_of_nodes_are_reported() {
     let (trees, tree) = in_a_circle();
     // With an empty cache, and with one that contains the cycle.
     for _ in 0..2 {

@@ -92,7 +92,7 @@ fn height_max(leaves: usize) -> usize {
 }
 
 #[test]
-fn however_few_cells_nodes_may_have_trees_stop_growing() {
+fn trees_stop_growing_with_any_limit_of_cells() {
     for cells_max in 0..=9 {
         for count in [2, 3, 4, 5, 10, 17, 64, 300] {
             let place = Place::new(EngineSettings { node_cells_max: cells_max, ..EngineSettings::default() });
@@ -116,7 +116,7 @@ fn however_few_cells_nodes_may_have_trees_stop_growing() {
 /// Four children with long keys exceed a node's size limit: parts within it would have one child
 /// each.
 #[test]
-fn however_long_keys_are_trees_stop_growing() {
+fn trees_stop_growing_with_keys_of_any_length() {
     for (count, bytes) in [(9, 50_000), (9, 1 << 20), (4, 17_000), (20, 33_000), (60, 20_000)] {
         let place = Place::new(EngineSettings::default());
         let keys = keys(count, bytes);

@@ -69,7 +69,7 @@ fn requests<T>(client: &Trees<EmbeddedServer>, act: impl FnOnce() -> T) -> u64 {
 }
 
 #[test]
-fn everyday_things_take_the_round_trips_that_the_design_allows() {
+fn common_operations_take_the_round_trips_of_the_design() {
     let mut place = Place::new(EngineSettings::default());
     let client = place.load(2_000);
     let tree = place.tree;
@@ -155,7 +155,7 @@ fn walk(
 }
 
 #[test]
-fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
+fn a_hinted_range_is_fetched_at_once_and_not_exceeded() {
     let mut place = Place::new(EngineSettings::default());
     let (client, tree) = (place.load(2_000), place.tree);
     for number in 0..2_000 {
@@ -194,7 +194,7 @@ fn a_client_that_only_reads_learns_the_tree_once() {
 /// Figure 10 with fewer operations: 200,000 of 50 clients, whose first fetches of the root count,
 /// too. `cargo xtask bench yesquel-roots` runs millions.
 #[test]
-fn a_root_is_hardly_ever_fetched() {
+fn a_root_is_rarely_fetched() {
     const CLIENTS: u64 = 50;
     const KEYS: u64 = 5_000;
     const OPERATIONS: u64 = 200_000;
@@ -232,7 +232,7 @@ fn a_root_is_hardly_ever_fetched() {
 
 /// Quadratic work in the size of a transaction would be millions of steps here.
 #[test]
-fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() {
+fn a_cursor_passes_each_buffered_write_once() {
     const KEYS: u64 = 3_000;
     let mut place = Place::new(EngineSettings::default());
     let client = place.load(KEYS);
