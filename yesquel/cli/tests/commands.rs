@@ -110,7 +110,7 @@ fn databases_and_keys_are_created_read_and_dropped() {
     assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
     assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
     assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"a/b\",\"stock\"]}\n");
-    // There is no terminal to ask on.
+    // Without a terminal the command cannot ask for confirmation.
     let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
     assert!(status == 2 && said.contains("--yes"), "{said}");
     server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
@@ -292,7 +292,7 @@ fn last_file(place: &Path, kind: &str) -> PathBuf {
     files.filter(is_one).max().unwrap()
 }
 
-/// Makes a folder with a checkpoint; its server was shut down cleanly or killed.
+/// Creates a folder with a checkpoint; its server was shut down cleanly or killed.
 fn folder_with_checkpoint(place: &Path, in_order: bool) {
     // Each transaction exceeds the checkpoint interval, half of the last checkpoint and a segment.
     let mut server = serve(place, &["--checkpoint-every", "64K"]);

@@ -196,7 +196,7 @@ impl World {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the gate is shut. Returns whether there is more to do.
+    /// Waits while the gate is closed. Returns whether work is left.
     fn pass(&self) -> bool {
         let mut gate = self.gate();
         gate.waiting += 1;
@@ -337,7 +337,7 @@ impl Writer<'_> {
                 count(&counts.conflicts);
             }
             Err(error @ Error::SnapshotTooOld(_)) => self.watch.check(&error),
-            // Certainly not committed: it is repeated, and would otherwise find its own key.
+            // Not committed, so it is repeated; otherwise the retry would find its own key.
             Err(error @ (Error::Unavailable(_) | Error::Disconnected(_))) => {
                 self.watch.check(&error);
                 self.world.progress[self.number].tried.store(self.done, SeqCst);
@@ -510,7 +510,7 @@ impl Server {
         self.folder().join("checkpoint-unfinished").exists()
     }
 
-    /// Runs a command of `yesquel tree` and returns what it prints.
+    /// Runs a command of `yesquel tree`; returns its output.
     fn tree(&self, map: &str, command: &[&str]) -> String {
         let mut tree = Command::new(env!("CARGO_BIN_EXE_yesquel"));
         let output =
@@ -520,7 +520,7 @@ impl Server {
     }
 }
 
-/// Checks everything, while there are no writers.
+/// Checks all invariants while there are no writers.
 fn check(world: &World, database: &Database, random: &mut Random) {
     let maps = Maps::of(database);
     let all = [maps.counters, maps.spread, maps.journal];

@@ -38,7 +38,7 @@ struct Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -377,7 +377,7 @@ fn no_reply_precedes_the_fsync_of_its_data() {
     };
     let found = traced(&strace, &["--durability", "sync"]);
     assert_eq!((found.acknowledged_early, found.read_early), (0, 0));
-    // With intervals everything may be written at once, into one file.
+    // With an interval, all records may be written at once and into one file.
     assert!(found.files > 1);
     // Some replies had to wait.
     assert!(found.waited > 0);

@@ -8,8 +8,8 @@ fn leaf() -> Node {
     Node::new(id, Timestamp::from_ms(1), &new)
 }
 
-/// Guards and deletions of few ranges, at any times, conflict with whatever all of them together
-/// conflict with, however few marks are kept.
+/// Guards and deletions of few ranges, at any times, conflict in the same cases, however few marks
+/// are kept.
 #[test]
 fn conflicts_do_not_depend_on_the_number_of_marks() {
     check_seeds(2_000, |seed| {

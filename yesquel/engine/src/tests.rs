@@ -219,7 +219,7 @@ fn waiting_requests_are_refused_after_a_disk_failure() {
 }
 
 /// Acknowledged changes of a node are readable and unacknowledged ones are not, however long the
-/// server lives on.
+/// server continues.
 #[test]
 fn a_node_with_lost_changes_is_read_as_before_them() {
     let mut server = Server::new();
@@ -388,7 +388,8 @@ fn requests_wait_for_a_node_being_created() {
     assert_eq!(server.answers().len(), 1);
 }
 
-/// A server whose disk has failed gives no snapshot that lacks what the client has seen elsewhere.
+/// A server whose disk has failed issues no snapshot that lacks changes that the client has seen
+/// elsewhere.
 #[test]
 fn a_frozen_server_issues_no_snapshot_older_than_its_client() {
     let mut server = Server::new();
@@ -464,7 +465,7 @@ fn orphan_pieces_are_collected_after_a_checkpoint() {
     assert_eq!(pieces, [false, true]);
 }
 
-/// Clients may have been told by now what there was before the vote.
+/// Clients may have received the state before the vote.
 #[test]
 fn a_commit_waits_for_its_vote() {
     let mut server = Server::new();
@@ -479,7 +480,7 @@ fn a_commit_waits_for_its_vote() {
     assert_eq!(decision, Decision::Commit(vote));
 }
 
-/// A prepared move conflicts with another move: it is not taken along.
+/// A prepared move conflicts with another move, and is not moved along.
 #[test]
 fn a_prepared_move_blocks_another() {
     let mut server = Server::new();

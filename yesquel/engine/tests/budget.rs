@@ -1,5 +1,5 @@
-//! Memory near its budget: growth is refused, deletes go on, and no request sequence exceeds the
-//! budget. The engine's `budget.rs` has the law.
+//! Memory near its budget: growth is refused, deletes continue, and no sequence of requests exceeds
+//! the budget. `src/budget.rs` of the engine has the rules.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -297,7 +297,7 @@ fn staged_parts_are_counted_and_expire() {
     assert!(world.engine.memory() < 110_000 && world.engine.memory() > 100_000);
 }
 
-/// Of four snapshots the oldest goes first, and no more than necessary.
+/// Of four snapshots the oldest is cancelled first, and no more than necessary.
 #[test]
 fn the_oldest_snapshots_are_cancelled_first() {
     let mut world = World::new();
@@ -316,7 +316,8 @@ fn the_oldest_snapshots_are_cancelled_first() {
         }
     }
     world.pass(2 * GRACE_MS);
-    // Each pins what it sees; between the first and the second no snapshot is read.
+    // Each snapshot pins the versions that it sees; no snapshot between the first and the second is
+    // readable.
     let low = world.engine.oldest_snapshot();
     assert_eq!(low, held[0]);
     let mut refused = 0;
@@ -339,7 +340,7 @@ fn the_oldest_snapshots_are_cancelled_first() {
     }
     world.pass(2 * GRACE_MS);
     assert!(world.engine.memory() < 10_000, "{}", world.engine.memory());
-    // Writers go on however long a snapshot is held.
+    // Writers continue however long a snapshot is held.
     let at = world.commit(&[put(0, b"key", &value)]).unwrap();
     world.engine.hold(9, [Some(at), None], false);
     for _ in 0..500 {
@@ -455,7 +456,7 @@ fn a_checkpoint_of_a_full_server_is_complete_and_counts_its_nodes() {
     assert_eq!(world.read(None, 2, &[0; 4]), Ok(Some(1_300)));
     let engine = replayed(checkpoint);
     assert!(engine.memory() <= full && engine.memory() + 2_000 > full, "{} {full}", engine.memory());
-    // The checkpoint is over, and everything goes on.
+    // After the checkpoint, everything continues.
     assert_eq!(world.engine.status(world.now).memory.copies, 0);
     for local in 2..9u64 {
         world.commit(&[delete(local, &[0; 4])]).unwrap();
@@ -509,7 +510,7 @@ fn the_budget_holds_for_every_seed() {
                     let now = world.engine.clock(world.now);
                     world.engine.hold(random.next(3), [Some(now), None], false);
                 }
-                // A later checkpoint copies what is prepared.
+                // A later checkpoint copies prepared transactions.
                 15 if prepared.is_empty() => checkpoint = Some(world.engine.checkpoint()),
                 16 => drop(checkpoint.take()),
                 _ => {
@@ -553,7 +554,7 @@ fn the_budget_holds_for_every_seed() {
     }
 }
 
-/// A checkpoint does not keep what it has written.
+/// A checkpoint releases the nodes that it has written.
 #[test]
 fn a_checkpoint_releases_nodes_as_it_writes_them() {
     let mut world = World::new();

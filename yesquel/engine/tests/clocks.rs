@@ -1,5 +1,5 @@
-//! Timestamps over restarts: they never go back, servers that shut down cleanly continue where they
-//! stopped, and servers that crash get ahead by no more than others tolerate.
+//! Timestamps over restarts: they never decrease, servers that shut down cleanly continue where
+//! they stopped, and servers that crash advance by no more than other servers tolerate.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -13,7 +13,7 @@ use yesquel_wire::{
     WriteOperation,
 };
 
-/// A server that keeps its log, all of it durable at once.
+/// A server with its log; records are durable at once.
 struct Server {
     engine: Engine,
     effects: Effects,
@@ -21,7 +21,7 @@ struct Server {
     checkpoint: common::Written,
     now: Now,
     asked: u64,
-    /// The highest timestamp that it has given.
+    /// The highest timestamp that it has issued.
     highest: Timestamp,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         reply
     }
 
-    /// Takes a snapshot, which no earlier commit is above.
+    /// Takes a snapshot; no earlier commit has a higher timestamp.
     fn read(&mut self) {
         let mut bytes = Vec::new();
         Question::Lookup { node: root(), key: b"key" }.write(&mut ByteWriter(&mut bytes));
@@ -144,7 +144,7 @@ fn a_hundred_clean_restarts_keep_the_clock() {
     }
 }
 
-/// Each crash may put the clock as far ahead as others tolerate, and takes less than a second.
+/// Each crash may advance the clock by the tolerance, and takes less than a second.
 #[test]
 fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
     let (mut server, mut waited) = (Server::new(), 0);
@@ -163,7 +163,7 @@ fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
     server.put();
 }
 
-/// A clock set back by an hour: the server does not wait for it, and gives no timestamp twice.
+/// A clock set back by an hour: the server does not wait for it, and issues no timestamp twice.
 #[test]
 fn a_server_does_not_wait_for_a_clock_that_was_set_back() {
     let mut server = Server::new();

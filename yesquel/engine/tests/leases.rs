@@ -1,7 +1,7 @@
-//! Leases: a holder loses no conflict within its lease, nobody else writes there, and every lease
-//! ends.
+//! Leases: a holder's commits never conflict within its lease, no other client writes in its range,
+//! and every lease ends.
 //!
-//! Random transactions, leases and votes, against a list of who holds what until when.
+//! Random transactions, leases and votes, compared with a list of the holders and their deadlines.
 //! `SEEDS=from..to` chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]

@@ -1,5 +1,5 @@
-//! One history by hand for each anomaly, which is found under its name, and similar ones without
-//! it.
+//! A handmade history for each anomaly, which is found under its name, and similar histories
+//! without it.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -308,7 +308,7 @@ fn unread_elements_follow_all_read_elements() {
 
 #[test]
 fn a_long_fork_is_g_nonadjacent_and_not_read_skew() {
-    // Parallel snapshot isolation allows what has no G-single.
+    // Parallel snapshot isolation allows histories without G-single.
     let history = together([
         vec![append(X, 1)],
         vec![append(Y, 1)],
@@ -493,7 +493,7 @@ fn a_transaction_of_unknown_outcome_counts_once_it_is_read() {
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     history[0].outcome = RecordedOutcome::Unknown;
     single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
-    // None of it was seen: it may not have committed.
+    // No other transaction read its writes: it may not have committed.
     let mut unseen =
         together([vec![read(X, []), append(Y, 1)], vec![append(X, 1), append(Y, 2)], vec![read(Y, [2])]]);
     unseen[0].outcome = RecordedOutcome::Unknown;
@@ -504,7 +504,7 @@ fn a_transaction_of_unknown_outcome_counts_once_it_is_read() {
     chain[0].outcome = RecordedOutcome::Unknown;
     chain[1].outcome = RecordedOutcome::Unknown;
     single(&chain, ConsistencyModel::SnapshotIsolation, "G-single");
-    // What only it saw itself does not count.
+    // Reads of its own do not count.
     let mut alone = together([vec![append(X, 1), read(X, [1]), read(Y, [])], vec![read(X, [])]]);
     alone[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&alone);
@@ -517,7 +517,7 @@ fn no_transaction_follows_an_unknown_outcome_in_real_time() {
     single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-process");
     history[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&history);
-    // But it follows what was before it.
+    // But it follows its predecessors.
     let mut after =
         in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, []), append(Y, 1)]), (1, vec![read(Y, [1])])]);
     after[1].outcome = RecordedOutcome::Unknown;
@@ -536,8 +536,8 @@ fn an_unanswered_read_adds_no_edge() {
 
 #[test]
 fn a_fault_among_many_concurrent_transactions_is_found() {
-    // Many read X as empty, and many append to it unread; one of the readers saw the rest of what
-    // one of the appenders wrote.
+    // Many read X as empty, and many append to it unread; one of the readers read the other writes
+    // of one of the appenders.
     let mut transactions: Vec<Vec<ListOperation>> = (0..50).map(|_| vec![read(X, [])]).collect();
     transactions.extend((0..50).map(|at| vec![append(X, at), append(100 + at, at)]));
     clean_in_all(&together(transactions.clone()));

@@ -2,8 +2,8 @@
 //!
 //! A history is clean if and only if some order of begins and commits explains it. For a few
 //! transactions all orders can be tried by the definition alone: a begin takes the committed state
-//! as its snapshot, and a commit requires that no other has written the same key since. This knows
-//! nothing of edges or cycles.
+//! as its snapshot, and a commit requires that no other transaction has written the same key since.
+//! This needs no edges or cycles.
 //!
 //! The last transaction reads every list, so that the order of all appends is known.
 //! `SEEDS=from..to` chooses seeds.
@@ -25,7 +25,7 @@ type State = BTreeMap<ListKey, Vec<(Element, usize)>>;
 struct Orders<'h> {
     history: &'h [RecordedTransaction],
     model: ConsistencyModel,
-    /// Transactions that took place: all committed ones, and some of the unknown.
+    /// Transactions that took effect: all committed ones, and some of unknown outcome.
     real: Vec<bool>,
 }
 

@@ -86,7 +86,7 @@ fn many_faults_multiply_the_work_by_a_small_factor() {
     }
 }
 
-/// Each reads what the previous one wrote, and the first what the last one wrote.
+/// Each transaction reads the previous one's write, and the first reads the last one's.
 fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> {
     let each = (0..size).map(|at| {
         let before = (at + size - 1) % size;

@@ -82,7 +82,7 @@ fn crashes(seed: u64) {
                 18 if random.next(2) == 0 => writer.segment_bytes_max(200 + random.next(3000)),
                 18 => disk.fail_syncs(random.next(3) == 0),
                 _ => {
-                    // A checkpoint of what is durable.
+                    // A checkpoint of the durable records.
                     after = after.max(writer.synced_lsn());
                     writer.delete_up_to(after).unwrap();
                 }
@@ -316,7 +316,7 @@ fn a_missing_end_of_a_cleanly_closed_log_is_reported() {
     disk.take(FIRST).unwrap();
     let error = outcome(&disk, 0).0.unwrap_err();
     assert!(matches!(error, LogError::Missing { from: 1, to: 5, .. }), "{error}");
-    // Continue and crash: what the clean end covered must still exist.
+    // Continue and crash: records up to the clean end must still exist.
     disk.tamper(FIRST, |bytes| *bytes = whole);
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(&[7; 24], &[24]).unwrap();

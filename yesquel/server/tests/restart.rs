@@ -359,7 +359,7 @@ fn a_damaged_unneeded_checkpoint_is_reported_as_unneeded() {
     let error = refused();
     let expected = format!("The one before it, {}, and all of the log after that are there", older.display());
     assert!(error.contains(&expected), "{error}");
-    // The error does not claim it where it is false.
+    // The error does not claim this otherwise.
     let log = file_of(place.path(), "log-");
     let whole = fs::read(&log).unwrap();
     for keep in [whole.len() - 1, 0] {
@@ -396,7 +396,7 @@ fn a_server_reports_its_disk_usage_and_last_checkpoint() {
     drop(server);
     let mut server = Server::open(place.path(), LogOptions { checkpoint_bytes: 1, ..large }).unwrap();
     server.put(2, b"value");
-    // The first checkpoint is made at once, for there is no earlier one. It may finish after the
+    // The first checkpoint is made at once, as there is no earlier one. It may finish after the
     // reply to the request that started it.
     let first = loop {
         match server.core.status().log.checkpoint {

@@ -42,7 +42,7 @@ fn a_new_table_is_visible_to_its_transaction_and_to_others_after_the_commit() {
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
     let double = ours.execute("INSERT INTO t VALUES(4, 'other', 0)", []).unwrap_err();
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
-    // By the index, with the rows that it refers to; backwards; by what was written since.
+    // Through the index, with the rows that it refers to; backwards; with later writes.
     assert_eq!(number(&ours, "SELECT sum(id) FROM t WHERE n = 7"), {
         (250..500).filter(|id| id % 7 == 6).sum::<i64>()
     });

@@ -190,7 +190,7 @@ fn autoincrement_continues_in_the_copy() {
     }
 }
 
-/// A plain file's size shows that it is not empty; trees have no size.
+/// A plain file with content is recognized by its size; trees have none.
 #[test]
 fn vacuum_into_refuses_a_database_with_content() {
     for from in ["plain", "trees"] {

@@ -95,7 +95,7 @@ fn served() {
                 for _ in 0..20 {
                     own.execute("INSERT INTO t(v) VALUES(?)", [number]).unwrap();
                 }
-                // One that exits with everything open.
+                // A child that exits with all connections open.
                 if number == 7 {
                     // SAFETY: it does not return.
                     unsafe { libc::exit(0) };

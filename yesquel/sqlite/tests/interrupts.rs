@@ -129,8 +129,8 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
     }
 }
 
-/// One thread receives for all that share a connection to the server: first another one is
-/// interrupted, and then that one.
+/// One thread receives for all threads that share a connection to the server. The test first
+/// interrupts another thread, then the receiving one.
 #[test]
 fn one_of_several_waiting_threads_is_interrupted() {
     let place = Place::new();
@@ -168,8 +168,8 @@ fn one_of_several_waiting_threads_is_interrupted() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// The progress handler counts instructions, and none run during a wait: it does not limit the time
-/// of one.
+/// The progress handler counts instructions. None run during a wait, so that it does not limit the
+/// wait.
 #[test]
 fn the_progress_handler_is_not_called_during_a_wait_for_a_server() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Statements whose schema is outdated before their first request: errors follow from the present
-//! schema, not from the one that the connection has cached, and schema changes see the others'.
+//! Statements whose cached schema is outdated before their first request: errors follow from the
+//! current schema, and schema changes see those of other connections.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -95,7 +95,7 @@ fn other_clients_are_refused_with_the_reason() {
         for form in FORMS {
             let told = Connection::open(format!("{form}{}", place.address(options))).unwrap_err().to_string();
             assert!(told.contains(what), "{form} {options}: {told}");
-            // The caller knows the name itself.
+            // Without the name at the start, which the caller adds.
             let said = told.rsplit_once(": ").map_or(&*told, |(said, _)| said);
             assert!(!said.contains("geheim"), "{told}");
         }

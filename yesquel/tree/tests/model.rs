@@ -207,7 +207,7 @@ impl Run<'_> {
         which.checked_rem(self.open.len())
     }
 
-    /// Returns what a transaction sees: commits up to its snapshot, and its own effects.
+    /// Returns the state that a transaction sees: commits up to its snapshot, and its own effects.
     fn seen(&self, open: &Open<'_>) -> State {
         let mut state = self.state_at(open.txn.snapshot());
         open.effects.iter().for_each(|effect| apply(&mut state, effect));

@@ -65,7 +65,7 @@ fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
         let Error::Connect(ConnectError::Late { step, limit, .. }) = &error else { panic!("{error:?}") };
         assert_eq!((*step, *limit), (waited_for, STEP * 8));
         assert!(error.to_string().contains("took longer than 0.4 s"), "{error}");
-        // It noticed long before the end that the client had given up.
+        // The server noticed long before the end that the client had disconnected.
         let told = server.join().unwrap();
         assert!(told < 200, "{told}");
     }

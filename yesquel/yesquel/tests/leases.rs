@@ -71,7 +71,7 @@ fn an_expired_lease_blocks_no_client_and_is_not_an_error() {
     let (database, map) = database();
     let lease = database.lease::<&[u8]>(map, .., Duration::ZERO, Duration::ZERO).unwrap();
     commit(&database, map, b"key").unwrap();
-    // Its transactions are ordinary ones then.
+    // After that, its transactions are ordinary ones.
     let mut transaction = lease.begin();
     assert!(transaction.get(map, b"key").unwrap().is_some());
     commit(&database, map, b"key").unwrap();

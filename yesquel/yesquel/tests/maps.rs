@@ -38,7 +38,7 @@ fn databases_are_created_found_listed_and_dropped() {
         assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
     }
     assert!(matches!(store.database_or_create("a/b"), Err(Error::Name { .. })));
-    // One that an older version has created could still be named, if it existed.
+    // An older version may have created a database with such a name, so that it can be named.
     assert!(matches!(store.drop_database("a/b"), Err(Error::NoDatabase(_))));
     again.map("a/b").unwrap();
 }
@@ -70,7 +70,7 @@ fn maps_are_created_once_and_dropped() {
 fn a_map_recreated_by_another_client_is_found() {
     let ours = database();
     let theirs = ours.store().database("test").unwrap();
-    // Every operation that reports that it is gone.
+    // All operations, each of which reports that the database is dropped.
     let ways: [fn(&Database, yesquel::Map) -> Error; 6] = [
         |database, map| database.get(map, b"key").unwrap_err(),
         |database, map| database.put(map, b"key", b"old").unwrap_err(),
@@ -239,7 +239,7 @@ fn savepoints_belong_to_their_transaction() {
     assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
     theirs.commit().unwrap();
     assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2);
-    // A later one that was rolled back, at a depth that is reached again.
+    // A later savepoint that was rolled back, at a depth that is reached again.
     ours.put(map, b"d", b"1").unwrap();
     let later = ours.savepoint();
     ours.rollback_to(savepoint).unwrap();
@@ -285,7 +285,7 @@ fn rollback_to_a_savepoint_undoes_writes_and_keeps_reads() {
 fn maps_belong_to_their_store() {
     let (ours, theirs) = (database(), database());
     let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
-    // The numbers are equal: only the store tells them apart.
+    // Both have the same number; only the store differs.
     assert_eq!(map.tree(), other.tree());
     assert_ne!(map, other);
     let is_refused = |error: Error| assert!(matches!(error, Error::OtherStore), "{error:?}");

@@ -32,7 +32,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -48,7 +48,7 @@ fn a_server_with_a_full_standard_error_continues() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut server = Killed(command.stderr(Stdio::from(full)).spawn().unwrap());
     let address = Address::Unix(place.path().join("socket"));
-    // It cannot report that it is ready.
+    // The server cannot report that it is ready.
     let begun = Instant::now();
     let store = loop {
         match Store::connect(&address, SocketOptions::default()) {
@@ -57,7 +57,7 @@ fn a_server_with_a_full_standard_error_continues() {
         }
         thread::yield_now();
     };
-    // Give the socket thread something to log.
+    // Makes the socket thread write log lines.
     for _ in 0..3 {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

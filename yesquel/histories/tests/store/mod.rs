@@ -77,7 +77,7 @@ pub(crate) struct Size {
 struct Version {
     element: Element,
     at: u64,
-    /// Time at which each site knows it.
+    /// Time at which each site learns of it.
     known: [u64; 2],
 }
 
@@ -219,7 +219,7 @@ impl Store {
             }
             (false, RecordedOutcome::Aborted)
         } else if unanswered && self.random.one_in(3) {
-            // The commit happens after the client has given up.
+            // The commit happens after the client's timeout.
             let at = self.now + self.random.next(30);
             self.late.push(Late { at, snapshot: Some(snapshot), site: self.site(client), writes, reads });
             self.record(client, invoked, operations, RecordedOutcome::Unknown);
@@ -313,7 +313,7 @@ impl Store {
     fn apply_late(&mut self) {
         let now = self.now;
         for late in self.late.extract_if(.., |late| late.at <= now).collect::<Vec<_>>() {
-            // The rest of a commit conflicts with nothing.
+            // The rest of a commit does not conflict.
             let Late { snapshot, site, writes, reads, .. } = late;
             if snapshot.is_none_or(|snapshot| !self.conflicts(site, snapshot, &writes, &reads)) {
                 self.apply(site, &writes);

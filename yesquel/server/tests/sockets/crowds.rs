@@ -1,4 +1,4 @@
-//! More connections than a server takes, mostly silent ones.
+//! More connections than a server accepts, most of them silent.
 
 use crate::support::{CLIENTS_MAX, Raw, Served, in_memory, lookup};
 use std::{

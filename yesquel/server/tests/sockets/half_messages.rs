@@ -123,7 +123,7 @@ fn clients_beyond_the_common_limit_take_turns() {
     first.stream.write_all(begun).unwrap();
     served.until("messages come", |status| status.unfinished >= 40 << 20);
     thread::scope(|scope| {
-        // In parallel with the rest, for the system's buffers take an unknown amount.
+        // In parallel with the rest, as the system's buffers take an unknown number of bytes.
         scope.spawn(|| {
             second.stream.write_all(&wire).unwrap();
             second.replies(3, |_, _| {});

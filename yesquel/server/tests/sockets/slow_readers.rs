@@ -1,5 +1,5 @@
 //! A client that does not read its replies affects only itself: its queue is bounded, other clients
-//! are served meanwhile, and when it continues nothing is missing.
+//! are served meanwhile, and when it continues no reply is missing.
 
 use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
@@ -74,7 +74,7 @@ fn check(served: &Served) {
     }
     let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
-    // It continues, and nothing is missing.
+    // It continues, and no reply is missing.
     let mut missing: BTreeSet<u64> = (1..=SCANS).collect();
     slow.replies(SCANS as usize, |number, reply| {
         assert!(missing.remove(&number) && is_scan(reply), "{number}");

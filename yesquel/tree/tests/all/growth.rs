@@ -1,5 +1,5 @@
-//! Splits terminate: with the server's splits, no node is too large after a while, whatever was
-//! written at once and however small the node limit.
+//! Splits terminate: after a while no node is too large, whatever was written at once and however
+//! small the limit.
 
 use std::collections::HashMap;
 use yesquel_client::Client;
@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// Splits full nodes as a server does until there are none. Returns the number of rounds;
-    /// `None` if it does not end.
+    /// `None` if the splits do not end.
     fn split(&self) -> Option<usize> {
         (0..100).find(|_| {
             let full = self.server.with_engine(Engine::take_full);

@@ -141,8 +141,8 @@ fn without_commutative_operations_one_writer_a_node_commits() {
     assert!(aborts > KEYS * (CLIENTS - 1) / 2, "{aborts}");
 }
 
-/// Each client inserts without reads, as fast as possible: another may have split what it found
-/// full.
+/// Each client inserts without reads, as fast as possible: another client may already have split
+/// the full leaf.
 #[test]
 fn concurrent_splits_lose_no_insert() {
     let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });

@@ -135,7 +135,8 @@ fn a_long_value_for_a_dropped_tree_is_refused() {
     assert_eq!(block_on(txn.commit()), Err(TreeError::NoTree(tree.root().tree)));
 }
 
-/// An outcome is kept while a server that has voted could not log it, for that server will ask.
+/// A client keeps an outcome while a server that has voted could not log it, as the server will ask
+/// for it.
 #[test]
 fn an_outcome_is_kept_for_a_server_that_could_not_log_it() {
     let both = Both::new();

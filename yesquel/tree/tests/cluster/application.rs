@@ -100,7 +100,7 @@ async fn split_nodes(
     }
 }
 
-/// Number of changes made, 0 or 1. Nodes that cannot be changed now are left for later.
+/// Returns the number of changes, 0 or 1. Nodes that cannot change now are left for later.
 fn done(done: Result<bool, TreeError>) -> u64 {
     let error = match done {
         Ok(done) => return u64::from(done),
@@ -120,7 +120,7 @@ fn done(done: Result<bool, TreeError>) -> u64 {
     0
 }
 
-/// Runs a list of steps; returns what happened.
+/// Runs a list of steps; returns the counts.
 pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
     let workload: SharedWorkload = Rc::new(RefCell::new(Workload::new(steps)));
     let faults = steps.iter().filter_map(|step| match step {

@@ -18,7 +18,7 @@ pub(super) enum SentRequest {
 }
 
 impl Run {
-    /// Checks a reply, or that there is rightly none.
+    /// Checks a reply, or that no reply is due.
     fn settle(&mut self, request: u64, asked: SentRequest, reply: Option<&[u8]>) {
         let reply = reply.map(|bytes| Reply::decode(bytes).unwrap());
         let is_too_old = |snapshot: Timestamp| !self.engine.is_kept(snapshot);
@@ -146,7 +146,7 @@ impl Run {
                 && let SentRequest::Commit { writes, .. } = &asked
             {
                 // It was checked between the ones above, which may conflict with it now; it keeps
-                // waiting if it met one that still is prepared.
+                // waiting if it conflicts with one that is still prepared.
                 waits = self.reference.prepared_against(&Effect::of_all(writes));
             }
             if waits.is_empty() {
