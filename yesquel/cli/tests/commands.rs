@@ -34,7 +34,7 @@ fn serve(place: &Path, more: &[&str]) -> Server {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut said = Vec::new();
     while !said.last().is_some_and(|line: &String| line.contains("ready")) {
-        said.push(lines.next().expect("it ends before it is ready").unwrap());
+        said.push(lines.next().expect("the server ended before it was ready").unwrap());
     }
     // Later output must not fill the pipe.
     std::thread::spawn(move || lines.for_each(drop));
@@ -183,7 +183,7 @@ fn a_tree_is_drawn_and_a_server_reports_its_status() {
         (drawn, picture, server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", "-"]))
     };
     let (drawn, picture, printed) =
-        (0..100).map(|_| draw()).find(|drawn| *drawn == draw()).expect("a tree that comes to rest");
+        (0..100).map(|_| draw()).find(|drawn| *drawn == draw()).expect("a tree without further splits");
     // All leaves in order, from the unbounded start to the unbounded end.
     let leaves: Vec<&str> = drawn.lines().filter(|line| line.contains(" keys, ")).collect();
     assert!(leaves.len() > 5 && leaves[0].contains("... to 'key"), "{drawn}");
@@ -343,11 +343,11 @@ fn an_incomplete_end_of_the_log_is_reported() {
     bytes.extend_from_slice(b"YQLBhalf");
     std::fs::write(&log, &bytes).unwrap();
     let server = serve(place.path(), &["--log-format", "json"]);
-    let told = server.said.iter().find(|line| line.contains("cut off")).expect("it says nothing of it");
-    let told: serde_json::Value = serde_json::from_str(told).unwrap();
-    assert_eq!((&told["level"], &told["fields"]["offset"]), (&"WARN".into(), &end.into()), "{told}");
-    assert_eq!(told["fields"]["bytes"], 8, "{told}");
-    assert_eq!(told["fields"]["file"], log.to_str().unwrap(), "{told}");
+    let entry = server.said.iter().find(|line| line.contains("cut off")).expect("no line about the cut");
+    let entry: serde_json::Value = serde_json::from_str(entry).unwrap();
+    assert_eq!((&entry["level"], &entry["fields"]["offset"]), (&"WARN".into(), &end.into()), "{entry}");
+    assert_eq!(entry["fields"]["bytes"], 8, "{entry}");
+    assert_eq!(entry["fields"]["file"], log.to_str().unwrap(), "{entry}");
     assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
 }
 

@@ -270,7 +270,7 @@ impl Watch<'_> {
     #[track_caller]
     fn check(&self, error: &Error) {
         let kills = self.world.kills.load(SeqCst);
-        assert!(kills % 2 == 1 || kills != self.kills, "the server was not killed meanwhile: {error:?}");
+        assert!(kills % 2 == 1 || kills != self.kills, "an error without a kill: {error:?}");
     }
 }
 
@@ -654,7 +654,7 @@ impl Fall {
 
 /// Statistics, printed at the end.
 #[derive(Debug, Default)]
-struct Told {
+struct KillCounts {
     kills: u64,
     half_checkpoints: u64,
     in_recovery: u64,
@@ -753,11 +753,11 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
         let database = database_of(server.connect(hurry));
         scope.spawn(move || world.client(|| pass_maps(world, &database)));
         world.client(|| {
-            let told = run(server, world, clients, kills, &mut Random::new(seed));
-            println!("{told:?}, {:?}", world.counts);
+            let counts = run(server, world, clients, kills, &mut Random::new(seed));
+            println!("{counts:?}, {:?}", world.counts);
             // Of many kills some must have hit their target.
-            let is_met = told.half_checkpoints > 0 && told.in_recovery > 0;
-            assert!(is_met || kills < 50, "no kill has met a checkpoint, or none the reading of a log");
+            let is_met = counts.half_checkpoints > 0 && counts.in_recovery > 0;
+            assert!(is_met || kills < 50, "no kill during a checkpoint, or none during recovery");
             let mut gate = world.gate();
             gate.is_over = true;
             world.changed.notify_all();
@@ -767,8 +767,8 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
 }
 
 /// Kills the server this number of times and checks the data after each kill.
-fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &mut Random) -> Told {
-    let (mut told, mut start) = (Told::default(), Duration::from_millis(20));
+fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &mut Random) -> KillCounts {
+    let (mut counts, mut start) = (KillCounts::default(), Duration::from_millis(20));
     for kill in 0..kills {
         let fall = Fall::drawn(random);
         // Sometimes long enough for the server to split by load.
@@ -783,14 +783,14 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
         server.kill();
         world.shut();
         server.process.take().unwrap().wait();
-        told.kills += 1;
-        told.half_checkpoints += u64::from(server.has_half_a_checkpoint());
+        counts.kills += 1;
+        counts.half_checkpoints += u64::from(server.has_half_a_checkpoint());
         let again = if fall == Fall::InRecovery { 1 + random.next(3) } else { 0 };
         for _ in 0..again {
             let mut process = server.spawn();
             thread::sleep(start * random.next(100) as u32 / 100);
-            told.in_recovery += u64::from(!process.said().contains(" ready "));
-            told.kills += 1;
+            counts.in_recovery += u64::from(!process.said().contains(" ready "));
+            counts.kills += 1;
             process.signal(Signal::KILL);
             process.wait();
         }
@@ -798,13 +798,13 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
         server.start();
         count(&world.kills);
         start = before.elapsed();
-        told.start_max = told.start_max.max(start);
+        counts.start_max = counts.start_max.max(start);
         world.wait_for(clients);
         let store = server.connect(Duration::from_secs(60));
         check(world, &store.database("kill").unwrap(), random);
         check_drawing(server, &store, NAMES[kill as usize % NAMES.len()]);
     }
-    told
+    counts
 }
 
 /// Shuts the server down cleanly and checks the folder without it.

@@ -312,7 +312,7 @@ fn statistics_of_the_planner_are_shown() {
     assert_eq!(shown, "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\n");
     let (rows, after) = after.split_once("ANALYZE sqlite_schema;\n").unwrap();
     assert!(rows.starts_with("INSERT INTO sqlite_stat1 VALUES('t','tb','2 1');\n"), "{rows}");
-    assert!(after.contains('─'), "the mode is as it was: {after}");
+    assert!(after.contains('─'), "the mode is restored: {after}");
 }
 
 #[test]
@@ -335,11 +335,11 @@ fn trees_are_drawn_and_costs_are_shown() {
     assert!(drawn.starts_with("t: tree "), "{drawn}");
     assert!(drawn.contains("\n├─ ... to ") && drawn.contains(" keys, "), "{drawn}");
     assert!(drawn.contains("names, index of t: tree ") && drawn.contains("('name0"), "{drawn}");
-    let told = place.prints(&["shell", "yesquel:data", ".stats on", "SELECT name FROM t WHERE id = 77"]);
-    let lines: Vec<&str> = told.lines().collect();
+    let output = place.prints(&["shell", "yesquel:data", ".stats on", "SELECT name FROM t WHERE id = 77"]);
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[0], "name000077");
-    assert!(lines[1].starts_with("Round trips:  ") && !lines[1].ends_with(" 0"), "{told}");
-    assert!(lines[2].starts_with("Cache hits: ") && lines[3].starts_with("Bytes: "), "{told}");
+    assert!(lines[1].starts_with("Round trips:  ") && !lines[1].ends_with(" 0"), "{output}");
+    assert!(lines[2].starts_with("Cache hits: ") && lines[3].starts_with("Bytes: "), "{output}");
     let (status, said) = place.fails(&["shell", "plain.db", ".tree"]);
     assert_eq!((status, said.contains("is on no trees")), (1, true), "{said}");
     assert_eq!(

@@ -194,7 +194,7 @@ impl World {
                 }
             }
         }
-        panic!("ten megabytes are taken")
+        panic!("ten megabytes are accepted")
     }
 }
 
@@ -228,7 +228,7 @@ fn a_full_server_refuses_growth_and_accepts_deletes() {
     // Nothing is collected yet.
     assert_eq!(world.commit(&[put(0, b"x", &value)]), Err(Refusal::OutOfMemory));
     world.pass(2 * GRACE_MS);
-    assert_eq!(world.fill(1 << 30, &value), 20, "as many as went");
+    assert_eq!(world.fill(1 << 30, &value), 20, "as many writes as deletes");
     assert!(world.engine.memory() <= BUDGET);
     world.engine.audit().unwrap();
 }
@@ -289,7 +289,7 @@ fn staged_parts_are_counted_and_expire() {
     while parts < 100 && world.stage(name, parts, &[put(0, &part(parts), &value)]).is_ok() {
         parts += 1;
     }
-    assert_eq!(parts, 5, "each needs room for itself and for what it will write");
+    assert_eq!(parts, 5, "a part counts its bytes and those of its writes");
     // The accepted parts can be committed.
     let staged = Staged { number: name.number, parts };
     world.commit_staged(&[], Some(staged)).unwrap();
@@ -324,15 +324,15 @@ fn the_oldest_snapshots_are_cancelled_first() {
     while world.engine.status(world.now).snapshots.cancelled == 0 {
         refused += u32::from(world.commit(&[put(0, b"key", &value)]).is_err());
         world.pass(50);
-        assert!(refused < 10, "nothing is let go of");
+        assert!(refused < 10, "no snapshot is cancelled");
     }
     world.pass(100);
-    assert_eq!(refused, 0, "before anything is refused");
+    assert_eq!(refused, 0, "cancelled before any refusal");
     assert_eq!(world.engine.oldest_snapshot(), held[1]);
     let error = world.read(Some(held[0]), 0, b"key");
     assert_eq!(error, Err(Refusal::SnapshotTooOld { snapshot: held[0], oldest: held[1] }));
     assert_eq!(world.read(Some(held[1]), 0, b"key"), Ok(Some(4_000)));
-    assert!(world.engine.memory() < BUDGET / 4 * 3, "what it alone held is gone");
+    assert!(world.engine.memory() < BUDGET / 4 * 3, "versions that only it pinned are collected");
     // A client that still reports a cancelled snapshot blocks nothing.
     world.engine.hold(0, [Some(held[0]), None], false);
     for connection in 1..4 {
@@ -396,9 +396,9 @@ fn an_old_snapshot_pins_only_versions_that_it_sees() {
         staged: None,
         operations,
     };
-    let told = world.ask(&late);
-    let told = Reply::decode(&told).unwrap();
-    assert!(matches!(told, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{told:?}");
+    let reply = world.ask(&late);
+    let reply = Reply::decode(&reply).unwrap();
+    assert!(matches!(reply, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{reply:?}");
     // When the snapshot is released, the deletion is collected.
     world.engine.hold(5, [None; 2], false);
     world.pass(2 * GRACE_MS);
@@ -444,10 +444,10 @@ fn a_checkpoint_of_a_full_server_is_complete_and_counts_its_nodes() {
     world.fill(0, &[7; 1_000]);
     let full = world.engine.memory();
     let checkpoint = world.engine.checkpoint();
-    assert_eq!(world.engine.memory(), full, "it shares all");
+    assert_eq!(world.engine.memory(), full, "the checkpoint shares all nodes");
     // Each changed node is copied, until no memory is left.
     let deleted = (1..9u64).filter(|local| world.commit(&[delete(*local, &[0; 4])]).is_ok()).count();
-    assert_eq!(deleted, 1, "there is room for the copy of one of 27,000 bytes");
+    assert_eq!(deleted, 1, "room for a copy of one node of 27,000 bytes");
     let copies = world.engine.status(world.now).memory.copies as usize;
     assert!(copies > 25_000 && world.engine.memory() <= BUDGET, "{copies}");
     // Collecting copies too, and waits.
@@ -540,7 +540,7 @@ fn the_budget_holds_for_every_seed() {
                 world.pass(500);
                 done.is_ok()
             });
-            assert!(again.is_some(), "seed {seed}: deletes are refused for ever");
+            assert!(again.is_some(), "seed {seed}: deletes are always refused");
         }
         world.pass(2 * GRACE_MS);
         world.engine.audit().unwrap();
@@ -587,5 +587,5 @@ fn reporting_full_nodes_copies_nothing() {
     assert!(world.engine.take_full().is_empty());
     drop(checkpoint);
     world.commit(&[delete(2, &[0; 4])]).unwrap();
-    assert_eq!(world.engine.take_full(), [node(2)], "it is so still");
+    assert_eq!(world.engine.take_full(), [node(2)], "the node is still full");
 }

@@ -136,7 +136,7 @@ fn a_hundred_clean_restarts_keep_the_clock() {
                 server.take_checkpoint();
             }
             server.end();
-            assert_eq!(server.start(), 0, "nothing to wait for");
+            assert_eq!(server.start(), 0, "no wait");
             assert_eq!(server.ahead_ms(), 0);
             server.put();
             server.pass(10);
@@ -190,7 +190,7 @@ fn an_ended_engine_refuses_commits_and_writes_no_record() {
     assert!(matches!(Reply::decode(&reply), Ok(Reply::Refused { .. })));
     server.pass(10_000);
     server.end();
-    assert_eq!(server.log.len(), records, "it has said its last");
+    assert_eq!(server.log.len(), records, "no record after the end");
 }
 
 /// The cost: two records a second under constant reads, none without.

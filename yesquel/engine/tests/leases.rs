@@ -144,7 +144,10 @@ impl World {
                 self.counts.refused += 1;
             }
             None => {
-                assert!(self.voted.iter().any(|(_, voted)| voted.overlaps(&range)), "it waits for nothing");
+                assert!(
+                    self.voted.iter().any(|(_, voted)| voted.overlaps(&range)),
+                    "it waits without a prepared transaction"
+                );
                 self.counts.waited += 1;
                 self.waiting.insert(client, (request, range, ms));
             }
@@ -206,7 +209,7 @@ impl World {
                 }
             }
             Some(Err(Refusal::Leased { .. })) => {
-                assert!(other.is_some() || self.is_awaited(&touched, by), "nobody holds anything there");
+                assert!(other.is_some() || self.is_awaited(&touched, by), "no lease in this range");
                 self.counts.refused += 1;
             }
             // It has lost, or waits for a vote.

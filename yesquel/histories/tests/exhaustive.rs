@@ -240,12 +240,12 @@ fn a_history_is_clean_if_some_order_explains_it() {
             );
             // Without the last one the check is incomplete, but its reports are true.
             let unread = &history[..history.len() - 1];
-            let told = check(unread, model).unwrap();
+            let report = check(unread, model).unwrap();
             assert!(
-                told.is_clean() || !is_explained(unread, model),
-                "seed {seed}, {model:?}, lists unread: {told}\n{unread:#?}"
+                report.is_clean() || !is_explained(unread, model),
+                "seed {seed}, {model:?}, lists unread: {report}\n{unread:#?}"
             );
-            unread_found += u64::from(!told.is_clean());
+            unread_found += u64::from(!report.is_clean());
             *clean.entry(model.name()).or_default() += u64::from(report.is_clean());
             report.names().into_iter().for_each(|name| *names.entry(name).or_default() += 1);
         }

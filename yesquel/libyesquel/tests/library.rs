@@ -212,6 +212,9 @@ fn the_library_has_a_soname_and_no_debug_information() {
             printed(Command::new("readelf").args(["--dynamic", "--section-headers", "--wide"]).arg(&library));
         assert!(dynamic.contains(&format!("Library soname: [{name}]")), "{dynamic}");
         assert!(!dynamic.contains(".debug_info"), "{dynamic}");
-        assert!(!fs::symlink_metadata(library.with_extension("")).unwrap().is_file(), "a link for linkers");
+        assert!(
+            !fs::symlink_metadata(library.with_extension("")).unwrap().is_file(),
+            "a symbolic link for linkers"
+        );
     }
 }

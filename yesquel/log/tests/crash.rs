@@ -66,7 +66,7 @@ fn crashes(seed: u64) {
                         // Some of it may be on disk.
                         written.truncate(writer.next_lsn() as usize - 1);
                         written.extend(records);
-                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
                         assert!(writer.sync().is_err());
                         break;
                     }
@@ -74,7 +74,7 @@ fn crashes(seed: u64) {
                 }
                 12..17 => {
                     if writer.sync().is_err() {
-                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
                         break;
                     }
                 }
@@ -215,7 +215,7 @@ fn a_checkpoint_is_read_completely_or_its_damage_is_located() {
             checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
         assert_eq!(written.unwrap(), disk.bytes_of(&checkpoint::name(lsn)));
     }
-    assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older one is gone");
+    assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older checkpoint is removed");
     let read = || {
         let mut found = Vec::new();
         let outcome = checkpoint::read(&disk, 9, |record| {
@@ -311,7 +311,7 @@ fn a_missing_end_of_a_cleanly_closed_log_is_reported() {
             }
             error => panic!("{length}: {error}"),
         }
-        assert_eq!(disk.read(FIRST).unwrap().len(), length, "it was changed");
+        assert_eq!(disk.read(FIRST).unwrap().len(), length, "the file changed");
     }
     disk.take(FIRST).unwrap();
     let error = outcome(&disk, 0).0.unwrap_err();
@@ -353,7 +353,7 @@ fn a_gap_between_checkpoint_and_log_is_reported() {
         let error = outcome(&disk, 5).0.unwrap_err();
         let expected = if length < 24 { 0 } else { 24 };
         assert!(matches!(error, LogError::Damaged { offset, lsn: 6, .. } if offset == expected), "{error}");
-        assert_eq!(disk.read(name).unwrap().len(), length, "it was changed");
+        assert_eq!(disk.read(name).unwrap().len(), length, "the file changed");
     }
     disk.take(name).unwrap();
     let error = outcome(&disk, 5).0.unwrap_err().to_string();

@@ -167,7 +167,7 @@ fn acknowledged_writes_survive_a_restart_with_and_without_checkpoints() {
             for number in 0..50 {
                 let value = format!("{round} {number}").repeat(3);
                 let at = server.put(number * (round + 1), value.as_bytes());
-                assert!(at > last, "time goes on over restarts");
+                assert!(at > last, "time continues over restarts");
                 last = at;
                 server_txn.number = server.last_txn;
                 expected.insert(number * (round + 1), value);
@@ -370,7 +370,7 @@ fn a_damaged_unneeded_checkpoint_is_reported_as_unneeded() {
     fs::write(&older, &before[..before.len() - 1]).unwrap();
     assert!(refused().contains("Restore the folder from a copy"));
     fs::write(&older, &before).unwrap();
-    assert_eq!(fs::read(&newest).unwrap(), bytes, "it was changed");
+    assert_eq!(fs::read(&newest).unwrap(), bytes, "the file changed");
     for checkpoint in [newest, older] {
         fs::remove_file(checkpoint).unwrap();
         let options = LogOptions { checkpoint_bytes: u64::MAX, ..options };

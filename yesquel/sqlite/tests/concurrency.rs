@@ -43,8 +43,8 @@ impl Shop {
     }
 
     fn is_whole(&self) {
-        let told: String = self.open().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-        assert_eq!(told, "ok");
+        let report: String = self.open().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(report, "ok");
     }
 }
 
@@ -54,12 +54,12 @@ fn concurrent_inserts_do_not_conflict() {
     shop.each(|connection, thread, time| {
         let changes = connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
         assert_eq!(changes, 1);
-        let told: [i64; 2] = connection
+        let row: [i64; 2] = connection
             .query_row("SELECT thread, time FROM t WHERE id=?", [connection.last_insert_rowid()], |row| {
                 Ok([row.get(0)?, row.get(1)?])
             })
             .unwrap();
-        assert_eq!(told, [thread, time]);
+        assert_eq!(row, [thread, time]);
     });
     assert_eq!(shop.number("SELECT count(DISTINCT thread * 1000 + time) FROM t"), THREADS * TIMES);
     shop.is_whole();
@@ -169,8 +169,9 @@ fn an_index_created_concurrently_contains_every_row() {
         };
         connection.execute_batch(sql).unwrap();
         if time % 10 == 3 {
-            let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-            assert_eq!(told, "ok");
+            let report: String =
+                connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(report, "ok");
         }
     });
     assert_eq!(shop.number("SELECT count(*) FROM t"), THREADS * TIMES - TIMES / 5);
@@ -269,7 +270,7 @@ fn autoincrement_equals_sqlites_for_a_single_connection() {
         "INSERT INTO w VALUES(NULL)",
         "DROP TABLE w",
     ] {
-        let told = |connection: &Connection| {
+        let state = |connection: &Connection| {
             connection.execute_batch(sql).unwrap();
             let sql = "SELECT group_concat(id || v) FROM (SELECT * FROM t ORDER BY id)
                        UNION ALL SELECT group_concat(name || seq) FROM (SELECT * FROM sqlite_sequence ORDER BY 1)";
@@ -277,7 +278,7 @@ fn autoincrement_equals_sqlites_for_a_single_connection() {
             let rows = statement.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
             rows.collect::<Result<Vec<_>, _>>().unwrap()
         };
-        assert_eq!(told(&ours), told(&stock), "{sql}");
+        assert_eq!(state(&ours), state(&stock), "{sql}");
     }
 }
 

@@ -203,8 +203,8 @@ fn vacuum_into_refuses_a_database_with_content() {
             other.execute_batch("CREATE TABLE theirs(a); INSERT INTO theirs VALUES(1)").unwrap();
         }
         for _ in 0..2 {
-            let told = source.execute_batch(&into).unwrap_err().to_string();
-            assert!(told.contains("output file already exists"), "{from}: {told}");
+            let message = source.execute_batch(&into).unwrap_err().to_string();
+            assert!(message.contains("output file already exists"), "{from}: {message}");
             let other = open(folder.path(), "others");
             let tables = "SELECT group_concat(name) FROM sqlite_schema";
             let tables: String = other.query_row(tables, [], |row| row.get(0)).unwrap();

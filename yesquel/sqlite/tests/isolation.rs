@@ -61,11 +61,11 @@ fn check(name: &str, steps: Steps) {
         )
         .unwrap();
     for (number, (connection, sql, comes)) in steps.iter().enumerate() {
-        let told = run(&connections[*connection], sql);
-        let what = format!("{name}, step {number}: {connection}: {sql}: {told:?}");
-        match (comes, told) {
+        let outcome = run(&connections[*connection], sql);
+        let what = format!("{name}, step {number}: {connection}: {sql}: {outcome:?}");
+        match (comes, outcome) {
             (Done, Ok(_)) => {}
-            (Rows(rows), Ok(told)) => assert_eq!(told, *rows, "{what}"),
+            (Rows(rows), Ok(found)) => assert_eq!(found, *rows, "{what}"),
             (Conflict, Err(error)) => {
                 assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{what}");
             }

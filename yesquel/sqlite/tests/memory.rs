@@ -28,7 +28,7 @@ fn connections_with_the_same_name_share_a_database_until_the_last_closes() {
     let third = open(plain);
     assert_eq!(tables(&third), 1);
     drop((second, third));
-    assert_eq!(tables(&open(plain)), 0, "gone with the last");
+    assert_eq!(tables(&open(plain)), 0, "removed with the last connection");
 }
 
 #[test]

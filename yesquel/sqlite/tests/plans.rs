@@ -59,8 +59,8 @@ fn a_limit_that_is_not_a_number_is_refused() {
     for name in [":memory:", "file:yesquel:"] {
         let shop = shop(name);
         let mut range = shop.prepare("SELECT id FROM t WHERE id >= ?1 LIMIT ?2").unwrap();
-        let told = range.query(("1", "many")).unwrap().next().unwrap_err().to_string();
-        assert_eq!(told, "datatype mismatch", "{name}");
+        let message = range.query(("1", "many")).unwrap().next().unwrap_err().to_string();
+        assert_eq!(message, "datatype mismatch", "{name}");
         assert_eq!(ids(&mut range, 99, 5), [99, 100]);
     }
 }

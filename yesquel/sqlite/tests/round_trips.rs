@@ -1,7 +1,7 @@
 //! Costs of statements in round trips to a server.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-#![allow(unsafe_code, reason = "connections are told by their pointers")]
+#![allow(unsafe_code, reason = "connections are identified by their pointers")]
 
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Served {
         ];
         let (mut before, mut rounds, end) = (0, 0, Instant::now() + Duration::from_secs(60));
         while rounds < 3 {
-            assert!(Instant::now() < end, "splits are never over");
+            assert!(Instant::now() < end, "splits do not end");
             let scanned = self.cost(|| {
                 for scan in scans {
                     run(&self.counted, &format!("SELECT * FROM {scan}"));
@@ -215,8 +215,8 @@ fn a_schema_changed_by_another_connection_costs_one_round_trip() {
     }
     // The first attempt did not commit by the old schema.
     other.execute_batch("ALTER TABLE plain RENAME COLUMN v TO w").unwrap();
-    let told = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
-    assert!(told.to_string().contains("no column named v"), "{told}");
+    let error = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
+    assert!(error.to_string().contains("no column named v"), "{error}");
     other.execute_batch("CREATE INDEX on_w ON plain(w)").unwrap();
     connection.execute("INSERT INTO plain(id, w) VALUES(500001, 'unique')", []).unwrap();
     let found = "SELECT id FROM plain INDEXED BY on_w WHERE w = 'unique'";

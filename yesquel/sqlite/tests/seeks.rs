@@ -81,8 +81,9 @@ fn a_deleted_row_is_not_updated() {
                  INSERT INTO t VALUES(1, NULL), (0, NULL)",
             )
             .unwrap();
-        let told = connection.execute("UPDATE OR REPLACE t SET b=1", []).map_err(|error| error.to_string());
-        (told, rows(&connection, "SELECT * FROM t ORDER BY a"))
+        let outcome =
+            connection.execute("UPDATE OR REPLACE t SET b=1", []).map_err(|error| error.to_string());
+        (outcome, rows(&connection, "SELECT * FROM t ORDER BY a"))
     };
     assert_eq!(of(open("file:yesquel:")), of(open(":memory:")));
 }

@@ -74,7 +74,7 @@ fn persists<T>(server: &Server, clock: &ManualTime, mut write: impl FnMut() -> R
         }
         refused += 1;
     }
-    panic!("refused for ever: {:?}", server.status().memory);
+    panic!("always refused: {:?}", server.status().memory);
 }
 
 fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
@@ -83,7 +83,7 @@ fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
             return (number, error);
         }
     }
-    panic!("five times the budget is taken")
+    panic!("five times the budget is accepted")
 }
 
 fn last_checkpoint(folder: &Path) -> Option<String> {

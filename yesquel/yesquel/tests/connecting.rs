@@ -47,7 +47,7 @@ fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
         let (address, server) = stand_in(move |mut stream| {
             stream.set_read_timeout(Some(STEP)).unwrap();
             stream.set_nodelay(true).unwrap();
-            let mut told = 0;
+            let mut sent = 0;
             for byte in said {
                 // Until the other side has disconnected, with its message unread or not.
                 let is_over = stream.write_all(&[byte]).is_err()
@@ -56,9 +56,9 @@ fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
                 if is_over {
                     break;
                 }
-                told += 1;
+                sent += 1;
             }
-            told
+            sent
         });
         let options = SocketOptions { tls, connect_timeout: STEP * 8, ..Default::default() };
         let error = Store::connect(&address, options).unwrap_err();
@@ -66,8 +66,8 @@ fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
         assert_eq!((*step, *limit), (waited_for, STEP * 8));
         assert!(error.to_string().contains("took longer than 0.4 s"), "{error}");
         // The server noticed long before the end that the client had disconnected.
-        let told = server.join().unwrap();
-        assert!(told < 200, "{told}");
+        let sent = server.join().unwrap();
+        assert!(sent < 200, "{sent}");
     }
 }
 

@@ -51,7 +51,7 @@ fn on_a_full_disk_writes_fail_clearly_and_reads_continue() {
             break String::from_utf8(output.stderr).unwrap();
         }
         taken += 1;
-        assert!(taken < 100, "the disk takes all");
+        assert!(taken < 100, "the disk does not fill");
     };
     // Writes in flight may be on disk or not; later ones are not.
     let lost = "failed or filled up while it was written; whether the transaction was committed is not known";
@@ -109,7 +109,7 @@ fn on_a_full_disk_sql_writes_fail_clearly_and_queries_continue() {
             break outcome;
         }
         taken += 1;
-        assert!(taken < 100, "the disk takes all");
+        assert!(taken < 100, "the disk does not fill");
     };
     fails(last);
     assert!(taken > 10);

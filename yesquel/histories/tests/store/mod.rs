@@ -134,7 +134,7 @@ pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransa
         match &mut open[client] {
             None => open[client] = Some(store.begin(client)),
             Some(transaction) if transaction.left > 0 => {
-                let mut transaction = open[client].take().expect("it is open");
+                let mut transaction = open[client].take().expect("an open transaction");
                 transaction.left -= 1;
                 let others: Vec<&BTreeMap<ListKey, Vec<Element>>> =
                     open.iter().flatten().map(|other| &other.writes).collect();
@@ -142,7 +142,7 @@ pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransa
                 open[client] = Some(transaction);
             }
             Some(_) => {
-                let transaction = open[client].take().expect("it is open");
+                let transaction = open[client].take().expect("an open transaction");
                 store.end(client, transaction);
             }
         }
@@ -233,7 +233,7 @@ impl Store {
             let mut writes = writes;
             if self.fault == Fault::PartialCommit && writes.len() > 1 && self.random.one_in(4) {
                 let at = self.now + 1 + self.random.next(20);
-                let first = *writes.keys().next().expect("there are two");
+                let first = *writes.keys().next().expect("at least two writes");
                 let rest = writes.split_off(&(first + 1));
                 self.late.push(Late {
                     at,

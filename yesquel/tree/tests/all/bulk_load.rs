@@ -351,7 +351,7 @@ fn run(steps: &[Step]) {
         now.extend(others_wrote);
         assert_eq!(all_of(&server, before), Ok(now));
     }
-    assert_eq!(all_of(&server, list), Ok(State::new()), "all have been struck off");
+    assert_eq!(all_of(&server, list), Ok(State::new()), "all entries are removed");
 }
 
 #[test]

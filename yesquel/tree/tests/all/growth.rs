@@ -50,9 +50,9 @@ impl Place {
     }
 
     fn nodes(&self) -> HashMap<String, NodeStatus> {
-        let told = self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None));
-        assert!(!told.more);
-        told.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
+        let report = self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None));
+        assert!(!report.more);
+        report.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
     }
 
     /// Returns the number of nodes from the root to a leaf, which is uniform.
@@ -64,7 +64,7 @@ impl Place {
             assert!(floor.iter().all(|node| node.children.len() >= 2), "{nodes:?}");
             floor = floor.iter().flat_map(|node| &node.children).map(|child| &nodes[child]).collect();
             height += 1;
-            assert!(height <= nodes.len(), "its nodes lead in circles: {nodes:?}");
+            assert!(height <= nodes.len(), "its nodes form a cycle: {nodes:?}");
         }
         height
     }

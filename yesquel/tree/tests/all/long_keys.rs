@@ -38,7 +38,7 @@ impl Place {
                 block_on(splitter.split(&self.trees, node)).unwrap();
             }
         }
-        panic!("there is no end of it");
+        panic!("splits do not end");
     }
 
     fn put(&self, keys: &[Vec<u8>]) {

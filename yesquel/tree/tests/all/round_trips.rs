@@ -111,7 +111,7 @@ fn common_operations_take_the_round_trips_of_the_design() {
             }
         });
     });
-    assert!(scan <= 2, "a scan within a leaf, or two: {scan}");
+    assert!(scan <= 2, "a scan within one or two leaves: {scan}");
     let many = requests(&client, || {
         let mut txn = client.begin();
         for number in 0..50 {
@@ -170,7 +170,7 @@ fn a_hinted_range_is_fetched_at_once_and_not_exceeded() {
             |limit, steps| froms.clone().map(move |from| walk(client, tree, from, (down, limit), steps));
         assert_eq!(trips(1, 1).max(), Some(1), "down: {down}");
         assert!(trips(3, 3).max() <= Some(2) && trips(3, 3).min() == Some(1), "down: {down}");
-        assert!(trips(3, 4).min() >= Some(2), "more than was said to be wanted, down: {down}");
+        assert!(trips(3, 4).min() >= Some(2), "more than the hinted range, down: {down}");
         assert_eq!(trips(u64::MAX, 4).min(), Some(1), "down: {down}");
     }
 }
@@ -210,7 +210,7 @@ fn a_root_is_rarely_fetched() {
     for client in turns(OPERATIONS / 4) {
         assert!(block_on(client.begin().get(tree, &key(random.next(KEYS)))).unwrap().is_some());
     }
-    assert_eq!(root_fetches(), CLIENTS, "reads: each client once, when it knew nothing");
+    assert_eq!(root_fetches(), CLIENTS, "reads: once per client, with an empty cache");
     for client in turns(OPERATIONS / 4) {
         let (mut txn, key) = (client.begin(), key(random.next(KEYS)));
         block_on(txn.get(tree, &key)).unwrap();
@@ -247,7 +247,7 @@ fn a_cursor_passes_each_buffered_write_once() {
             let mut again = txn.cursor(tree);
             assert_eq!(again.seek(&mut txn, &key).await.unwrap().unwrap().1[..], *b"another");
         }
-        assert_eq!(passed(), 0, "what is written is there");
+        assert_eq!(passed(), 0, "buffered writes are found");
 
         let full = txn.savepoint();
         // A queue, consumed from both ends, whose last keys return.

@@ -82,7 +82,7 @@ async fn split_nodes(
     loop {
         let BackgroundWork { waited, full, hot, empty } = next_work(&cluster, server).await;
         rounds = if waited { 0 } else { rounds + 1 };
-        assert!(rounds < ROUNDS_MAX, "server {server}: splits make nodes that must be split, without end");
+        assert!(rounds < ROUNDS_MAX, "server {server}: splits do not end");
         for node in full {
             let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
             let SplitPlan { parts, mostly_obsolete } = plan.unwrap_or_default();

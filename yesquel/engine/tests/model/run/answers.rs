@@ -110,7 +110,7 @@ impl Run {
     }
 
     fn park(&mut self, request: u64, asked: SentRequest, waits: Option<Vec<TxnId>>) {
-        let waits = waits.unwrap_or_else(|| panic!("{asked:?} waits for nobody"));
+        let waits = waits.unwrap_or_else(|| panic!("{asked:?} waits for no transaction"));
         self.parked.push((request, waits, asked));
     }
 
@@ -137,7 +137,7 @@ impl Run {
         // Answered requests took effect in the order of the replies.
         for (request, reply) in self.replies() {
             let position = self.parked.iter().position(|(parked, ..)| *parked == request);
-            let (_, _, asked) = self.parked.remove(position.expect("a reply to somebody"));
+            let (_, _, asked) = self.parked.remove(position.expect("a waiting request"));
             self.settle(request, asked, Some(&reply));
         }
         for (request, mut waits, asked) in std::mem::take(&mut self.parked) {
