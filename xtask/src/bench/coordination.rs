@@ -99,19 +99,18 @@ impl CoordinationBenchmark<'_> {
 
     /// Runs a command to its end. The error of a failed command contains its standard error.
     fn check(&self, command: &mut Command) -> Result<()> {
-        let complaints = self.place.path().join("complaints");
-        let file =
-            fs::File::create(&complaints).map_err(|error| format!("{}: {error}", complaints.display()))?;
+        let errors = self.place.path().join("errors");
+        let file = fs::File::create(&errors).map_err(|error| format!("{}: {error}", errors.display()))?;
         self.bench.children.check(command.stderr(file)).map_err(|error| {
-            format!("{error}\n{}", fs::read_to_string(&complaints).unwrap_or_default().trim_end())
+            format!("{error}\n{}", fs::read_to_string(&errors).unwrap_or_default().trim_end())
         })
     }
 
-    fn run(&self, way: ExecutionMode, work: &[String]) -> Result<Numbers> {
+    fn run(&self, mode: ExecutionMode, work: &[String]) -> Result<Numbers> {
         let folder = self.folder();
         let into = |folder: &Path| ["--result".to_owned(), folder.display().to_string()];
         let check = |command: &mut Command| self.check(command);
-        match way {
+        match mode {
             ExecutionMode::One => {
                 // As many event loops as the group has processes, so that only the coordination
                 // differs.
@@ -239,17 +238,17 @@ fn shuffle<T, const N: usize>(sides: [T; N], state: &mut u64) -> [T; N] {
 
 /// Runs the sides of a round in a random order. Returns them in the order given.
 fn round<const N: usize>(
-    course: &CoordinationBenchmark,
-    ways: [ExecutionMode; N],
+    benchmark: &CoordinationBenchmark,
+    modes: [ExecutionMode; N],
     work: &[String],
     order: &mut u64,
 ) -> Result<Vec<Numbers>> {
-    let mut made: Vec<(usize, Numbers)> = Vec::new();
-    for (place, way) in shuffle(std::array::from_fn::<_, N, _>(|place| (place, ways[place])), order) {
-        made.push((place, course.run(way, work)?));
+    let mut results: Vec<(usize, Numbers)> = Vec::new();
+    for (place, mode) in shuffle(std::array::from_fn::<_, N, _>(|place| (place, modes[place])), order) {
+        results.push((place, benchmark.run(mode, work)?));
     }
-    made.sort_by_key(|(place, _)| *place);
-    Ok(made.into_iter().map(|(_, numbers)| numbers).collect())
+    results.sort_by_key(|(place, _)| *place);
+    Ok(results.into_iter().map(|(_, numbers)| numbers).collect())
 }
 
 /// Returns the spread of wake-up times of plain threads, one an agent, that sleep until the same
@@ -271,7 +270,7 @@ fn wake_up_spread() -> f64 {
 }
 
 /// Starts Redis with records, a ZooKeeper, and agents that wait for work.
-fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
+fn set_up<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
     let serval = bench.serval()?;
     setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
     setup::provide(bench.children, ProgramPurpose::Zookeeper, Missing::Install)?;
@@ -284,9 +283,9 @@ fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec
         agent.args(["agent", "--join", &zookeeper.address()]).stdout(Stdio::null()).stderr(Stdio::null());
         agents.push(bench.children.start(&mut agent)?);
     }
-    let course = CoordinationBenchmark { bench, serval, redis, zookeeper, place, folders: 0.into() };
-    course.check(&mut course.command("load", CLIENTS, &[]))?;
-    Ok((course, agents))
+    let benchmark = CoordinationBenchmark { bench, serval, redis, zookeeper, place, folders: 0.into() };
+    benchmark.check(&mut benchmark.command("load", CLIENTS, &[]))?;
+    Ok((benchmark, agents))
 }
 
 /// Returns the number of rounds and the seconds of a run; few and short for a quick check.
@@ -323,7 +322,7 @@ fn quantiles(sorted: &[f64]) -> Option<String> {
 
 /// Compares one process and four agents at one offered load, and measures start skew.
 pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
-    let (course, agents) = course(bench)?;
+    let (benchmark, agents) = set_up(bench)?;
     let (rounds, seconds) = length(bench, PAIRS_MIN);
     let mut order = SEED;
     let (mut noise, mut beside): (Vec<Vec<f64>>, Vec<Vec<f64>>) = Default::default();
@@ -331,13 +330,13 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
     // Uniform arrivals, so that both sides are offered the same number of operations.
     let paced = timed(seconds, &[format!("target={OFFERED}"), "target.arrivals=uniform".to_owned()]);
     for _ in 0..rounds {
-        let made = round(
-            &course,
+        let results = round(
+            &benchmark,
             [ExecutionMode::One, ExecutionMode::One, ExecutionMode::Group],
             &paced,
             &mut order,
         )?;
-        let [one, again, four] = &made[..] else {
+        let [one, again, four] = &results[..] else {
             return Err("a round of three sides has another number of results".to_owned());
         };
         let ratio = |a: &Numbers, b: &Numbers| -> Vec<f64> {
@@ -349,7 +348,7 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
         loaded.extend(four.skew);
     }
     for _ in 0..if bench.quick { 5 } else { STARTS } {
-        short.push(course.start()?);
+        short.push(benchmark.start()?);
         alone.push(wake_up_spread());
     }
     drop(agents);
@@ -383,14 +382,14 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
 
 /// Compares the same work at saturation with and without coordination.
 pub(super) fn saturated(bench: &BenchContext) -> Result<()> {
-    let (course, agents) = course(bench)?;
+    let (benchmark, agents) = set_up(bench)?;
     let (rounds, seconds) = length(bench, SATURATED_PAIRS);
     let mut order = SEED;
     let (mut differences, mut skews) = (Vec::new(), Vec::new());
     let free = timed(seconds, &[]);
     for _ in 0..rounds {
-        let made = round(&course, [ExecutionMode::ByHand, ExecutionMode::Group], &free, &mut order)?;
-        let [by_hand, group] = &made[..] else {
+        let results = round(&benchmark, [ExecutionMode::ByHand, ExecutionMode::Group], &free, &mut order)?;
+        let [by_hand, group] = &results[..] else {
             return Err("a round of two sides has another number of results".to_owned());
         };
         differences.push((group.throughput / by_hand.throughput).ln());

@@ -43,7 +43,7 @@ struct LagCase {
 const OFTEN: [&str; 2] = ["lag.sample=0.5", "lag.poll=1"];
 const SELDOM: [&str; 2] = ["lag.sample=0.1", "lag.poll=20"];
 
-const fn way(
+const fn case(
     name: &'static str,
     properties: &'static [&'static str],
     sampling: [&'static str; 2],
@@ -52,20 +52,20 @@ const fn way(
 }
 
 /// A kind of server, and the ways to use it.
-struct Site {
+struct ServerCases {
     kind: &'static str,
-    ways: &'static [LagCase],
+    cases: &'static [LagCase],
 }
 
-const SITES: &[Site] = &[
-    Site { kind: "redis", ways: &[way("redis", &[], OFTEN)] },
-    Site { kind: "redis-replica", ways: &[way("redis, from its replica", &[], OFTEN)] },
-    Site { kind: "postgres", ways: &[way("postgres", &[], OFTEN)] },
-    Site { kind: "postgres-replica", ways: &[way("postgres, from its standby", &[], OFTEN)] },
-    Site {
+const SERVERS: &[ServerCases] = &[
+    ServerCases { kind: "redis", cases: &[case("redis", &[], OFTEN)] },
+    ServerCases { kind: "redis-replica", cases: &[case("redis, from its replica", &[], OFTEN)] },
+    ServerCases { kind: "postgres", cases: &[case("postgres", &[], OFTEN)] },
+    ServerCases { kind: "postgres-replica", cases: &[case("postgres, from its standby", &[], OFTEN)] },
+    ServerCases {
         kind: "cassandra-ring",
-        ways: &[
-            way(
+        cases: &[
+            case(
                 "cassandra, three replicas, ONE",
                 &[
                     "cassandra.keyspace=one",
@@ -74,7 +74,7 @@ const SITES: &[Site] = &[
                 ],
                 OFTEN,
             ),
-            way(
+            case(
                 "cassandra, three replicas, QUORUM",
                 &[
                     "cassandra.keyspace=quorum",
@@ -85,13 +85,13 @@ const SITES: &[Site] = &[
             ),
         ],
     },
-    Site {
+    ServerCases {
         kind: "hbase",
-        ways: &[
-            way("hbase", &["table=t0"], OFTEN),
-            way("hbase, buffers of 10 KB", &["table=t1", "writebuffer.size=10KB"], SELDOM),
-            way("hbase, buffers of 100 KB", &["table=t2", "writebuffer.size=100KB"], SELDOM),
-            way("hbase, buffers of 1 MB", &["table=t3", "writebuffer.size=1MB"], SELDOM),
+        cases: &[
+            case("hbase", &["table=t0"], OFTEN),
+            case("hbase, buffers of 10 KB", &["table=t1", "writebuffer.size=10KB"], SELDOM),
+            case("hbase, buffers of 100 KB", &["table=t2", "writebuffer.size=100KB"], SELDOM),
+            case("hbase, buffers of 1 MB", &["table=t3", "writebuffer.size=1MB"], SELDOM),
         ],
     },
 ];
@@ -124,8 +124,8 @@ impl LagBenchmark<'_> {
     }
 
     /// Measures the lag of updates and inserts.
-    fn lag(&self, number: usize, store: &str, place: &[String], way: &LagCase) -> Result<Value> {
-        let own = || place.iter().cloned().chain(way.properties.iter().map(|word| (*word).to_owned()));
+    fn lag(&self, number: usize, store: &str, place: &[String], case: &LagCase) -> Result<Value> {
+        let own = || place.iter().cloned().chain(case.properties.iter().map(|word| (*word).to_owned()));
         let common = [format!("recordcount={RECORDS}"), WRITERS.to_owned(), SEED.to_owned()];
         self.make("load", store, &own().chain(common.clone()).collect::<Vec<_>>(), None)?;
         let run = [
@@ -141,7 +141,7 @@ impl LagBenchmark<'_> {
             "lag.drain=10".to_owned(),
             CONSUMERS.to_owned(),
         ];
-        let sampling = way.sampling.map(str::to_owned);
+        let sampling = case.sampling.map(str::to_owned);
         let name = format!("r{number}");
         let all: Vec<String> = own().chain(common).chain(run).chain(sampling).collect();
         self.make("run", store, &all, Some(&name))?;
@@ -328,21 +328,21 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
     bench.children.check(&mut build)?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let seconds = if bench.quick { 2 } else { 10 };
-    let course = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
+    let benchmark = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
 
     let mut table = TextTable::new(HEADS);
     let mut problems = Vec::new();
     let mut number = 0;
-    for site in SITES {
-        let server = match start(site.kind, bench) {
+    for server_cases in SERVERS {
+        let server = match start(server_cases.kind, bench) {
             Ok(server) => server,
             Err(reason) => {
-                println!("{} skipped: {reason}", site.kind);
+                println!("{} skipped: {reason}", server_cases.kind);
                 continue;
             }
         };
         let mut properties = server.properties();
-        if site.kind == "hbase" {
+        if server_cases.kind == "hbase" {
             // A busy machine needs time; the driver ends after 60 s without an answer.
             properties.push("hbase.connecttimeout=50000".to_owned());
             match ycsb::java_drivers(bench.children) {
@@ -353,13 +353,13 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
                 }
             }
         }
-        for way in site.ways {
+        for case in server_cases.cases {
             number += 1;
-            match course.lag(number, servers::store(site.kind), &properties, way) {
-                Ok(document) => table.row(cells(way.name, &document)),
+            match benchmark.lag(number, servers::store(server_cases.kind), &properties, case) {
+                Ok(document) => table.row(cells(case.name, &document)),
                 Err(_) if bench.children.interrupted().is_some() => return Err("interrupted".to_owned()),
                 // Continue with the other cases.
-                Err(reason) => problems.push(format!("{}: {reason}", way.name)),
+                Err(reason) => problems.push(format!("{}: {reason}", case.name)),
             }
         }
     }
@@ -368,7 +368,7 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
          keys sampled, and 10 % behind a buffer"
     );
     print!("{table}");
-    match known(&course) {
+    match known(&benchmark) {
         Ok(table) => print!("\n{table}"),
         Err(reason) => problems.push(format!("known delays: {reason}")),
     }
@@ -386,8 +386,8 @@ fn start(kind: &str, bench: &BenchContext) -> Result<Box<dyn ServerHandle>> {
 }
 
 /// Measures known delays on a Redis.
-fn known(course: &LagBenchmark) -> Result<TextTable<7>> {
-    let server = start("redis", course.bench)?;
+fn known(benchmark: &LagBenchmark) -> Result<TextTable<7>> {
+    let server = start("redis", benchmark.bench)?;
     let mut table = TextTable::new([
         "redis, seen late by",
         "keys",
@@ -398,7 +398,7 @@ fn known(course: &LagBenchmark) -> Result<TextTable<7>> {
         "poll, ms",
     ]);
     for (number, law) in LAWS.iter().enumerate() {
-        let known = course.delayed(number, &server.properties(), law)?;
+        let known = benchmark.delayed(number, &server.properties(), law)?;
         table.row([
             (*law).to_owned(),
             known.keys.to_string(),
@@ -417,8 +417,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_site_has_a_server() {
-        assert!(SITES.iter().all(|site| servers::kind(site.kind).is_some() && !site.ways.is_empty()));
+    fn every_kind_of_server_exists() {
+        assert!(
+            SERVERS
+                .iter()
+                .all(|server_cases| servers::kind(server_cases.kind).is_some()
+                    && !server_cases.cases.is_empty())
+        );
     }
 
     #[test]
