@@ -88,93 +88,150 @@ pub type Operation = (&'static str, f64, f64);
 /// The operations of workload A.
 pub const HALF_AND_HALF: &[Operation] = &[("READ", 0.5, 1.0), ("UPDATE", 0.5, 1.4)];
 
-/// The result of a run.
-pub fn result(run: &Run<'_>) -> ResultDocument {
-    let Run { store, target, seconds, .. } = *run;
-    let mut draws = Draws(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let done = target.map_or(store.saturation, |target| target.min(store.saturation));
-    let load = target.map_or(0.0, |target| target / store.saturation);
-    let mut pairs: BTreeMap<&str, Pair> = BTreeMap::new();
-    let mut failed: BTreeMap<&str, Histogram> = BTreeMap::new();
-    let mut late = Histogram::new();
-    let mut series = Vec::new();
-    let mut operations = 0;
-    for second in 0..run.warm_up + seconds {
+/// Records of a simulated run.
+struct Simulation<'a> {
+    run: &'a Run<'a>,
+    draws: Draws,
+    pairs: BTreeMap<&'a str, Pair>,
+    failed: BTreeMap<&'a str, Histogram>,
+    lateness: Histogram,
+    series: Vec<IntervalSummary>,
+    operations: u64,
+}
+
+impl<'a> Simulation<'a> {
+    /// Simulates all seconds of a run.
+    fn of(run: &'a Run<'a>) -> Simulation<'a> {
+        let mut simulation = Simulation {
+            run,
+            draws: Draws(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            pairs: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            lateness: Histogram::new(),
+            series: Vec::new(),
+            operations: 0,
+        };
+        (0..run.warm_up + run.seconds).for_each(|second| simulation.simulate(second));
+        simulation
+    }
+
+    /// Simulates a second.
+    fn simulate(&mut self, second: u32) {
+        let run = self.run;
         let warm_up = second < run.warm_up;
         let stall = second % 97 == 61 || second == run.warm_up + 2;
+        let failures = if run.failures && stall { 40 } else { 0 };
         let mut metrics = BTreeMap::new();
-        let mut late_now = Histogram::new();
-        for &(name, share, slower) in run.operations {
-            let mut pair = Pair::default();
-            let drawn = ((run.drawn as f64 * share) as u64).max(8);
-            // As many as were done, whatever they are divided by.
-            let upto = |part: u64| (done * share * part as f64 / drawn as f64).round() as u64;
-            for part in 0..drawn {
-                let each = upto(part + 1) - upto(part);
-                let service = draws.time(store.median_ns * slower, 0.45)
-                    + if stall && draws.unit() < 0.1 { draws.exponential(9e6) } else { 0 };
-                pair.service.record_n(service, each);
-                if target.is_some() {
-                    let wait = if load >= 1.0 {
-                        // What waits grows for as long as the run lasts.
-                        ((load - 1.0 + 0.01) * f64::from(second) * 1e9 * (0.5 + 0.5 * draws.unit())) as u64
-                    } else {
-                        draws.exponential(store.median_ns * load / (1.0 - load) / 8.0 + 8_000.0)
-                    };
-                    pair.response.record_n(service + wait, each);
-                    late_now.record_n(wait, each);
-                }
-            }
-            let failures = if run.failures && stall { 40 } else { 0 };
-            let paced = target.is_some();
-            let shown = if paced { &pair.response } else { &pair.service };
-            let service = IntervalTimes::of(&pair.service);
+        let mut lateness = Histogram::new();
+        for operation in run.operations {
+            let pair = self.times(operation, second, stall, &mut lateness);
+            let shown = if run.target.is_some() { &pair.response } else { &pair.service };
             let metric = IntervalMetric {
                 ok: pair.service.count(),
                 failed: failures,
                 response: IntervalTimes::of(shown),
-                service,
+                service: IntervalTimes::of(&pair.service),
                 levels: levels(shown),
             };
-            metrics.insert(name.to_owned(), metric);
+            metrics.insert(operation.0.to_owned(), metric);
             if !warm_up {
-                operations += pair.service.count() + failures;
-                pairs.entry(name).or_default().merge(&pair);
-                failed.entry(name).or_default().record_n(30_000_000, failures);
+                self.operations += pair.service.count() + failures;
+                self.pairs.entry(operation.0).or_default().merge(&pair);
+                self.failed.entry(operation.0).or_default().record_n(30_000_000, failures);
             }
         }
         let pacing =
-            target.map(|target| IntervalPacing { due: target, lateness: IntervalTimes::of(&late_now) });
-        series.push(IntervalSummary { start_s: f64::from(second), length_s: 1.0, warm_up, metrics, pacing });
+            run.target.map(|target| IntervalPacing { due: target, lateness: IntervalTimes::of(&lateness) });
+        let start_s = f64::from(second);
+        self.series.push(IntervalSummary { start_s, length_s: 1.0, warm_up, metrics, pacing });
         if !warm_up {
-            late.merge(&late_now);
+            self.lateness.merge(&lateness);
         }
     }
-    let mut failures = 0;
-    let metrics = pairs.iter().map(|(name, pair)| {
-        let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
-        let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
-        let of = &failed[name];
-        if !of.is_empty() {
-            failures += of.count();
-            statuses.insert("ERROR".to_owned(), of.count());
-            let latency = Latency::of(of, &PERCENTILES);
-            times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
-            let message = "the connection was <closed> by the server".to_owned();
-            messages.push(MessageCount { status: "ERROR".to_owned(), message, count: of.count() });
+
+    /// Draws the times of an operation in a second. Adds their lateness.
+    fn times(
+        &mut self,
+        &(_, share, slower): &Operation,
+        second: u32,
+        stall: bool,
+        lateness: &mut Histogram,
+    ) -> Pair {
+        let Run { store, target, .. } = *self.run;
+        let done = target.map_or(store.saturation, |target| target.min(store.saturation));
+        let mut pair = Pair::default();
+        let drawn = ((self.run.drawn as f64 * share) as u64).max(8);
+        // The sum over all parts is the number of operations, whatever the number of parts.
+        let upto = |part: u64| (done * share * part as f64 / drawn as f64).round() as u64;
+        for part in 0..drawn {
+            let each = upto(part + 1) - upto(part);
+            let service = self.draws.time(store.median_ns * slower, 0.45)
+                + if stall && self.draws.unit() < 0.1 { self.draws.exponential(9e6) } else { 0 };
+            pair.service.record_n(service, each);
+            if let Some(target) = target {
+                let wait = self.wait(second, target / store.saturation);
+                pair.response.record_n(service + wait, each);
+                lateness.record_n(wait, each);
+            }
         }
-        let ok = Some(TimesResult::of(pair, target.is_some(), &PERCENTILES));
-        MetricResult { name: (*name).to_owned(), statuses, ok, failed: times, messages }
-    });
-    let metrics: Vec<MetricResult> = metrics.collect();
-    let usage = |us: f64, memory: u64| Usage {
-        cpu_s: operations as f64 * us / 1e6,
-        run_queue_s: Some(0.3),
-        memory_bytes: Some(memory),
-        sent_bytes: Some(operations * 120),
-        received_bytes: Some(operations * 640),
-    };
-    let sentence = "the client's threads ran for 97 % of the time, and the store waited for them".to_owned();
+        pair
+    }
+
+    /// Draws the waiting time of an operation at an offered load, relative to saturation.
+    fn wait(&mut self, second: u32, load: f64) -> u64 {
+        if load >= 1.0 {
+            // The queue grows as long as the run lasts.
+            ((load - 1.0 + 0.01) * f64::from(second) * 1e9 * (0.5 + 0.5 * self.draws.unit())) as u64
+        } else {
+            self.draws.exponential(self.run.store.median_ns * load / (1.0 - load) / 8.0 + 8_000.0)
+        }
+    }
+
+    fn metrics(&self) -> Vec<MetricResult> {
+        let metrics = self.pairs.iter().map(|(name, pair)| {
+            let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+            let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
+            let failed = &self.failed[name];
+            if !failed.is_empty() {
+                statuses.insert("ERROR".to_owned(), failed.count());
+                let latency = Latency::of(failed, &PERCENTILES);
+                times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
+                let message = "the connection was <closed> by the server".to_owned();
+                messages.push(MessageCount { status: "ERROR".to_owned(), message, count: failed.count() });
+            }
+            let ok = Some(TimesResult::of(pair, self.run.target.is_some(), &PERCENTILES));
+            MetricResult { name: (*name).to_owned(), statuses, ok, failed: times, messages }
+        });
+        metrics.collect()
+    }
+
+    fn usage(&self, us: f64, memory: u64) -> Usage {
+        Usage {
+            cpu_s: self.operations as f64 * us / 1e6,
+            run_queue_s: Some(0.3),
+            memory_bytes: Some(memory),
+            sent_bytes: Some(self.operations * 120),
+            received_bytes: Some(self.operations * 640),
+        }
+    }
+
+    fn client(&self) -> ClientLoad {
+        let sentence = "the client's threads ran for 97 % of the time, and the store waited for them";
+        ClientLoad {
+            usage: self.usage(6.0, 48 << 20),
+            threads: 2,
+            busiest_thread: Some(if self.run.bound { 0.97 } else { 0.41 }),
+            outside_store: None,
+            machine_busy: Some(0.66),
+            bound_by_client: if self.run.bound { vec![sentence.to_owned()] } else { Vec::new() },
+        }
+    }
+}
+
+/// The result of a run.
+pub fn result(run: &Run<'_>) -> ResultDocument {
+    let Run { store, target, seconds, .. } = *run;
+    let simulation = Simulation::of(run);
     ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: facts(run),
@@ -184,13 +241,13 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         overall: Overall {
             duration_s: f64::from(seconds),
             warm_up_s: f64::from(run.warm_up),
-            operations,
-            failed: failures,
-            throughput: operations as f64 / f64::from(seconds),
+            operations: simulation.operations,
+            failed: simulation.failed.values().map(Histogram::count).sum(),
+            throughput: simulation.operations as f64 / f64::from(seconds),
             ended_by: EndedBy::Time.into(),
-            client_cpu_s: operations as f64 * 6e-6,
+            client_cpu_s: simulation.operations as f64 * 6e-6,
         },
-        metrics,
+        metrics: simulation.metrics(),
         censored: Censored::default(),
         buffered: None,
         pacing: target.map(|target| PacingResult {
@@ -198,7 +255,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             target,
             arrivals: "poisson".to_owned(),
             slack_ns: 0,
-            lateness: Latency::of(&late, &PERCENTILES),
+            lateness: Latency::of(&simulation.lateness, &PERCENTILES),
         }),
         group: None,
         lag: None,
@@ -210,21 +267,14 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             service_drift: -0.011,
         }),
         stationarity: None,
-        client: Some(ClientLoad {
-            usage: usage(6.0, 48 << 20),
-            threads: 2,
-            busiest_thread: Some(if run.bound { 0.97 } else { 0.41 }),
-            outside_store: None,
-            machine_busy: Some(0.66),
-            bound_by_client: if run.bound { vec![sentence] } else { Vec::new() },
-        }),
+        client: Some(simulation.client()),
         processes: vec![ProcessLoad {
             name: format!("{}-server", store.name),
             pids: vec![4321],
             command: format!("{}-server --port 6379", store.name),
-            usage: usage(store.cpu_us, (store.median_ns as u64) << 12),
+            usage: simulation.usage(store.cpu_us, (store.median_ns as u64) << 12),
         }],
-        series,
+        series: simulation.series,
     }
 }
 
