@@ -220,7 +220,7 @@ fn compare_samples(
     JudgedMetric { comparison, difference, noise }
 }
 
-/// Compares throughputs of which nothing but the numbers is known; [`conclude`] comes after it.
+/// Compares throughputs by their numbers alone; [`conclude`] comes after it.
 pub(crate) fn throughputs(a: Vec<f64>, b: Vec<f64>, options: &CompareOptions) -> JudgedMetric {
     let kind = MetricKind::Throughput;
     let sample = |values: Vec<f64>| {

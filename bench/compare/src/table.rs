@@ -68,7 +68,7 @@ pub(crate) fn level(share: f64) -> f64 {
     (share * 1e5).round() / 1e3
 }
 
-/// From this change on (+900 %) it is told by what A is multiplied with.
+/// From this change on (+900 %) the factor is shown instead.
 const FACTOR_FROM: f64 = 9.0;
 
 /// A signed number of percent, or of shares a difference in points; `×12.5` for what is

@@ -221,8 +221,8 @@ fn what_is_slower_is_worse_and_what_is_faster_is_better() {
     }
     assert_eq!(metric(&worse, "", MetricKind::FailedShare).verdict, MetricVerdict::NoDifference);
     assert_eq!(compared(&slow, &a, &options()).verdict, OverallVerdict::Better);
-    let told = format!("{} (B) is worse than {} (A) in ", slow.display(), a.display());
-    assert!(worse.sentence.starts_with(&told), "{}", worse.sentence);
+    let expected = format!("{} (B) is worse than {} (A) in ", slow.display(), a.display());
+    assert!(worse.sentence.starts_with(&expected), "{}", worse.sentence);
     // Fewer than 10,000 of each: no 99.9th percentile.
     assert!(!worse.points[0].metrics.iter().any(|m| m.metric.kind == MetricKind::ResponseP999));
     let ignored = compared(&a, &slow, &CompareOptions { threshold: 0.5, ..options() });
@@ -503,8 +503,8 @@ fn shares_of_the_saturation_are_compared_with_the_same_share() {
     let names: Vec<&str> = found.points.iter().map(|point| point.name.as_str()).collect();
     assert_eq!(names.len(), 4, "{names:?}");
     assert_eq!(names[0], "first, point 1: 50.0 % of the saturation offered");
-    let told = "first saturates at 2,000 operations/s in A, 2,600 operations/s in B, by 1 sweep a side: at least 5 sweeps";
-    assert!(found.warnings.iter().any(|warning| warning.starts_with(told)), "{:?}", found.warnings);
+    let expected = "first saturates at 2,000 operations/s in A, 2,600 operations/s in B, by 1 sweep a side: at least 5 sweeps";
+    assert!(found.warnings.iter().any(|warning| warning.starts_with(expected)), "{:?}", found.warnings);
     assert!(found.warnings.iter().any(|warning| warning.contains("were offered different loads")));
     // Five sweeps a side, each with a saturation of its own, are repeats of one another.
     let side = |name: &str| {
@@ -641,13 +641,13 @@ proptest! {
         fs::write(&path, log.finish().unwrap()).unwrap();
         let read = crate::log::read(&path, &crate::pieces::Pieces::of(&series), |tag| tag == "READ").unwrap();
         let weights = &weights[..pieces.len()];
-        let told = read["READ"].percentile(p, weights);
+        let estimate = read["READ"].percentile(p, weights);
         if merged.is_empty() {
-            prop_assert!(told.is_nan());
+            prop_assert!(estimate.is_nan());
         } else {
             // The merged one is cut at the largest time, cells are not.
             let truth = merged.percentile(p) as f64;
-            prop_assert!(told >= truth && told <= truth * 1.002 + 1.0, "{} for {}", told, truth);
+            prop_assert!(estimate >= truth && estimate <= truth * 1.002 + 1.0, "{} for {}", estimate, truth);
             prop_assert!((read["READ"].mean(weights) / merged.mean() - 1.0).abs() < 0.002);
         }
     }

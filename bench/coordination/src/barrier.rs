@@ -328,7 +328,7 @@ async fn leave(
         members.iter().filter(|member| !left.contains(member)).map(|member| words(member)).collect()
     };
     if directory.is_over() {
-        // The others have left without this client, or cannot be told from dead ones.
+        // The others have left without this client, or cannot be distinguished from dead ones.
         let anew = Directory::connect(&meeting.cluster, &meeting.place, meeting.timeout).await?;
         let ((left, _), _) = anew.list_of("done").await?;
         return Ok(died(&left));

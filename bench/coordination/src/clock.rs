@@ -195,7 +195,7 @@ impl Asking {
         Some(next)
     }
 
-    /// Forgets the questions in flight, some of which are never answered, and the queue.
+    /// Forgets the requests in flight, some of them never answered, and the queue.
     pub fn forget(&mut self) {
         *self = Asking::default();
     }

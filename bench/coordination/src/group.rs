@@ -89,7 +89,7 @@ impl fmt::Display for Loss {
             Loss::Overdue => f.write_str("did not end with the phase"),
             Loss::Clock(error) => write!(
                 f,
-                "has a clock that can be told to {:.3} ms only, for messages take so long; allow more, or use a better network",
+                "has a clock that can be estimated to {:.3} ms only, because of the messages' round-trip time; allow more, or use a better network",
                 *error as f64 / 1e6
             ),
             Loss::Failed(words) => write!(f, "cannot do its part: {words}"),

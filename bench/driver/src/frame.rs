@@ -289,7 +289,7 @@ pub(crate) fn answer<'a>(
 pub(crate) const FLUSHES_MAX: u32 = 1 << 16;
 
 /// Reads the flushes after an answer's records, if there are any.
-pub(crate) fn flushes(body: &mut FrameBody<'_>, told: &mut VecDeque<Flush>) -> Result<(), ProtocolError> {
+pub(crate) fn flushes(body: &mut FrameBody<'_>, flushes: &mut VecDeque<Flush>) -> Result<(), ProtocolError> {
     if body.rest.is_empty() {
         return Ok(());
     }
@@ -304,7 +304,7 @@ pub(crate) fn flushes(body: &mut FrameBody<'_>, told: &mut VecDeque<Flush>) -> R
         let message = body.text()?;
         let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
         let outcome = Outcome { status, message };
-        told.push_back(Flush { outcome, took_ns, ago_ns, writes, lost });
+        flushes.push_back(Flush { outcome, took_ns, ago_ns, writes, lost });
     }
     Ok(())
 }
@@ -474,11 +474,11 @@ mod tests {
 
         #[test]
         fn flushes_come_out_as_they_went_in(
-            told in prop::collection::vec(
+            flushes in prop::collection::vec(
                 (prop::sample::select(&Status::ALL[..]), any::<[u32; 4]>(), "[a-z]{1,9}"), 1..9,
             ),
         ) {
-            let told: Vec<Flush> = told
+            let flushes: Vec<Flush> = flushes
                 .into_iter()
                 .map(|(status, [took, ago, writes, lost], words)| Flush {
                     outcome: Outcome { status, message: (!status.is_ok()).then(|| words.into()) },
@@ -489,11 +489,11 @@ mod tests {
                 })
                 .collect();
             let mut bytes = Vec::new();
-            put_flushes(&mut bytes, &told);
+            put_flushes(&mut bytes, &flushes);
             let (mut body, mut read) = (FrameBody::result(&bytes), VecDeque::new());
             prop_assert_eq!(flushes(&mut body, &mut read), Ok(()));
             prop_assert_eq!(body.clone().end(), Ok(()));
-            prop_assert_eq!(Vec::from(read), told);
+            prop_assert_eq!(Vec::from(read), flushes);
             // An answer without flushes has none.
             prop_assert_eq!(flushes(&mut body, &mut VecDeque::new()), Ok(()));
         }

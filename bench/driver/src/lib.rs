@@ -255,13 +255,13 @@ impl Driver {
         reader.finish()?;
         let Some(origin) = origin else { return Err(Faults::one("no driver is given")) };
         // Every driver gets these, in one form.
-        let told = [(FLUSHES.0, FLUSHES.1.to_owned()), (GRACE.name, grace.as_secs_f64().to_string())];
+        let fixed = [(FLUSHES.0, FLUSHES.1.to_owned()), (GRACE.name, grace.as_secs_f64().to_string())];
         Ok(Driver {
             properties: properties
                 .iter()
                 .map(|(name, setting)| (name, setting.value.clone()))
-                .filter(|(name, _)| told.iter().all(|(own, _)| name != own))
-                .chain(told.iter().map(|(name, value)| (*name, value.clone())))
+                .filter(|(name, _)| fixed.iter().all(|(own, _)| name != own))
+                .chain(fixed.iter().map(|(name, value)| (*name, value.clone())))
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
             timeout,

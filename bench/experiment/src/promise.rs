@@ -46,7 +46,7 @@ impl fmt::Display for Promise {
     }
 }
 
-/// How a result stands to a promise.
+/// A result's margin to a promise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     /// ln(value / limit) of the condition that is nearest to breaking, or most
@@ -161,7 +161,7 @@ impl Promise {
         self.conditions.iter().map(of).collect()
     }
 
-    /// How a result stands to it. `None` where no operation that it is about
+    /// Returns a result's margin to the promise. `None` where no operation that it is about
     /// ended in the run, nor waited in vain: at a low rate a rare one may not
     /// occur, which says nothing of the store.
     pub fn standing(&self, document: &ResultDocument) -> Result<Option<Standing>, String> {

@@ -45,9 +45,8 @@ impl ExperimentStep {
     }
 }
 
-/// Looks on while an experiment goes. Called on the thread that conducts it,
-/// which is never a client's. What it is told of the run under way comes by
-/// [`Observer`].
+/// Observer of an experiment. Called on the thread that conducts it, which is never a
+/// client's. Events of the present run come through [`Observer`].
 pub trait Watcher: Observer {
     /// The experiment begins, or goes on; also after each run, with what has
     /// become known.

@@ -40,12 +40,12 @@ pub struct AgentSettings {
     pub commands: bool,
 }
 
-/// Waits for work and does it, until `quit` is requested. `show` gets messages for the user.
+/// Waits for work and does it, until `quit` is requested. `say` gets messages for the user.
 ///
 /// # Errors
 ///
 /// ZooKeeper's address is not valid, or ZooKeeper refuses to keep Serval's nodes.
-pub fn agent(joined: &AgentSettings, quit: &Quit, show: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+pub fn agent(joined: &AgentSettings, quit: &Quit, say: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),
@@ -54,11 +54,11 @@ pub fn agent(joined: &AgentSettings, quit: &Quit, show: &mut dyn FnMut(&str)) ->
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut AgentWorker { show, commands: joined.commands })
+    agent::serve(&joining, quit, &mut AgentWorker { say, commands: joined.commands })
 }
 
 struct AgentWorker<'a> {
-    show: &'a mut dyn FnMut(&str),
+    say: &'a mut dyn FnMut(&str),
     commands: bool,
 }
 
@@ -82,7 +82,7 @@ impl AgentWorker<'_> {
         // The sleep's error is small against the start of a program.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
-        (self.show)(&format!("command: {command}"));
+        (self.say)(&format!("command: {command}"));
         let program =
             ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
         let outcome = program::run(program, &|| ended.interrupted())
@@ -108,7 +108,7 @@ impl Worker for AgentWorker<'_> {
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
         let mut plan = Plan::new(PlanRequest { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
-        (self.show)(&plan.describe(1));
+        (self.say)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
         let gate = line.clone();
@@ -134,7 +134,7 @@ impl Worker for AgentWorker<'_> {
             line.began(first);
         }
         let overall = &performed.document.overall;
-        (self.show)(&format!(
+        (self.say)(&format!(
             "{}, {} failed, {:.0}/s",
             counted(overall.operations, "operation"),
             overall.failed,
@@ -159,7 +159,7 @@ impl Worker for AgentWorker<'_> {
                 format!("{what}{end} Trying again (Ctrl-C ends)")
             }
         };
-        (self.show)(&text);
+        (self.say)(&text);
     }
 }
 

@@ -20,19 +20,19 @@ const LEAD_NS: u64 = 1_000_000;
 pub struct AtBarrier<'a> {
     inner: &'a dyn Session,
     meeting: Meeting,
-    told: fn(&str),
+    say: fn(&str),
 }
 
 impl<'a> AtBarrier<'a> {
-    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `told` gets messages for
+    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `say` gets messages for
     /// people.
     ///
     /// # Errors
     ///
     /// These properties have faults.
-    pub fn of(inner: &'a dyn Session, plan: &Plan, told: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
+    pub fn of(inner: &'a dyn Session, plan: &Plan, say: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
         let meeting = settings::meeting(&plan.properties, plan.phase_name())?;
-        Ok(meeting.map(|meeting| AtBarrier { inner, meeting, told }))
+        Ok(meeting.map(|meeting| AtBarrier { inner, meeting, say }))
     }
 }
 
@@ -55,17 +55,17 @@ impl Session for AtBarrier<'_> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError> {
-        let told = self.told;
+        let say = self.say;
         let barrier = Arc::new(Barrier::new(self.meeting.clone()).map_err(failed)?);
         let refused: Arc<Mutex<Option<BarrierError>>> = Arc::default();
         let mut options = options.clone();
         let (entering, asked, why) = (Arc::clone(&barrier), control.clone(), Arc::clone(&refused));
         let (size, place) = (self.meeting.size, self.meeting.place.clone());
         options.gate = Some(Gate::new(move || {
-            told(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
+            say(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
             match entering.enter(&|| asked.interrupted()) {
                 Ok(names) => {
-                    told(&format!("all clients joined: {}", names.join(", ")));
+                    say(&format!("all clients joined: {}", names.join(", ")));
                     Some(clock::now() + LEAD_NS)
                 }
                 Err(error) => {
@@ -92,7 +92,7 @@ impl Session for AtBarrier<'_> {
             Err(error) => Some(error.to_string()),
         };
         if let Some(trouble) = trouble {
-            told(&trouble);
+            say(&trouble);
             ran.group.get_or_insert_with(GroupResult::default).troubles.push(trouble);
         }
         Ok(ran)

@@ -123,10 +123,10 @@ impl Intervals {
         }
         let sum = loop {
             let window = self.window()?;
-            let told = |waiting: &VecDeque<(Interval, u64, u64)>| {
+            let has_reported = |waiting: &VecDeque<(Interval, u64, u64)>| {
                 waiting.back().is_some_and(|(last, ..)| window.is_over(last))
             };
-            if !self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || told(waiting)) {
+            if !self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || has_reported(waiting)) {
                 return None;
             }
             // A window with reads of consumers only is in no series.

@@ -38,7 +38,7 @@ use serval_plan::{Plan, session::Session};
 
 /// The session that carries a plan out instead of `local`, the store as it is open here: the group that has been
 /// gathered, or clients that meet at a barrier if the plan's properties name one; `None` if there is neither.
-/// `told` gets messages for people.
+/// `say` gets messages for people.
 ///
 /// # Errors
 ///
@@ -47,10 +47,10 @@ pub fn conducted<'a>(
     local: &'a dyn Session,
     plan: &'a Plan,
     team: Option<&'a Team>,
-    told: fn(&str),
+    say: fn(&str),
 ) -> Result<Option<Box<dyn Session + 'a>>, Faults> {
     if let Some(team) = team {
         return Ok(Some(Box::new(GroupSession::new(team, local, plan))));
     }
-    Ok(AtBarrier::of(local, plan, told)?.map(|at| -> Box<dyn Session> { Box::new(at) }))
+    Ok(AtBarrier::of(local, plan, say)?.map(|at| -> Box<dyn Session> { Box::new(at) }))
 }

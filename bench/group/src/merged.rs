@@ -165,7 +165,7 @@ pub(crate) fn record(
         }
         clients.push(client);
     }
-    let nobody = clients.iter().all(|client| client.lost.is_some());
+    let all_lost = clients.iter().all(|client| client.lost.is_some());
     let executions: Vec<String> = executions
         .into_iter()
         .map(|(how, count)| match count {
@@ -179,7 +179,7 @@ pub(crate) fn record(
         clock_error_ns: seen.skew.map(|(_, error)| error),
         troubles: Vec::new(),
     };
-    let lost = ((fatal || nobody) && !lost.is_empty()).then(|| RunLost::Clients(lost.join("; ")));
+    let lost = ((fatal || all_lost) && !lost.is_empty()).then(|| RunLost::Clients(lost.join("; ")));
     if lost.is_some() {
         sum.ended_by = EndedBy::Failed;
     }

@@ -184,7 +184,7 @@ mod tests {
         let words = |faults: Faults| faults.to_string();
         let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
         assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");
-        // Each command is told its own option.
+        // Each command names its own option in messages.
         let fault = |text, flag| words(leading(&properties(text), flag).unwrap_err());
         let error = fault("coordination.zookeeper=a", ProcessesFlag::Clients);
         assert!(

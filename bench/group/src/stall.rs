@@ -10,12 +10,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct StallDetector {
     units: Vec<u64>,
     since: Vec<u64>,
-    told: bool,
+    is_reported: bool,
 }
 
 impl StallDetector {
     pub(crate) fn new(clients: usize, now: u64) -> StallDetector {
-        StallDetector { units: vec![0; clients], since: vec![now; clients], told: false }
+        StallDetector { units: vec![0; clients], since: vec![now; clients], is_reported: false }
     }
 
     /// Notes how many units a client has finished.
@@ -34,7 +34,11 @@ impl StallDetector {
         let still: Vec<usize> = (0..self.since.len()).filter(|client| at_work(*client)).collect();
         let stuck = still.len() < self.since.len()
             && still.iter().all(|client| now.saturating_sub(self.since[*client]) >= patience);
-        if still.is_empty() || !stuck || std::mem::replace(&mut self.told, true) { Vec::new() } else { still }
+        if still.is_empty() || !stuck || std::mem::replace(&mut self.is_reported, true) {
+            Vec::new()
+        } else {
+            still
+        }
     }
 }
 

@@ -43,7 +43,7 @@ impl ClientSamples {
         true
     }
 
-    fn has_told(&self, to: u64) -> bool {
+    fn has_reported(&self, to: u64) -> bool {
         self.gone || self.later.back().is_some_and(|last| last.at >= to)
     }
 }
@@ -76,41 +76,41 @@ impl GroupSteadiness {
 
     /// Takes samples of a client. Samples out of order, or after the longest warm-up, are left out.
     pub(crate) fn take(&mut self, client: usize, samples: impl IntoIterator<Item = Sample>) {
-        let Some(told) = self.clients.get_mut(client) else { return };
+        let Some(client) = self.clients.get_mut(client) else { return };
         for sample in samples {
-            let last = told.later.back().unwrap_or(&told.before);
+            let last = client.later.back().unwrap_or(&client.before);
             if sample.at <= self.most
                 && sample.at > last.at
                 && sample.operations >= last.operations
-                && told.later.len() < WAITING_MAX
+                && client.later.len() < WAITING_MAX
             {
-                told.later.push_back(sample);
+                client.later.push_back(sample);
             }
         }
     }
 
     /// A client sends no more samples.
     pub(crate) fn gone(&mut self, client: usize) {
-        if let Some(told) = self.clients.get_mut(client) {
-            told.gone = true;
+        if let Some(client) = self.clients.get_mut(client) {
+            client.gone = true;
         }
     }
 
     /// Adds the samples up. Returns whether the sum has just become steady; `lead` is the time until
     /// the measured part can begin, ns.
     pub(crate) fn update(&mut self, lead: u64) -> bool {
-        let some = self.clients.iter().any(|told| !told.gone);
+        let some = self.clients.iter().any(|client| !client.gone);
         while some && !self.warm_up.is_steady() {
             let to = self.to + STEP_NS;
-            if !self.clients.iter().all(|told| told.has_told(to)) {
+            if !self.clients.iter().all(|client| client.has_reported(to)) {
                 return false;
             }
-            for told in &mut self.clients {
-                told.count_to(self.to, to);
+            for client in &mut self.clients {
+                client.count_to(self.to, to);
             }
             self.to = to;
             let sum = |count: fn(&ClientSamples) -> f64| self.clients.iter().map(count).sum::<f64>() as u64;
-            let (operations, service_ns) = (sum(|told| told.operations), sum(|told| told.service_ns));
+            let (operations, service_ns) = (sum(|client| client.operations), sum(|client| client.service_ns));
             if self.warm_up.sample(to, operations, service_ns, to.saturating_add(lead) >= self.least) {
                 return true;
             }
@@ -180,7 +180,7 @@ mod tests {
         both.take(0, looks(50, 3, |_| 2000.0));
         both.take(1, looks(70, 3, |_| 3000.0));
         both.update(0);
-        let counted: f64 = both.clients.iter().map(|told| told.operations).sum();
+        let counted: f64 = both.clients.iter().map(|client| client.operations).sum();
         let expected = 5000.0 * both.to as f64 / 1e9;
         assert!((counted - expected).abs() < 5.0, "{counted} of {expected}");
     }

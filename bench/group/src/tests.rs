@@ -65,7 +65,7 @@ fn record_of(samples: &[Sample], client: usize) -> RecordWire {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// However long clients' intervals are, and whoever stood still when: each sample is in one sum, sums
+    /// With intervals of any length and clients that stall at any time: each sample is in one sum, sums
     /// follow each other, and what is in one was done in its time.
     #[test]
     fn intervals_of_different_lengths_are_added_where_they_lie(

@@ -183,7 +183,7 @@ pub(crate) struct RecordWire {
     /// What producers and consumers noted.
     #[serde(default)]
     pub(crate) lag: Option<LagNotes>,
-    /// Numbers of records of which it is not known that their inserts have ended, by
+    /// Records whose insert may still be in flight, by
     /// [`CoreWorkload::unended_inserts`](serval_workload::core::CoreWorkload::unended_inserts).
     #[serde(default)]
     pub(crate) unended: Option<(u64, u64)>,

@@ -14,7 +14,7 @@ use std::{
 
 /// What the writer and the readers of a histogram share.
 ///
-/// Memory: 264 KiB of address space, of which only touched pages are real.
+/// Memory: 264 KiB of address space, only touched pages of it are resident.
 #[derive(Debug)]
 struct LiveCounts {
     cells: Box<[AtomicU64]>,
@@ -383,7 +383,7 @@ impl Histogram {
         let hdr: hdrhistogram::Histogram<u64> =
             Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| DecodeError(e.to_string()))?;
         let mut histogram = Histogram::new();
-        // Sums of a few such are counted on; nobody has measured as many.
+        // Leaves room for sums of a few histograms; no run measures as many values.
         const COUNT_MAX: u64 = 1 << 53;
         let mut all = 0u64;
         for step in hdr.iter_recorded() {
@@ -501,7 +501,7 @@ mod tests {
         for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
             assert!(Histogram::decode(text).is_err());
         }
-        // What stands beside the cells may be wrong as well.
+        // The values beside the cells may be wrong as well.
         let text = of(&[5, 600]).encode();
         assert!(Histogram::decode_exact(&text, 302.5, 5, 600).is_ok());
         assert!(Histogram::decode_exact(&text, 302.5, 591, 0).unwrap_err().to_string().contains("is above"));
@@ -539,8 +539,8 @@ mod tests {
             values.sort_unstable();
             let rank = ((p / 100.0 * values.len() as f64).ceil().max(1.0) as usize).min(values.len());
             let truth = values[rank - 1] as f64;
-            let told = histogram.percentile(p) as f64;
-            prop_assert!(told >= truth && told <= truth * 1.001 + 1.0, "{told} for {truth}");
+            let estimate = histogram.percentile(p) as f64;
+            prop_assert!(estimate >= truth && estimate <= truth * 1.001 + 1.0, "{estimate} for {truth}");
         }
 
         #[test]

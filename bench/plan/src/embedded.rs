@@ -1,5 +1,5 @@
-//! Embedded stores that have their records where the results are, unless they
-//! are told where.
+//! Embedded stores that keep their records in the results' folder unless a property
+//! names another place.
 
 use serval_model::properties::{Origin, Properties};
 use serval_stores::StoreInfo;
@@ -15,7 +15,7 @@ pub struct EmbeddedStore {
     other: Option<&'static str>,
     /// Its file or folder.
     pub file: &'static str,
-    /// What stands around the file's path in the property.
+    /// Text around the file's path in the property.
     around: (&'static str, &'static str),
 }
 

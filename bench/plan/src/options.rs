@@ -182,7 +182,7 @@ fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule
     if rate.is_some_and(|rate| !rate.is_constant()) {
         reader.fault(
             &p::WARM_UP_MAX,
-            "needs a constant target: whether a run is steady cannot be told from a load that changes. \
+            "needs a constant target: under a load that changes, a steady run cannot be recognised. \
              With target.schedule, set warmup alone",
         );
     }

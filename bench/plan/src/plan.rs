@@ -69,11 +69,11 @@ pub struct Plan {
     pub failures_allowed: f64,
     /// Whether this is a load that continues an interrupted one.
     pub resume: bool,
-    /// What stands between clients and store.
+    /// Wrappers between clients and store.
     pub between: WrapperSettings,
     /// Everything that was set.
     pub properties: Properties,
-    /// Things to tell before starting.
+    /// Warnings to show before the start.
     pub warnings: Vec<Fault>,
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Observes a run for its records, and passes everything on to somebody who
+/// Observes a run for its result, and passes each event on to the observer that
 /// shows it.
 pub(crate) struct Recording<'a> {
     custom: Vec<String>,

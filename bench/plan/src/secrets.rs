@@ -29,7 +29,7 @@ pub fn shown(name: &str, value: &str) -> String {
             (_, Some((scheme, rest))) => {
                 // USER:PASSWORD@HOST; an @ behind the host's slash is no such.
                 let place = rest.split('/').next().unwrap_or_default();
-                match place.rsplit_once('@').and_then(|(who, _)| who.split_once(':')) {
+                match place.rsplit_once('@').and_then(|(login, _)| login.split_once(':')) {
                     Some((user, password)) => {
                         let host = &rest[user.len() + 1 + password.len()..];
                         text.push_str(&format!("{scheme}://{user}:***{host}"));

@@ -213,7 +213,7 @@ impl<C: ConductorClock> RunConductor<'_, C> {
         let mut totals = Totals::of(&self.recorders);
         let (in_flight, not_started, lateness) = self.unfinished(control);
         totals.lateness.merge(&lateness);
-        // A schedule of which nothing is left was completed, not cut off.
+        // A schedule without remaining steps was completed, not cut off.
         let by_schedule =
             self.scheduled().is_some_and(|length| self.options.time.is_none_or(|time| length <= time));
         let all_done = in_flight.is_empty() && not_started.is_empty();
@@ -369,11 +369,11 @@ impl<C: ConductorClock> RunConductor<'_, C> {
         let steady = match &self.options.judge {
             Some(judge) => {
                 let sample = Sample { at: now.saturating_sub(control.start), operations, service_ns };
-                let told = judge.judge(sample);
-                warm_up.set_verdict(now, told.is_some());
+                let steady_since = judge.judge(sample);
+                warm_up.set_verdict(now, steady_since.is_some());
                 // Operations that have ended were counted as warm-up.
-                from = told.map_or(from, |told| told.max(now));
-                told.is_some()
+                from = steady_since.map_or(from, |since| since.max(now));
+                steady_since.is_some()
             }
             None => {
                 let may = from >= control.start.saturating_add(nanoseconds(self.options.warm_up));

@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What the conductor tells event loops.
+/// Command of the conductor to event loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoopCommand {
     /// Continue.

@@ -92,8 +92,8 @@ impl StationarityMonitor {
         let stalls = verdict.stalls;
         Some(Stationarity {
             judged_s: verdict.judged_s,
-            throughput: verdict.throughput.map(|told| change(told, 1.0)),
-            service: verdict.service.map(|told| change(told, 1e9)),
+            throughput: verdict.throughput.map(|found| change(found, 1.0)),
+            service: verdict.service.map(|found| change(found, 1e9)),
             stalls: (stalls.count > 0).then_some(Stalls {
                 count: stalls.count,
                 total_s: stalls.total_s,

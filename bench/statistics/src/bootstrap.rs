@@ -152,8 +152,8 @@ mod tests {
         let spreads = hierarchical(&values, &runs, 20_000, &mut random, |_, _, _| unreachable!());
         let first: Vec<f64> = values.iter().map(|v| v[0]).collect();
         let expected = variance(&first).unwrap() / 5.0;
-        let told = spreads[0].squared_error(5).unwrap();
-        assert!((told / expected - 1.0).abs() < 0.03, "{told} for {expected}");
+        let estimate = spreads[0].squared_error(5).unwrap();
+        assert!((estimate / expected - 1.0).abs() < 0.03, "{estimate} for {expected}");
         assert_eq!((spreads[0].intervals, spreads[1].runs), (0.0, 0.0));
         assert_eq!(spreads[0].squared_error(1), None);
     }
@@ -174,8 +174,8 @@ mod tests {
         });
         // A uniform number has the variance 1/12; six runs of 50.
         let expected = 1.0 / 12.0 / 300.0;
-        let told = spreads[0].squared_error(6).unwrap();
-        assert!((told / expected - 1.0).abs() < 0.15, "{told} for {expected}");
+        let estimate = spreads[0].squared_error(6).unwrap();
+        assert!((estimate / expected - 1.0).abs() < 0.15, "{estimate} for {expected}");
     }
 
     #[test]

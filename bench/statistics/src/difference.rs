@@ -131,8 +131,9 @@ mod tests {
         let logs = |values: [f64; 5]| of(&values.map(f64::ln));
         let (a, b) = (logs([10.0, 10.2, 9.9, 10.1, 10.3]), logs([10.9, 11.1, 10.8, 11.2, 10.7]));
         let difference = Difference::of(&a, &b).unwrap();
-        let near =
-            |told: f64, expected: f64| assert!((told / expected - 1.0).abs() < 1e-4, "{told} {expected}");
+        let near = |estimate: f64, expected: f64| {
+            assert!((estimate / expected - 1.0).abs() < 1e-4, "{estimate} {expected}")
+        };
         near(difference.difference, 0.079845);
         near(difference.standard_error, 0.0109870);
         near(difference.freedom, 7.72771);

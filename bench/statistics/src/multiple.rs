@@ -31,8 +31,8 @@ mod tests {
     fn as_r_has_them() {
         // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
-        for (told, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
-            assert!((told - expected).abs() < 1e-12, "{adjusted:?}");
+        for (found, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            assert!((found - expected).abs() < 1e-12, "{adjusted:?}");
         }
         assert_eq!(holm(&[f64::NAN, 0.02]), [1.0, 0.04]);
         assert!(holm(&[]).is_empty());

@@ -109,8 +109,8 @@ mod tests {
         // b = (3/2 (2 φ / (1 − φ²))²)^{1/3} n^{1/3}.
         let theory = |phi: f64, n: f64| (1.5 * (2.0 * phi / (1.0 - phi * phi)).powi(2) * n).cbrt();
         for phi in [0.3, 0.6] {
-            let (told, theory) = (mean_length(phi, 2_000), theory(phi, 2_000.0));
-            assert!((told / theory - 1.0).abs() < 0.25, "{phi}: {told} for {theory}");
+            let (estimate, theory) = (mean_length(phi, 2_000), theory(phi, 2_000.0));
+            assert!((estimate / theory - 1.0).abs() < 0.25, "{phi}: {estimate} for {theory}");
         }
         let independent = mean_length(0.0, 2_000);
         assert!(independent < 4.0, "{independent}");

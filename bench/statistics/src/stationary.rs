@@ -310,42 +310,44 @@ mod tests {
     }
 
     /// Of a thousand runs, the number with a reported change.
-    fn told(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
-        let is_told = |seed: &u64| {
+    fn reported(noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> usize {
+        let is_reported = |seed: &u64| {
             let verdict = judge(&run(*seed, noise, correlation, &law)).unwrap();
             verdict.throughput.is_some() || verdict.service.is_some()
         };
-        (0..SEEDS).filter(is_told).count()
+        (0..SEEDS).filter(is_reported).count()
     }
 
-    /// The noise is large, so that no change is too small to be told.
+    /// The noise is large, so that no change is too small to be reported.
     #[test]
     fn steady_runs_are_told_to_have_changed_as_seldom_as_the_document_says() {
         for (correlation, at_most) in [(0.0, 5), (0.3, 15), (0.5, 30), (0.7, 100)] {
-            let told = told(0.15, correlation, |_| 1.0);
-            println!("{correlation}: {told}");
-            assert!(told <= at_most, "{correlation}: {told} of {SEEDS}");
+            let reported = reported(0.15, correlation, |_| 1.0);
+            println!("{correlation}: {reported}");
+            assert!(reported <= at_most, "{correlation}: {reported} of {SEEDS}");
         }
-        assert_eq!(told(0.01, 0.5, |_| 1.0), 0, "what is small is not told, however sure it is");
+        assert_eq!(reported(0.01, 0.5, |_| 1.0), 0, "a small change is not reported, however certain");
     }
 
     #[test]
-    fn what_matters_is_told_as_often_as_the_document_says() {
+    fn what_matters_is_reported_as_often_as_the_document_says() {
         for (noise, correlation, at_least) in [(0.02, 0.0, 999), (0.02, 0.5, 930), (0.03, 0.3, 850)] {
-            let step = told(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
-            let drift = told(noise, correlation, |place| 1.0 + 0.2 * place);
-            let early = told(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
+            let step = reported(noise, correlation, |place| if place < 0.5 { 1.0 } else { 0.9 });
+            let drift = reported(noise, correlation, |place| 1.0 + 0.2 * place);
+            let early = reported(noise, correlation, |place| if place < 0.25 { 1.0 } else { 1.15 });
             let episode =
-                told(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
+                reported(noise, correlation, |place| if (0.4..0.6).contains(&place) { 0.8 } else { 1.0 });
             println!("{noise} {correlation}: {step} {drift} {early} {episode}");
-            for (shape, told) in [("step", step), ("drift", drift), ("early", early), ("episode", episode)] {
-                assert!(told >= at_least, "{shape}, {noise} {correlation}: {told} of {SEEDS}");
+            for (shape, reported) in
+                [("step", step), ("drift", drift), ("early", early), ("episode", episode)]
+            {
+                assert!(reported >= at_least, "{shape}, {noise} {correlation}: {reported} of {SEEDS}");
             }
         }
     }
 
     #[test]
-    fn a_change_is_told_with_its_shape_place_and_size() {
+    fn a_change_is_reported_with_its_shape_place_and_size() {
         let change = |law: &dyn Fn(f64) -> f64| judge(&run(1, 0.001, 0.0, law)).unwrap().throughput.unwrap();
         let drift = change(&|place| 1.0 - 0.3 * place);
         assert_eq!((drift.shape, drift.from_s), (ChangePattern::Drift, 0.0));
@@ -442,7 +444,7 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), ..Default::default() })]
 
         #[test]
-        fn what_is_told_is_finite_and_matters(
+        fn what_is_reported_is_finite_and_matters(
             intervals in prop::collection::vec((1e-3f64..10.0, 0u64..1_000, 0.0f64..1e3), 0..200),
         ) {
             let intervals: Vec<SteadinessInterval> = intervals

@@ -241,7 +241,7 @@ impl Accumulo {
                     needed.iter().filter(|name| !reader.given(name)).map(|name| name.name).collect();
                 if !missing.is_empty() {
                     reader.fault_overall(format!(
-                        "nothing says where Accumulo is and who asks: set {}, or accumulo.clientProperties",
+                        "Accumulo's instance and user are not set: set {}, or accumulo.clientProperties",
                         missing.join(", ")
                     ));
                 }

@@ -58,7 +58,7 @@ impl Quotes {
             sql.push_str(" = ?");
         }
         if fields.is_empty() {
-            // SQL requires an assignment; this one still tells whether the record exists.
+            // SQL requires an assignment; this one still shows whether the record exists.
             sql.push_str("YCSB_KEY = YCSB_KEY");
         }
         sql.push_str(" WHERE YCSB_KEY = ?");

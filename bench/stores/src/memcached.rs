@@ -522,7 +522,8 @@ impl MemcachedClient {
     async fn merge(&mut self, table: &str, key: &str, fields: &Record) -> Result<Outcome, Outcome> {
         for _ in 0..UPDATE_ATTEMPTS_MAX {
             let item = self.get(table, key, &["v", "c"]).await?;
-            let version = item.cas.ok_or_else(|| Outcome::error("the server told no version (flag c)"))?;
+            let version =
+                item.cas.ok_or_else(|| Outcome::error("the server's reply has no version (flag c)"))?;
             self.old.clear();
             take(item, &mut self.old)?;
             json::merge(&self.old, fields, &mut self.new);
@@ -535,7 +536,7 @@ impl MemcachedClient {
                 Err(_) => return Ok(Outcome::NOT_FOUND),
             }
         }
-        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row somebody else has changed the record");
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row another client changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 }

@@ -21,7 +21,7 @@
 //! * **What loses a connection:** an error for which [`Connector::failure`]
 //!   says so, and a time limit that ends while the operation waits for its
 //!   answer, which may still arrive and would be taken for the next one's
-//!   ([`Connector::LATE`] where the driver tells answers apart).
+//!   ([`Connector::LATE`] where the driver distinguishes the answers).
 //! * A client that fails on an older connection leaves a newer one open.
 
 use serval_model::{Outcome, Status, StoreError};
@@ -91,7 +91,7 @@ impl TimeLimit {
     }
 }
 
-/// Opens the connections of one store to one server, and tells what errors
+/// Opens the connections of one store to one server, and classifies its errors
 /// on them mean.
 pub(crate) trait Connector {
     /// An open connection.

@@ -46,10 +46,10 @@ enum LoadWorkload {
     Range,
     /// Puts all keys into Redis's sorted set, as an index for ranges.
     Index,
-    /// Tells the accesses of each leaf, second by second.
+    /// Reports the accesses of each leaf by the second.
     Survey,
     /// Counts how often clients with caches of their own fetch a root; they
-    /// and the server are in this process, and nobody is asked.
+    /// and the server are in this process, which needs no other server.
     Roots,
     /// Asks for the first key until there is an answer.
     Ready,

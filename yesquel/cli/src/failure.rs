@@ -45,7 +45,9 @@ fn advice(error: &yesquel::Error) -> &'static str {
             ". Leave --tls and --tls-ca out if it is a server without a certificate"
         }
         ConnectError::WantsTls { .. } => ". Give --tls-ca FILE, or --tls if browsers trust its certificate",
-        ConnectError::Certificate { .. } => ". Give the certificate of whoever signed it: --tls-ca FILE",
+        ConnectError::Certificate { .. } => {
+            ". Give the certificate of the authority that signed it: --tls-ca FILE"
+        }
         ConnectError::Closed { is_encrypted: false, .. } => {
             ". Encryption is asked for with --tls-ca FILE or --tls"
         }
@@ -66,8 +68,8 @@ pub(crate) fn words(error: &rusqlite::Error) -> String {
 
 /// Like [`words`] for a step of a copy, for which SQLite gives a code only.
 pub(crate) fn words_of_step(error: &rusqlite::Error) -> String {
-    let told = error.sqlite_error().and_then(|error| yesquel_sqlite::last_message(error.extended_code));
-    told.unwrap_or_else(|| words(error))
+    let message = error.sqlite_error().and_then(|error| yesquel_sqlite::last_message(error.extended_code));
+    message.unwrap_or_else(|| words(error))
 }
 
 impl From<rusqlite::Error> for CliError {

@@ -1,4 +1,4 @@
-//! `yesquel serve`: a storage server, until it is told to end.
+//! `yesquel serve`: a storage server, until a signal ends it.
 
 use crate::{
     connect,
@@ -132,10 +132,10 @@ fn size(text: &str) -> Result<usize, String> {
     digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
 }
 
-/// Parses a size with a minimum, which error messages show as `told`.
-fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
+/// Parses a size with a minimum, which error messages show as `shown`.
+fn at_least(text: &str, least: usize, shown: &str) -> Result<usize, String> {
     match size(text)? {
-        size if size < least => Err(format!("'{text}' is too little: at least {told}")),
+        size if size < least => Err(format!("'{text}' is too little: at least {shown}")),
         size => Ok(size),
     }
 }

@@ -124,9 +124,9 @@ impl Summary<'_> {
         let mut out = anstream::stdout();
         if is_json {
             let seconds = (time.as_secs_f64() * 1e3).round() / 1e3;
-            let told = json!({ "from": from, "to": to, "tables": tables, "indexes": indexes, "rows": rows,
+            let summary = json!({ "from": from, "to": to, "tables": tables, "indexes": indexes, "rows": rows,
                 "bytes": bytes, "seconds": seconds });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{summary}")?;
         } else if !is_quiet {
             let plural = |count: u64, one: &str, more: &str| {
                 format!("{} {}", show::count(count), if count == 1 { one } else { more })

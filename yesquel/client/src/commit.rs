@@ -227,10 +227,10 @@ impl<T: Transport> Client<T> {
         // recovers it from the other servers' votes.
         let mut all_know = true;
         for server in &servers {
-            let told = self.call(*server, &Request::Decide { txn, decision }).await;
+            let reply = self.call(*server, &Request::Decide { txn, decision }).await;
             // A server whose disk has failed cannot log the decision: it refuses, and asks the
             // other servers after its restart.
-            all_know &= told.is_ok_and(|bytes| Reply::decode(&bytes) == Ok(Reply::Done));
+            all_know &= reply.is_ok_and(|bytes| Reply::decode(&bytes) == Ok(Reply::Done));
         }
         if all_know {
             for server in &servers {

@@ -149,7 +149,7 @@ impl<T: Transport> Client<T> {
     ) -> Result<Vec<u8>, LostCall> {
         match self.send_unordered(server, request).await {
             // The lane may have ended before the shared connection, whose end is then only noticed
-            // at its next use: hence an `call_idempotent`, which retries too.
+            // at its next use: `call_idempotent` retries there, too.
             Err(lost) if lost.cause == LossCause::Disconnected && snapshot.is_none() => {
                 self.call_idempotent(server, request).await
             }

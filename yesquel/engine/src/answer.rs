@@ -116,8 +116,9 @@ impl ReadContext<'_> {
     fn follow(self, root: NodeId, value: &[u8], rows: &mut Vec<u8>) -> u64 {
         let mut lsn = 0;
         let start = rows.len();
-        let told = start as u64 <= ROWS_BYTES_MAX && self.follow_from(root, value, &mut lsn, rows).is_some();
-        if !told {
+        let is_written =
+            start as u64 <= ROWS_BYTES_MAX && self.follow_from(root, value, &mut lsn, rows).is_some();
+        if !is_written {
             rows.truncate(start);
             AnswerWriter(ByteWriter(rows)).moved(None);
         }
@@ -196,7 +197,7 @@ fn write_cells(
         if count >= scan.cells_max || bytes >= scan.bytes_max {
             return Ok(true);
         }
-        let told = match value {
+        let cell = match value {
             // The location was checked when it was written.
             VersionValue { bytes, is_large: true } => match LargeValue::decode(bytes) {
                 Ok(large) => CellValue::Large(large),
@@ -210,9 +211,9 @@ fn write_cells(
                 CellValue::Bytes(value)
             }
         };
-        AnswerWriter::cell(buffer, key, told);
+        AnswerWriter::cell(buffer, key, cell);
         // A long value is not followed: its row is answered as missing.
-        see(key, if matches!(told, CellValue::Bytes(_)) { value.bytes } else { &[] });
+        see(key, if matches!(cell, CellValue::Bytes(_)) { value.bytes } else { &[] });
         count += 1;
         bytes += key.len() as u64;
     }

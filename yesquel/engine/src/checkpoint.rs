@@ -7,7 +7,7 @@
 use crate::{
     checkpoint_copies::CheckpointCopies,
     node::Node,
-    record::{LogRecord, NOBODY},
+    record::{LogRecord, NO_TXN},
 };
 use std::sync::Arc;
 use yesquel_model::{NodeId, Timestamp};
@@ -83,7 +83,7 @@ impl<E> RecordBatch<'_, E> {
         // They were encoded just now.
         let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
         self.record.clear();
-        LogRecord::Commit { txn: NOBODY, at: self.at, staged: None, operations }.write(self.record);
+        LogRecord::Commit { txn: NO_TXN, at: self.at, staged: None, operations }.write(self.record);
         (self.each)(self.record)?;
         self.operations.clear();
         self.last = None;

@@ -451,7 +451,7 @@ impl Engine {
     /// transactions that requests have waited for too long. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
-            // All reads use the same snapshots, of which nothing may be collected.
+            // All reads use the same snapshots: none of their versions may be collected.
             return;
         }
         let last = self.clock.now(now.wall_ms);

@@ -509,16 +509,16 @@ impl Node {
             return wrong("it has something to collect and is not queued");
         }
         if self.marks.iter().any(|mark| mark.at <= low) {
-            return wrong("it has a mark that nobody needs");
+            return wrong("it has a mark that no snapshot needs");
         }
         let fence = self.shape().map(|shape| &shape.fence);
         for cell in self.cells.iter() {
             if cell.versions().filter(|(at, _)| *at <= low).count() > 1 {
-                return wrong("a cell has versions that nobody sees");
+                return wrong("a cell has versions that no snapshot sees");
             }
             let within = fence.is_some_and(|fence| fence.contains(cell.key));
             if cell.at <= low && (!within || cell.newest.is_none()) {
-                return wrong("it has a cell that nobody sees");
+                return wrong("it has a cell that no snapshot sees");
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use yesquel_model::{NodeId, Timestamp, TxnId};
 use yesquel_wire::{ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, Staged};
 
 /// Transaction id of a checkpoint's operations, which no client asks about.
-pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
+pub(crate) const NO_TXN: TxnId = TxnId { client: 0, number: 0 };
 
 /// A log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -465,7 +465,7 @@ fn orphan_pieces_are_collected_after_a_checkpoint() {
     assert_eq!(pieces, [false, true]);
 }
 
-/// Clients may have received the state before the vote.
+/// Clients may have read the state before the vote.
 #[test]
 fn a_commit_waits_for_its_vote() {
     let mut server = Server::new();

@@ -5,7 +5,7 @@ use crate::{
     disk::MemoryDisk,
     engine::{self, EngineRun},
     input::Input,
-    log::told,
+    log::check_error,
 };
 use yesquel_engine::{Engine, EngineSettings, LogRecord};
 use yesquel_log::{LogError, checkpoint};
@@ -50,7 +50,7 @@ pub fn check(bytes: &[u8]) {
             if let LogError::Damaged { lsn, .. } = &error {
                 assert_eq!(lsn, last, "{error}");
             }
-            told(&disk, &error);
+            check_error(&disk, &error);
         }
     }
 }

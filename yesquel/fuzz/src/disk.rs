@@ -22,7 +22,7 @@ pub(crate) struct MemoryFile {
 
 impl MemoryDisk {
     pub(crate) fn files(&self) -> MutexGuard<'_, MemoryFiles> {
-        self.0.lock().expect("nobody else has it")
+        self.0.lock().expect("the fuzzer has one thread")
     }
 }
 

@@ -279,11 +279,18 @@ impl EngineRun {
         assert_eq!(self.engine.lsn(), self.log.len() as u64);
         for reply in &effects.replies {
             let connection = self.unanswered.remove(&reply.caller.request);
-            assert_eq!(connection, Some(reply.caller.connection), "who asked is answered, once");
-            assert!(reply.needs_lsn <= self.engine.lsn() || self.frozen, "it needs what is not written");
+            assert_eq!(
+                connection,
+                Some(reply.caller.connection),
+                "each request is answered once, at its connection"
+            );
+            assert!(
+                reply.needs_lsn <= self.engine.lsn() || self.frozen,
+                "it needs a record that is not logged"
+            );
             let bytes = &effects.bytes[reply.bytes.clone()];
             let decoded = Reply::decode(bytes).expect("a reply that was written");
-            show(|| format!("{:?} is told {decoded:?}", reply.caller));
+            show(|| format!("{:?} is answered {decoded:?}", reply.caller));
             let (Reply::Answers { snapshot: at, .. } | Reply::Committed(at) | Reply::Voted(at)) = decoded
             else {
                 continue;

@@ -31,7 +31,7 @@ pub fn check(bytes: &[u8]) {
             assert_eq!((writer.next_lsn(), writer.synced_lsn()), (next + 3, next + 2));
             (found, torn)
         }
-        Err(error) => return told(&disk, &error),
+        Err(error) => return check_error(&disk, &error),
     };
     if !is_forged {
         assert!(
@@ -63,7 +63,7 @@ fn read(disk: &MemoryDisk, after: u64) -> Result<(Vec<Vec<u8>>, OpenedLog<Memory
 }
 
 /// An error must name the position.
-pub(crate) fn told(disk: &MemoryDisk, error: &LogError) {
+pub(crate) fn check_error(disk: &MemoryDisk, error: &LogError) {
     match error {
         LogError::Damaged { path, offset, .. } => {
             let name = path.file_name().and_then(|name| name.to_str()).expect("a file is named");

@@ -60,12 +60,12 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     // A folder with one file of the right name.
     put("log", "segment".to_owned(), [&[3, 0, 0, 0, 0, 1], &length[..], &segment].concat());
     let records = records();
-    let mut anybody = vec![0, 7, records.len() as u8];
+    let mut input = vec![0, 7, records.len() as u8];
     for record in &records {
-        anybody.extend_from_slice(&(record.len() as u16).to_le_bytes());
-        anybody.extend_from_slice(record);
+        input.extend_from_slice(&(record.len() as u16).to_le_bytes());
+        input.extend_from_slice(record);
     }
-    put("checkpoint", "records".to_owned(), anybody);
+    put("checkpoint", "records".to_owned(), input);
     all
 }
 

@@ -276,7 +276,7 @@ fn sent(input: &mut Input<'_>) {
         wire[place] ^= change;
         let (found, _) = fed(&wire, &cuts, false);
         let is_sent = |message: &Message| expected.get(message.0 as usize) == Some(message);
-        assert!(found.iter().all(is_sent), "a byte has changed at {place}, and nobody has seen it");
+        assert!(found.iter().all(is_sent), "a byte has changed at {place}, and no check has found it");
         assert!(found.len() < expected.len(), "a byte has changed at {place}, and nothing is missing");
     }
 }

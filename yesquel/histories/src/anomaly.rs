@@ -28,7 +28,7 @@ pub enum AnomalyKind {
     LostUpdate,
     /// Read skew: a cycle with one `rw` edge.
     GSingle,
-    /// A cycle with several `rw` edges of which no two are adjacent, for example a long fork.
+    /// A cycle with several `rw` edges, no two of them adjacent, for example a long fork.
     /// Parallel snapshot isolation allows it.
     GNonadjacent,
     /// Write skew: a cycle that snapshot isolation allows.
@@ -59,7 +59,7 @@ impl AnomalyKind {
         match self {
             AnomalyKind::PhantomElement => "an element was read that no transaction appended",
             AnomalyKind::DuplicateElement => "an element is in a list twice, and was appended once",
-            AnomalyKind::IncompatibleOrders => "two reads of a key of which neither begins with the other",
+            AnomalyKind::IncompatibleOrders => "two reads of a key, neither of which begins with the other",
             AnomalyKind::Internal => {
                 "a transaction reads what does not agree with what it read or wrote before"
             }
@@ -70,7 +70,7 @@ impl AnomalyKind {
                 "cyclic information flow: each has seen or overwritten the one before, in a cycle"
             }
             AnomalyKind::LostUpdate => {
-                "a write was overwritten by one who had read the key and had not seen it"
+                "a write was overwritten by a transaction that had read the key and had not seen it"
             }
             AnomalyKind::GSingle => "read skew: a transaction saw a later state and missed an earlier write",
             AnomalyKind::GNonadjacent => {
@@ -157,7 +157,7 @@ impl fmt::Display for Edge {
         let Edge { from, to, dependency } = self;
         match dependency {
             Dependency::WriteWrite { key, first, second, seen } => {
-                let why = if *seen { "" } else { ", or else who read so far would have seen it" };
+                let why = if *seen { "" } else { ", otherwise a reader of this prefix would have seen it" };
                 write!(
                     f,
                     "T{from} before T{to} (ww): T{from} appended {first} to key {key}, T{to} appended {second} after it{why}"

@@ -48,7 +48,7 @@ struct ReportedCycle {
 }
 
 struct Hunt<'a> {
-    told: Vec<ReportedCycle>,
+    reported: Vec<ReportedCycle>,
     found: Vec<Vec<Edge>>,
     graph: Graph<'a>,
 }
@@ -63,12 +63,12 @@ pub(crate) fn find(
     let real_time = model.orders().contains(&AnomalyOrder::RealTime);
     let graph = |split| Graph::new(index.transactions, dependencies, &index.counted, split, real_time);
     let lost = anomalies.iter().filter(|anomaly| anomaly.kind == AnomalyKind::LostUpdate);
-    let told = lost.map(|lost| ReportedCycle {
+    let reported = lost.map(|lost| ReportedCycle {
         level: CycleLevel::Snapshot,
         order: AnomalyOrder::Data,
         transactions: lost.transactions.clone(),
     });
-    let mut hunt = Hunt { told: told.collect(), found: Vec::new(), graph: graph(true) };
+    let mut hunt = Hunt { reported: reported.collect(), found: Vec::new(), graph: graph(true) };
     hunt.hunt(model, &[CycleLevel::Writes, CycleLevel::Information, CycleLevel::Snapshot]);
     if model.serializable() {
         let steps = hunt.graph.steps;
@@ -92,9 +92,9 @@ impl Hunt<'_> {
         for order in model.orders() {
             for level in levels {
                 let components = self.graph.components(level.mask() | mask_of(*order), Some(&suspect));
-                let told = self.reported_in(&components, *level, *order);
+                let in_reported = self.reported_in(&components, *level, *order);
                 for number in 0..components.nodes.len() as u32 {
-                    self.component(&components, number, (*level, *order), told.contains(&number));
+                    self.component(&components, number, (*level, *order), in_reported.contains(&number));
                 }
             }
         }
@@ -103,16 +103,16 @@ impl Hunt<'_> {
     /// Returns the components that contain something already reported.
     fn reported_in(&self, components: &Components, level: CycleLevel, order: AnomalyOrder) -> FxHashSet<u32> {
         let mut reported_in = FxHashSet::default();
-        for told in &self.told {
+        for cycle in &self.reported {
             // Without sessions and real time, write cycles, information flow and skew are reported
             // independently, since they consist of different edges.
             let side_by_side =
-                order == AnomalyOrder::Data && told.level < level && level != CycleLevel::Serial;
-            if told.level > level || told.order > order || side_by_side {
+                order == AnomalyOrder::Data && cycle.level < level && level != CycleLevel::Serial;
+            if cycle.level > level || cycle.order > order || side_by_side {
                 continue;
             }
             let of = |transaction: &usize| self.graph.components_of(components, *transaction);
-            let Some((first, others)) = told.transactions.split_first() else { continue };
+            let Some((first, others)) = cycle.transactions.split_first() else { continue };
             for number in of(first) {
                 if number != NONE && others.iter().all(|other| of(other).contains(&number)) {
                     reported_in.insert(number);
@@ -127,13 +127,13 @@ impl Hunt<'_> {
         components: &Components,
         number: u32,
         kind: (CycleLevel, AnomalyOrder),
-        told: bool,
+        is_reported: bool,
     ) {
         let (level, order) = kind;
         let ordered = mask_of(order);
         let graph = &mut self.graph;
         let cycle = match level {
-            _ if told && (order > AnomalyOrder::Data || level == CycleLevel::Serial) => None,
+            _ if is_reported && (order > AnomalyOrder::Data || level == CycleLevel::Serial) => None,
             CycleLevel::Writes => graph.cycle(components, number, WW, WW | ordered).cycle,
             CycleLevel::Information => graph.cycle(components, number, WR, WW | WR | ordered).cycle,
             CycleLevel::Snapshot => {
@@ -142,7 +142,7 @@ impl Hunt<'_> {
                 if single.cycle.is_none() && !single.gave_up {
                     single = graph.cycle(components, number, RW_LOST, WR | ordered);
                 }
-                if single.cycle.is_none() && !told {
+                if single.cycle.is_none() && !is_reported {
                     single = graph.cycle(components, number, RW | RW_LOST, level.mask() | ordered);
                 }
                 single.cycle
@@ -156,7 +156,7 @@ impl Hunt<'_> {
                 return;
             }
             let transactions = cycle.iter().map(|edge| edge.from).collect();
-            self.told.push(ReportedCycle { level, order, transactions });
+            self.reported.push(ReportedCycle { level, order, transactions });
             self.found.push(cycle);
         }
     }

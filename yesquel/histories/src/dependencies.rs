@@ -181,17 +181,17 @@ fn lost_update(
         Edge { from: loser, to: other, dependency: rw },
         Edge { from: other, to: loser, dependency: back },
     ];
-    let (key, who) = (versions.key, words::transactions(index.transactions, &[loser, other]));
+    let (key, transactions) = (versions.key, words::transactions(index.transactions, &[loser, other]));
     let what = if back.is_rw() {
         format!(
-            "T{loser} and T{other} read the same of key {key} and both appended to it: who was second had not seen the first."
+            "T{loser} and T{other} read the same of key {key} and both appended to it: the second had not seen the first's append."
         )
     } else {
         format!(
             "T{loser} read key {key} without what T{other} appended to it, and appended to it after T{other}."
         )
     };
-    let explanation = format!("{who}{what}\n{}\n{}", edges[0], edges[1]);
+    let explanation = format!("{transactions}{what}\n{}\n{}", edges[0], edges[1]);
     anomalies.push(Anomaly {
         kind: AnomalyKind::LostUpdate,
         order: AnomalyOrder::Data,

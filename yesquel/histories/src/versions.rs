@@ -197,7 +197,7 @@ impl Sieve<'_, '_> {
                 }
             } else {
                 self.report(AnomalyKind::PhantomElement, *element, &[by], || {
-                    format!("T{by} read key {key} with {element} in it, which nobody appended to it.")
+                    format!("T{by} read key {key} with {element} in it, which no transaction appended.")
                 });
             }
             kept.push(order.len());
@@ -216,7 +216,7 @@ impl Sieve<'_, '_> {
         let key = self.key();
         self.report(AnomalyKind::G1b, *element, &[by, of], || {
             format!(
-                "T{by} read key {key} up to {element}, after which T{of}, who appended it, appended more."
+                "T{by} read key {key} up to {element}, after which T{of}, which appended it, appended more."
             )
         });
         true
@@ -272,19 +272,19 @@ impl Sieve<'_, '_> {
     }
 
     /// Reports an anomaly: the first transaction read what the second wrote.
-    fn report(&mut self, kind: AnomalyKind, element: Element, who: &[usize], text: impl FnOnce() -> String) {
+    fn report(&mut self, kind: AnomalyKind, element: Element, by: &[usize], text: impl FnOnce() -> String) {
         if !self.reported.insert((kind, element)) {
             return;
         }
-        let edges = match who {
+        let edges = match by {
             [reader, appender] => {
                 let dependency = Dependency::WriteRead { key: self.key(), element };
                 vec![Edge { from: *appender, to: *reader, dependency }]
             }
             _ => Vec::new(),
         };
-        let explanation = words::transactions(self.index.transactions, who) + &text();
-        let transactions = who.to_vec();
+        let explanation = words::transactions(self.index.transactions, by) + &text();
+        let transactions = by.to_vec();
         self.anomalies.push(Anomaly { kind, order: AnomalyOrder::Data, transactions, edges, explanation });
     }
 }

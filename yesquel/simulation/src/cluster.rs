@@ -29,7 +29,7 @@ use yesquel_wire::Request;
 /// The cluster, as tasks and transports share it.
 pub type SharedCluster = Rc<RefCell<Cluster>>;
 
-/// Is told of each request that a task sends: the task, the server, the request.
+/// Called with each request that a task sends: the task, the server, the request.
 type OnRequest = Box<dyn FnMut(usize, ServerId, &Request<'_>)>;
 
 /// Milliseconds since 1970 at the start of a run.

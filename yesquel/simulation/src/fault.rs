@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when. Each fault stands by itself, so that a failing list can be
+//! What goes wrong in a run, and when. Faults are independent, so that a failing list can be
 //! shortened by leaving some out.
 
 use yesquel_seeds::Random;

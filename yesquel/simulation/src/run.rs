@@ -79,7 +79,7 @@ impl<A: Application> SimulationRun<A> {
 
     /// Reads everything and verifies the laws.
     fn check(&mut self, client: u64, when: &str) {
-        // Readers must resolve the undecided transactions that they meet; only what nobody reads is
+        // Readers must resolve the undecided transactions that they meet; the others are
         // recovered explicitly.
         self.executor.observe(self.application.observe(self.network(), client), SHUTDOWN_LIMIT_US);
         for _ in 0..4 {

@@ -278,8 +278,8 @@ mod tests {
         let secured = DatabaseAddress::parse("yesquel://db/shop?tls-ca=a%26b&credential-file=c", []).unwrap();
         assert_eq!(secured.secrets.encryption, ServerEncryption::SignedBy("a&b".into()));
         assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
-        let told = DatabaseAddress::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
-        assert!(!told.contains("geheim"), "{told}");
+        let message = DatabaseAddress::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
+        assert!(!message.contains("geheim"), "{message}");
         for (given, mode) in [
             ("yesquel://db/shop?mode=ro", AccessMode::ReadOnly),
             ("yesquel:shop?mode=rw", AccessMode::Existing),

@@ -309,8 +309,8 @@ impl TreeScan {
     /// Moves to the row of a key if it came along with an entry that refers to it.
     fn seek_cached(&mut self, key: &[u8]) -> Result<bool, ResultCode> {
         let map = self.map;
-        let told = self.session.borrow_mut().with(|transaction| Ok(transaction.get_cached(map, key)))?;
-        let Some(value) = told else { return Ok(false) };
+        let cached = self.session.borrow_mut().with(|transaction| Ok(transaction.get_cached(map, key)))?;
+        let Some(value) = cached else { return Ok(false) };
         self.cursor.place(key);
         (self.key, self.value) = (key.into(), value);
         Ok(true)

@@ -280,7 +280,7 @@ impl SqlSession {
         }
     }
 
-    /// Returns the verified meta values, of which the caller increments the cookie. A caller that
+    /// Returns the verified meta values; the caller increments the cookie. A caller that
     /// has incremented an outdated cookie in memory must roll back.
     pub(crate) fn values_to_follow(
         &mut self,

@@ -146,9 +146,9 @@ mod tests {
         for (at, (key, value)) in all.iter().enumerate() {
             assert_eq!((cells.key(at), cells.position(key)), (*key, Ok(at)));
             match (cells.value(at), value) {
-                (PageValue::Whole(own), CellValue::Bytes(told)) => assert_eq!(own, *told),
-                (PageValue::Large(own), CellValue::Large(told)) => assert_eq!(own, *told),
-                (own, told) => panic!("{own:?}, {told:?}"),
+                (PageValue::Whole(own), CellValue::Bytes(sent)) => assert_eq!(own, *sent),
+                (PageValue::Large(own), CellValue::Large(sent)) => assert_eq!(own, *sent),
+                (own, sent) => panic!("{own:?}, {sent:?}"),
             }
         }
         assert_eq!(cells.position(b"ab"), Err(2));

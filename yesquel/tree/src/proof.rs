@@ -53,8 +53,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
                 if let Some(answer) = answer {
                     let all = (&KeyRange::all(), Direction::Up);
-                    let told = self.trees.scanned(self.view.snapshot, other.root, all, Some(answer))?;
-                    if let (Fetched::Leaf(page), _) = told {
+                    let scanned = self.trees.scanned(self.view.snapshot, other.root, all, Some(answer))?;
+                    if let (Fetched::Leaf(page), _) = scanned {
                         self.pages.keep(other.root, page);
                     }
                 }

@@ -47,7 +47,7 @@ const PAGE_BYTES_MAX: u64 = 4 << 20;
 /// Decodes the entries that the cells refer to: their values begin with a key, preceded by its
 /// length.
 fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<StoredValue>)> {
-    let told = followed.cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
+    let entries = followed.cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
         let CellValue::Bytes(value) = cell else { return None };
         let (length, rest) = value.split_first()?;
         let key = rest.get(..usize::from(*length))?.into();
@@ -57,7 +57,7 @@ fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<StoredValue>)> {
             LookupAnswer::Moved(_) => None,
         }
     });
-    told.collect()
+    entries.collect()
 }
 
 /// Scan for all cells of a node, if it owns the key.
@@ -279,7 +279,7 @@ impl<T: Transport> Trees<T> {
     ) -> Result<Page, TreeError> {
         let (mut steps, goal) = (0, wanted.goal);
         for _ in 0..FETCHES_MAX {
-            // A root may be an inner node, of which a part is useless, unless it is known as a leaf
+            // Part of a root is useless if it is an inner node, unless it is known as a leaf
             // that was bulk loaded and not split yet.
             let is_long = node == root && wanted.cells_max != u64::MAX && self.cache().is_long_leaf(root);
             let cells_max = if node == root && !is_long { u64::MAX } else { wanted.cells_max };

@@ -111,7 +111,7 @@ fn listen_unix(address: &Address, path: &Path, mode: u32) -> Result<UnixListener
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let is_socket = fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_socket());
             if !is_socket || std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(invalid(address, "somebody listens there, or it is no socket"));
+                return Err(invalid(address, "a process listens there, or it is no socket"));
             }
             fs::remove_file(path)
                 .and_then(|()| bind_unix(path, mode))

@@ -140,14 +140,14 @@ impl Store {
         while all.more {
             let last = all.nodes.last().and_then(|node| u128::from_str_radix(&node.id, 16).ok());
             let Some(last) = last.map(NodeId::from_bits) else {
-                return Err(Error::Internal("the server tells of more nodes than it names".to_owned()));
+                return Err(Error::Internal("the server announced more nodes and listed none".to_owned()));
             };
             let next: TreeNodes = decode_status(&block_on(client.inspect_after(server, last))?)?;
             // Ids in hexadecimal have equal lengths.
             let goes_on =
                 next.nodes.first().zip(all.nodes.last()).is_none_or(|(next, last)| next.id > last.id);
             if !goes_on {
-                return Err(Error::Internal("the server tells of the same nodes again".to_owned()));
+                return Err(Error::Internal("the server listed the same nodes again".to_owned()));
             }
             all.more = next.more && !next.nodes.is_empty();
             all.nodes.extend(next.nodes);

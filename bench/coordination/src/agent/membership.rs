@@ -66,8 +66,8 @@ impl AgentSession {
                 _ = beat.tick() => membership.send(ToCoordinator::Beat),
                 () = time::sleep_until(wake) => membership.member.tick(clock(), &mut actions),
                 () = quit_requested(&mut quitting) => {
-                    membership.send(ToCoordinator::Failed { why: "was told to end on its own machine".to_owned() });
-                    why = Some("told to end".to_owned());
+                    membership.send(ToCoordinator::Failed { why: "was ended on its own machine".to_owned() });
+                    why = Some("ended on its own machine".to_owned());
                 }
             }
             for action in actions {

@@ -81,11 +81,11 @@ pub fn serve(
     for (name, setting) in properties.iter() {
         all.set(name, &setting.value, setting.origin.clone());
     }
-    let tells = all.get(FLUSHES.0).is_some_and(|setting| setting.value == FLUSHES.1);
+    let reports_flushes = all.get(FLUSHES.0).is_some_and(|setting| setting.value == FLUSHES.1);
     greeted(Reader::new(&all).duration(&GRACE));
     struct Serve<I, O> {
         info: &'static StoreInfo,
-        tells: bool,
+        reports_flushes: bool,
         frames: FrameBuffer,
         input: I,
         output: O,
@@ -93,12 +93,12 @@ pub fn serve(
     impl<I: Read + Send + 'static, O: Write + 'static> Visitor for Serve<I, O> {
         type Output = Result<(), ServeError>;
         fn visit<S: Store>(self, store: S) -> Self::Output {
-            let Serve { info, tells, frames, input, mut output } = self;
+            let Serve { info, reports_flushes, frames, input, mut output } = self;
             output.write_all(&welcome(info, &store))?;
             output.flush()?;
             match store.execution() {
-                Execution::Threads => in_turn(&store, tells, frames, input, output),
-                Execution::EventLoops => at_once(store, tells, frames, input, output),
+                Execution::Threads => in_turn(&store, reports_flushes, frames, input, output),
+                Execution::EventLoops => at_once(store, reports_flushes, frames, input, output),
             }
         }
     }
@@ -114,7 +114,7 @@ pub fn serve(
         output.flush()?;
         return Err(faults.into());
     }
-    opener.open(&all, Serve { info, tells, frames, input, output })?
+    opener.open(&all, Serve { info, reports_flushes, frames, input, output })?
 }
 
 /// Checks that a store opens.
@@ -286,8 +286,8 @@ impl Response {
 }
 
 /// Returns a client's flushes, if Serval understands them.
-fn flushes<C: Client>(client: &mut C, tells: bool) -> Vec<Flush> {
-    if !tells || !client.buffers() {
+fn flushes<C: Client>(client: &mut C, reports_flushes: bool) -> Vec<Flush> {
+    if !reports_flushes || !client.buffers() {
         return Vec::new();
     }
     std::iter::from_fn(|| client.flushed()).take(frame::FLUSHES_MAX as usize).collect()
@@ -313,7 +313,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
 /// written together.
 fn in_turn<S: Store>(
     store: &S,
-    tells: bool,
+    reports_flushes: bool,
     mut frames: FrameBuffer,
     mut input: impl Read,
     mut output: impl Write,
@@ -348,7 +348,10 @@ fn in_turn<S: Store>(
                 Ok((id, client, DriverRequest::Close)) => match clients.remove(&client) {
                     Some(mut handle) => {
                         let outcome = ready(handle.close()).unwrap_or_else(waits);
-                        Response { flushes: flushes(&mut handle, tells), ..Response::plainly(id, outcome) }
+                        Response {
+                            flushes: flushes(&mut handle, reports_flushes),
+                            ..Response::plainly(id, outcome)
+                        }
                     }
                     None => Response::plainly(id, no_client(client)),
                 },
@@ -357,7 +360,7 @@ fn in_turn<S: Store>(
                     Some(handle) => {
                         let called = ready(call(handle, &operation, &mut reply));
                         let (outcome, took) = called.unwrap_or_else(|| (waits(), 0));
-                        Response { id, outcome, took, flushes: flushes(handle, tells) }
+                        Response { id, outcome, took, flushes: flushes(handle, reports_flushes) }
                     }
                     None => Response::plainly(id, no_client(client)),
                 },
@@ -410,7 +413,7 @@ impl PendingAnswers {
 /// Serves an asynchronous store with a task per client.
 fn at_once<S: Store>(
     store: S,
-    tells: bool,
+    reports_flushes: bool,
     mut frames: FrameBuffer,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
@@ -479,7 +482,7 @@ fn at_once<S: Store>(
                         let (store, local, out) =
                             (std::sync::Arc::clone(&store), Rc::clone(&local), Rc::clone(&out));
                         tasks.push(tokio::task::spawn_local(async move {
-                            client(&*store, &local, (number, tells), jobs, &out).await;
+                            client(&*store, &local, (number, reports_flushes), jobs, &out).await;
                         }));
                     }
                     let job = ClientJob { id, asked, operation };
@@ -507,7 +510,7 @@ fn at_once<S: Store>(
 async fn client<S: Store>(
     store: &S,
     local: &S::Local,
-    (number, tells): (u32, bool),
+    (number, reports_flushes): (u32, bool),
     mut jobs: mpsc::UnboundedReceiver<ClientJob>,
     out: &PendingAnswers,
 ) {
@@ -525,14 +528,14 @@ async fn client<S: Store>(
             },
             (DriverRequest::Close, Some(client)) => {
                 let outcome = client.close().await;
-                let flushes = flushes(client, tells);
+                let flushes = flushes(client, reports_flushes);
                 handle = None;
                 Response { flushes, ..Response::plainly(id, outcome) }
             }
             (DriverRequest::Nothing, _) => Response::plainly(id, Outcome::OK),
             (DriverRequest::Verb, Some(client)) => {
                 let (outcome, took) = call(client, &operation, &mut reply).await;
-                Response { id, outcome, took, flushes: flushes(client, tells) }
+                Response { id, outcome, took, flushes: flushes(client, reports_flushes) }
             }
             _ => Response::plainly(id, no_client(number)),
         };

@@ -1,17 +1,17 @@
-//! What a store that has a buffer tells of it.
+//! Flushes that a store with a write buffer reports.
 
 use super::*;
 use serval_model::{FieldSelection, Record};
 use std::collections::VecDeque;
 
-/// Keeps nothing, and tells of a flush with every second insert and at the end.
+/// Stores nothing; reports a flush with every second insert and at the end.
 struct Buffering {
     execution: Execution,
 }
 
 struct BufferingClient {
     inserts: u64,
-    told: VecDeque<Flush>,
+    flushes: VecDeque<Flush>,
 }
 
 impl Store for Buffering {
@@ -27,13 +27,13 @@ impl Store for Buffering {
         Ok(())
     }
     async fn connect(&self, (): &(), _: usize) -> Result<BufferingClient, StoreError> {
-        Ok(BufferingClient { inserts: 0, told: VecDeque::new() })
+        Ok(BufferingClient { inserts: 0, flushes: VecDeque::new() })
     }
 }
 
 impl BufferingClient {
     fn flush(&mut self, writes: u64) {
-        self.told.push_back(Flush { outcome: Outcome::OK, took_ns: 5, ago_ns: 0, writes, lost: 0 });
+        self.flushes.push_back(Flush { outcome: Outcome::OK, took_ns: 5, ago_ns: 0, writes, lost: 0 });
     }
 }
 
@@ -61,7 +61,7 @@ impl Client for BufferingClient {
         true
     }
     fn flushed(&mut self) -> Option<Flush> {
-        self.told.pop_front()
+        self.flushes.pop_front()
     }
     async fn close(&mut self) -> Outcome {
         self.flush(self.inserts % 2);
@@ -69,7 +69,7 @@ impl Client for BufferingClient {
     }
 }
 
-/// What a driver writes, that somebody else reads.
+/// Output of a driver that another thread reads.
 #[derive(Clone, Default)]
 struct Written(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -83,8 +83,8 @@ impl Write for Written {
     }
 }
 
-/// Writes told of with each answer to three inserts and the end of a client.
-fn told(execution: Execution, tells: bool) -> Vec<Vec<u64>> {
+/// Flushed writes reported with each answer to three inserts and the end of a client.
+fn reported(execution: Execution, reports_flushes: bool) -> Vec<Vec<u64>> {
     let mut asked = Vec::new();
     for (id, kind) in [request::OPEN, request::INSERT, request::INSERT, request::INSERT, request::CLOSE]
         .into_iter()
@@ -103,8 +103,12 @@ fn told(execution: Execution, tells: bool) -> Vec<Vec<u64>> {
     let (store, written) = (Buffering { execution }, Written::default());
     let input = io::Cursor::new(asked);
     match execution {
-        Execution::Threads => in_turn(&store, tells, FrameBuffer::default(), input, written.clone()),
-        Execution::EventLoops => at_once(store, tells, FrameBuffer::default(), input, written.clone()),
+        Execution::Threads => {
+            in_turn(&store, reports_flushes, FrameBuffer::default(), input, written.clone())
+        }
+        Execution::EventLoops => {
+            at_once(store, reports_flushes, FrameBuffer::default(), input, written.clone())
+        }
     }
     .unwrap();
     let bytes = written.0.lock().unwrap().clone();
@@ -127,7 +131,7 @@ fn flushes_are_told_with_the_next_answer_to_those_who_understand_them() {
     for execution in [Execution::Threads, Execution::EventLoops] {
         let none: Vec<u64> = Vec::new();
         let expected = [none.clone(), none.clone(), vec![2], none.clone(), vec![1]];
-        assert_eq!(told(execution, true), expected, "{execution:?}");
-        assert_eq!(told(execution, false), vec![none; 5], "{execution:?}");
+        assert_eq!(reported(execution, true), expected, "{execution:?}");
+        assert_eq!(reported(execution, false), vec![none; 5], "{execution:?}");
     }
 }

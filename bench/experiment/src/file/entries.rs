@@ -125,7 +125,7 @@ pub struct StoreEntry {
     pub restore: Option<String>,
     /// Its properties.
     pub properties: Vec<PropertyLine>,
-    /// Where it stands.
+    /// Its place in the file.
     pub origin: Option<Origin>,
 }
 
@@ -140,7 +140,7 @@ pub struct WorkloadEntry {
     pub at: Option<f64>,
     /// Its properties.
     pub properties: Vec<PropertyLine>,
-    /// Where it stands.
+    /// Its place in the file.
     pub origin: Option<Origin>,
 }
 

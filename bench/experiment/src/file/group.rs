@@ -34,7 +34,7 @@ pub struct GroupEntry {
     pub wait: Option<Duration>,
     /// Silence after which one is lost.
     pub timeout: Option<Duration>,
-    /// Where it stands.
+    /// Its place in the file.
     pub origin: Option<Origin>,
 }
 

@@ -126,7 +126,7 @@ pub struct PhaseSpec {
     pub properties: Vec<PropertyLine>,
     /// Properties of some clients, over these.
     pub only: Vec<Only>,
-    /// Where it stands.
+    /// Its place in the file.
     pub origin: Option<Origin>,
 }
 

@@ -47,7 +47,7 @@ impl<'a> TomlSource<'a> {
     }
 }
 
-/// A value and where it stands.
+/// A value and its place.
 pub(super) type TomlValue<'d> = &'d Spanned<DeValue<'d>>;
 
 /// A table of the file.
@@ -79,7 +79,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.table.get(key)
     }
 
-    /// Where a key's value stands, or the table if it is not there.
+    /// Returns the place of a key's value, or of the table if the key is missing.
     pub(super) fn span(&self, key: &'static str) -> Range<usize> {
         self.table.get(key).map_or(self.span.clone(), Spanned::span)
     }

@@ -195,7 +195,7 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
     faults.or(leading)
 }
 
-/// What tells one data set from another: the store, and every property that is
+/// Identity of a data set: the store, and every property that is
 /// not one of runs.
 fn identity(info: &StoreInfo, properties: &Properties) -> BTreeMap<String, String> {
     let mut identity = BTreeMap::from([(String::new(), info.name.to_owned())]);

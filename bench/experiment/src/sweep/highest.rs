@@ -28,7 +28,7 @@ const CONFIDENCE: f64 = 0.95;
 /// The margin of a load without any finished operation.
 const FAR: f64 = 20.0;
 
-/// Where halving stands: rates between which the answer lies.
+/// State of the bisection: rates between which the answer lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bracket {
     kept: f64,
@@ -64,13 +64,13 @@ impl Bracket {
     }
 }
 
-/// A run with an offered load, and how it stood to the promise.
+/// A run with an offered load, and its margin to the promise.
 struct Tried {
     kind: RunKind,
     rate: f64,
     /// `None` if the run says nothing of the promise.
     margin: Option<f64>,
-    told: PromiseTrial,
+    trial: PromiseTrial,
 }
 
 impl SweepConductor<'_> {
@@ -103,7 +103,7 @@ impl SweepConductor<'_> {
         self.settings().clients.unwrap_or_else(|| window(self.saturation(curve).1))
     }
 
-    /// How the runs of a curve with an offered load stood to the promise.
+    /// Returns the runs of a curve with an offered load, with their margins to the promise.
     fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<Tried>, ConductError> {
         let stored = StoredExperiment {
             folder: self.journal.path().to_owned(),
@@ -119,7 +119,7 @@ impl SweepConductor<'_> {
                 kind: entry.kind,
                 rate: entry.target.unwrap_or_default(),
                 margin,
-                told: PromiseTrial { folder: entry.folder.clone(), kept: kept(margin), values },
+                trial: PromiseTrial { folder: entry.folder.clone(), kept: kept(margin), values },
             });
         }
         Ok(trials)
@@ -160,8 +160,8 @@ impl SweepConductor<'_> {
     fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let tried = self.trials(curve, promise)?;
-        let told = |tried: &Tried| Some(Trial { at: tried.rate, value: tried.margin? });
-        let trials: Vec<Trial> = tried.iter().filter_map(told).collect();
+        let of = |tried: &Tried| Some(Trial { at: tried.rate, value: tried.margin? });
+        let trials: Vec<Trial> = tried.iter().filter_map(of).collect();
         if trials.is_empty() {
             let problem = "no operation that it is about was done in any run: take longer runs";
             return Err(no_standing(problem.to_owned()));
@@ -192,12 +192,12 @@ impl SweepConductor<'_> {
         }
         // JSON has no infinity.
         let high = if high.is_finite() { high } else { f64::MAX };
-        let trials = tried.into_iter().map(|tried| tried.told).collect();
+        let trials = tried.into_iter().map(|tried| tried.trial).collect();
         Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes, trials })
     }
 }
 
-/// How a run stood to the promise, if it says something of it. A load that
+/// Returns a run's margin to the promise, if the run says something of it. A load that
 /// was not done was not kept, whatever was promised of it.
 fn margin(promise: &Promise, document: &ResultDocument) -> Result<Option<f64>, ConductError> {
     let standing = promise.standing(document).map_err(no_standing)?;

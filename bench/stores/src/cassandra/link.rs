@@ -140,7 +140,7 @@ fn is_empty_plan(error: &NewSessionError) -> bool {
 fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
     let advice = match error {
         ConnectionError::ConnectTimeout => {
-            "Nobody answered within cassandra.connecttimeoutmillis: are cassandra.hosts and cassandra.port right?"
+            "No answer within cassandra.connecttimeoutmillis: are cassandra.hosts and cassandra.port right?"
         }
         ConnectionError::IoError(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             "Check cassandra.tls_ca and cassandra.tls_verify"
@@ -214,7 +214,7 @@ impl<'a> SetupSession<'a> {
             Ok(Err(error)) => {
                 let outcome = failure(&error);
                 let advice = match outcome.status {
-                    Status::Forbidden => ". Log in as one who may (cassandra.username)",
+                    Status::Forbidden => ". Log in as a role with this permission (cassandra.username)",
                     _ => "",
                 };
                 Err(failed(outcome.message.as_deref().unwrap_or_default(), advice))

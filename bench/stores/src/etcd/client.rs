@@ -155,7 +155,7 @@ impl EtcdClient {
             }
             // Another client has changed or deleted it.
         }
-        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row somebody else has changed the record");
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row another client changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 

@@ -102,8 +102,8 @@ impl Etcd {
             Some(error) if away.len() == endpoints.len() => Err(error),
             _ => {
                 let facts = [("version", versions), ("did not answer", away)];
-                let told = facts.into_iter().filter(|(_, values)| !values.is_empty());
-                Ok(told.map(|(name, values)| (name.to_owned(), values.join(","))).collect())
+                let known = facts.into_iter().filter(|(_, values)| !values.is_empty());
+                Ok(known.map(|(name, values)| (name.to_owned(), values.join(","))).collect())
             }
         }
     }

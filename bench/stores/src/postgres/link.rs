@@ -116,10 +116,10 @@ impl PostgresEndpoint {
             }
         };
         let end = Arc::new(std::sync::Mutex::new(None));
-        let told = Arc::clone(&end);
+        let reason = Arc::clone(&end);
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await
-                && let Ok(mut end) = told.lock()
+                && let Ok(mut end) = reason.lock()
             {
                 *end = Some(words(&error));
             }

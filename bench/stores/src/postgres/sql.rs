@@ -86,7 +86,7 @@ pub(super) fn update(sql: &mut String, layout: TableLayout, table: &str, fields:
     sql.push_str(" SET ");
     match layout {
         TableLayout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
-        // SQL requires an assignment; this one still tells whether the record exists.
+        // SQL requires an assignment; this one still shows whether the record exists.
         TableLayout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
         TableLayout::Columns => {
             for (index, (field, _)) in fields.iter().enumerate() {

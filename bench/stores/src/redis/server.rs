@@ -132,7 +132,7 @@ impl RedisEndpoint {
                  the client (redis.tls.certificate)?"
             }
             _ if error.is_timeout() => {
-                "Nobody answered in time (redis.timeout, redis.operation.timeout): are redis.host and redis.port right, and redis.tls as the \
+                "No answer in time (redis.timeout, redis.operation.timeout): are redis.host and redis.port right, and redis.tls as the \
                  server wants it?"
             }
             _ if error.is_io_error() => {

@@ -366,9 +366,7 @@ fn authorization(reader: &mut Reader<'_>) -> Option<HeaderValue> {
         }
         (_, _, Some(_)) => {
             // The message omits the value, which is a secret.
-            reader.fault_overall(
-                "rest.token and rest.user are two ways to say who asks: leave out one of them",
-            );
+            reader.fault_overall("rest.token and rest.user are two ways to log in: leave out one of them");
             return None;
         }
     };

@@ -163,7 +163,7 @@ impl YesquelSql {
         Ok(())
     }
 
-    /// Returns why a run has no database, as far as can be told without creating it.
+    /// Returns why a run has no database, as far as is known without creating it.
     fn nothing(&self) -> Option<StoreError> {
         match &self.settings.address.location {
             DatabaseLocation::Memory | DatabaseLocation::SharedMemory => Some(self.error(

@@ -62,7 +62,7 @@ impl YesquelSqlSettings {
             },
         )) = &known
         {
-            reader.fault(&ADDRESS, "has port 0, on which nobody listens");
+            reader.fault(&ADDRESS, "has port 0, on which no server listens");
         }
         let busy_timeout = reader.duration(&BUSY_TIMEOUT);
         if busy_timeout > BUSY_TIMEOUT_MAX {

@@ -135,7 +135,7 @@ fn address(reader: &mut Reader<'_>) -> Option<Address> {
     let text = reader.optional_text(&ADDRESS)?;
     let address = text.trim().parse::<Address>();
     if let Ok(Address::Tcp { port: 0, .. }) = address {
-        reader.fault(&ADDRESS, "has port 0, on which nobody listens");
+        reader.fault(&ADDRESS, "has port 0, on which no server listens");
     }
     address.map_err(|error| reader.fault(&ADDRESS, error)).ok()
 }

@@ -226,7 +226,7 @@ impl ZookeeperClient {
                 Err(_) => return Err(Outcome::NOT_FOUND),
             }
         }
-        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row somebody else has changed the record");
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row another client changed the record");
         Err(Outcome::failed(Status::ServiceUnavailable, words))
     }
 

@@ -289,27 +289,28 @@ fn tls(reader: &mut Reader<'_>) -> Option<ZookeeperTls> {
     }
     let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let Some(ca) = ca else {
-        reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver trusts nobody by itself");
+        reader
+            .fault(&TLS_CA, "is needed with zookeeper.tls: the driver has no trusted authorities of its own");
         return None;
     };
     // The driver uses the process's TLS provider, which may be installed only once. It
     // may be installed already.
     drop(rustls::crypto::ring::default_provider().install_default());
     let trusted =
-        || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
+        || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(message)?));
     let (roots, options) = trusted().map_err(|problem: String| reader.fault(&TLS_CA, problem)).ok()?;
     let Some(identity) = identity else {
         return Some(ZookeeperTls { options, roots, identity: None });
     };
     let handed = || {
         let (certificate, key) = (text(&identity.certificate_file)?, text(&identity.key_file)?);
-        options.with_pem_identity(&certificate, &key).map_err(told)
+        options.with_pem_identity(&certificate, &key).map_err(message)
     };
     let options = handed().map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem)).ok()?;
     Some(ZookeeperTls { options, roots, identity: Some(identity) })
 }
 
-fn told(error: zookeeper_client::Error) -> String {
+fn message(error: zookeeper_client::Error) -> String {
     error.to_string()
 }
 

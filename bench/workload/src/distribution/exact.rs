@@ -34,7 +34,7 @@ pub const MAX_ITEMS: u64 = 1 << 52;
 
 /// From this rank on every x is accepted. A rejection would have a
 /// probability of s (s+1)/(24 k^2), nothing; but near 2^52 an `f64` no longer
-/// tells k from its half, and the comparison would decide by rounding.
+/// distinguishes k from its half, and the comparison would decide by rounding.
 const CERTAIN: u64 = 1 << 30;
 
 /// Zipf's law over ranks, the first the most popular.

@@ -3,7 +3,7 @@
 //! Law: key = newest - x, x [`Zipfian`] over `newest` items
 //! from 0. Example: newest = 1000 and x = 22 give key 978.
 //!
-//! Three things are as in YCSB and not as one would wish: key 0 is never
+//! Three properties are YCSB's and limit the law: key 0 is never
 //! drawn while there are others (there are newest + 1 keys, but newest items);
 //! eta stays that of the first number of items, so that the law is lost when
 //! the keys grow manifold in a run; and the items are nearly, not exactly,

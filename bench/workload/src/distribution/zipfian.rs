@@ -28,7 +28,7 @@ const SMALL_GROWTH: u64 = 32;
 /// Zipf's law over a range of numbers, the smallest the most popular.
 ///
 /// YCSB's constructor draws one item and discards it. Constructing takes no
-/// source of draws here: whoever wants YCSB's sequence of items calls
+/// source of draws here: to get YCSB's sequence of items, call
 /// [`Zipfian::next`] once beforehand ([`Zipfian::CONSTRUCTOR_DRAWS`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zipfian {

@@ -219,7 +219,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
                 }
             },
         };
-        // Faults of the distribution are told even without the trace.
+        // Reports faults of the distribution even without the trace.
         let chooser = chooser(reader, verb, trace.as_ref().map_or(1, |trace| trace.len()));
         match (trace, chooser) {
             (Some(trace), Some(chooser)) => verbs.push(MixedVerb { kind, trace, chooser }),

@@ -13,7 +13,7 @@ pub const TRACE_FILE_MAX: u64 = 256 << 20;
 /// Longest URL, and more than servers take.
 pub const URL_LENGTH_MAX: usize = 64 << 10;
 
-/// Faults of a file that are told: one that is no trace has as many as lines.
+/// Maximum number of reported faults of a file: a file that is no trace has one a line.
 const FAULTS_MAX: usize = 10;
 
 /// URLs in the order of their file.
@@ -48,10 +48,10 @@ impl Trace {
                 Ok("") if empty.len() < FAULTS_MAX => empty.push(line),
                 Ok("") => {}
                 Ok(url) => {
-                    let told = |line| {
+                    let fault = |line| {
                         format!("{place}:{line}: has no URL: take the line out, or write / for the root")
                     };
-                    faults.extend(empty.drain(..).map(told));
+                    faults.extend(empty.drain(..).map(fault));
                     trace.text.push_str(url);
                     trace
                         .ends

@@ -281,7 +281,7 @@ fn names(
         if let Some(names) = names_of(length).filter(|names| *names < count) {
             let name = property.name;
             warnings.push(format!(
-                "{name}={length} tells only {names} names apart, and there are {count}: some series are the same"
+                "{name}={length} has only {names} different names for {count}: some series are the same"
             ));
         }
     }

@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::{
     effects::{Effects, Now, Stop, VoteQuery},
-    record::{LogRecord, NOBODY},
+    record::{LogRecord, NO_TXN},
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
     transaction::{KnownVote, PendingWrite, PreparedTxn},
@@ -70,7 +70,7 @@ impl Engine {
         for NodeOperation { node, write } in script.iter() {
             self.apply_operation(at, node, &write);
         }
-        if txn != NOBODY {
+        if txn != NO_TXN {
             self.outcomes.committed(txn, at, uptime_ms);
         }
     }
@@ -173,7 +173,7 @@ impl Engine {
     pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
         if let Some(prepared) = self.prepared.get(&txn) {
             let decision = match decision {
-                // A commit time below a vote is wrong, whoever sends it.
+                // A commit time below a vote is wrong, from any sender.
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };

@@ -155,16 +155,16 @@ impl Engine {
             nodes.truncate(most + 1);
         }
         nodes.sort_unstable_by_key(|node| node.id);
-        let (mut told, mut bytes) = (TreeNodes::default(), 0);
+        let (mut page, mut bytes) = (TreeNodes::default(), 0);
         for status in nodes.into_iter().filter_map(|node| node_status(node, second)) {
             if bytes >= bytes_max {
-                told.more = true;
+                page.more = true;
                 break;
             }
             bytes += told_bytes(&status);
-            told.nodes.push(status);
+            page.nodes.push(status);
         }
-        told
+        page
     }
 
     /// Returns the leaves of a tree and their fences, for tests.

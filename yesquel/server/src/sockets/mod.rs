@@ -433,7 +433,7 @@ impl SocketLoop {
                 turned_away = self.turned_away,
                 clients = self.clients.len(),
                 clients_max = self.admission.clients_max,
-                "more connections than this server takes: some were closed before they were heard; --clients-max tells how many clients it serves"
+                "more connections than this server takes: some were closed before their handshake; --clients-max sets the number of clients"
             );
             self.turned_away = 0;
         }
