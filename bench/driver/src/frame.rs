@@ -474,11 +474,11 @@ mod tests {
 
         #[test]
         fn flushes_come_out_as_they_went_in(
-            flushes in prop::collection::vec(
+            given in prop::collection::vec(
                 (prop::sample::select(&Status::ALL[..]), any::<[u32; 4]>(), "[a-z]{1,9}"), 1..9,
             ),
         ) {
-            let flushes: Vec<Flush> = flushes
+            let given: Vec<Flush> = given
                 .into_iter()
                 .map(|(status, [took, ago, writes, lost], words)| Flush {
                     outcome: Outcome { status, message: (!status.is_ok()).then(|| words.into()) },
@@ -489,11 +489,11 @@ mod tests {
                 })
                 .collect();
             let mut bytes = Vec::new();
-            put_flushes(&mut bytes, &flushes);
+            put_flushes(&mut bytes, &given);
             let (mut body, mut read) = (FrameBody::result(&bytes), VecDeque::new());
             prop_assert_eq!(flushes(&mut body, &mut read), Ok(()));
             prop_assert_eq!(body.clone().end(), Ok(()));
-            prop_assert_eq!(Vec::from(read), flushes);
+            prop_assert_eq!(Vec::from(read), given);
             // An answer without flushes has none.
             prop_assert_eq!(flushes(&mut body, &mut VecDeque::new()), Ok(()));
         }

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// What the writer and the readers of a histogram share.
+/// State shared by the writer and the readers of a histogram.
 ///
 /// Memory: 264 KiB of address space, only touched pages of it are resident.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What is seen: histograms and what is recorded in them.
+//! Measurements: histograms and the recorders that fill them.
 
 pub mod hdr_log;
 pub mod histogram;

@@ -46,7 +46,7 @@ struct PairReader {
     batched: AtomicU64,
 }
 
-/// What one thread records, in the warm-up and after it. Its [`RecorderHandle`] writes it, any
+/// Measurements of one thread, in the warm-up and after it. Its [`RecorderHandle`] writes it, any
 /// thread may read it.
 #[derive(Debug)]
 pub struct Recorder {
@@ -66,7 +66,7 @@ pub struct Recorder {
     warmed_ns: AtomicU64,
 }
 
-/// What to record beyond histograms.
+/// Measurements beyond histograms.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
     /// Whether operations have intended starts.

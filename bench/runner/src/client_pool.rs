@@ -22,7 +22,7 @@ use tokio::task::LocalSet;
 /// socket, and enough to hide the round trips.
 const CONNECTING_MAX: usize = 64;
 
-/// What all clients need, and how they are started.
+/// Shared state of all clients, and how they are started.
 pub(crate) struct ClientPool<S> {
     pub(crate) barrier: Arc<RunBarrier>,
     pub(crate) store: Arc<S>,

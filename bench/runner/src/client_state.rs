@@ -1,4 +1,4 @@
-//! What a client does at this moment, readable from other threads. This is the only way to learn
+//! State of a client, readable from other threads. This is the only way to learn
 //! of an operation that never ends.
 
 use std::sync::atomic::{
@@ -27,7 +27,7 @@ pub(crate) struct ClientStatus {
     last_end: AtomicU64,
 }
 
-/// What a client does.
+/// State of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientState {
     /// Is between operations, or has finished.

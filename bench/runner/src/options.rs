@@ -117,7 +117,7 @@ pub struct RunOptions {
     pub share: Share,
     /// Seed of all random choices.
     pub seed: u64,
-    /// What to record beyond histograms.
+    /// Measurements beyond histograms.
     pub recorder: RecorderOptions,
     /// Holds the run until it may begin. Not used in virtual time.
     pub gate: Option<Gate>,

@@ -138,7 +138,7 @@ pub struct RunRecord {
     pub client_time: Duration,
     /// Number of clients: fewer than asked for if there were fewer units.
     pub clients: usize,
-    /// What the clients ran on.
+    /// Event loops or threads of the clients.
     pub execution: ClientExecution,
     /// Why the run could not continue, if it could not.
     pub lost: Option<AbortCause>,
@@ -148,7 +148,7 @@ pub struct RunRecord {
     pub slack: Duration,
 }
 
-/// What the clients of a run ran on.
+/// Event loops or threads of a run's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientExecution {
     /// A thread each.

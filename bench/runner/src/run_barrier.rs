@@ -24,7 +24,7 @@ pub(crate) enum LoopCommand {
     Abandon,
 }
 
-/// How far the clients are.
+/// Progress of the clients.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounts {
     pub(crate) connected: usize,

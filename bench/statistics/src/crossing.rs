@@ -1,4 +1,4 @@
-//! Where a quantity that rises crosses zero, from noisy trials.
+//! Estimate of where a rising quantity crosses zero, from noisy trials.
 //!
 //! Trials at places x₁ < x₂ < … have values whose mean rises with x. The fit
 //! is the isotonic regression m of their means; the crossing is where m, drawn
@@ -20,13 +20,13 @@ const RESAMPLES: usize = 2_000;
 /// One trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// Where.
+    /// Argument of the trial.
     pub at: f64,
-    /// What was found, 0 or less before the crossing.
+    /// Observed value, 0 or less before the crossing.
     pub value: f64,
 }
 
-/// Where the crossing is.
+/// Place of the crossing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Crossing {
     /// There, within an interval.
@@ -60,7 +60,7 @@ fn places(trials: &[Trial]) -> Vec<(f64, Vec<f64>)> {
     places
 }
 
-/// Where the fit of points with weights is 0: -infinity before the first,
+/// Returns the zero of the fit of weighted points: -infinity before the first,
 /// infinity after the last.
 fn zero(points: &[(f64, f64)], weights: &[f64]) -> f64 {
     let fit = isotonic(points, Some(weights));
@@ -70,7 +70,7 @@ fn zero(points: &[(f64, f64)], weights: &[f64]) -> f64 {
     x0 + (x1 - x0) * (0.0 - y0) / (y1 - y0)
 }
 
-/// Where trials cross 0, with an interval of the level `confidence`.
+/// Estimates where trials cross 0, with an interval of the level `confidence`.
 /// O(B n), B = 2,000.
 pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
     let places = places(trials);
@@ -98,7 +98,7 @@ pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
                     (*at, drawn.sum::<f64>() / values.len() as f64)
                 })
                 .collect();
-            // What crosses nowhere crosses at an end, as far as was looked.
+            // A fit without a zero crosses at an end of the tried range.
             zero(&points, &weights).clamp(first, last)
         })
         .collect();

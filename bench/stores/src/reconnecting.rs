@@ -43,23 +43,23 @@ use tokio::{
 /// that is down is not asked by every operation.
 pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What becomes of a connection on which an operation failed.
+/// State of a connection after a failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionFate {
     /// The next operation uses it.
     Kept,
-    /// Nothing more can be sent on it.
+    /// Broken: no further operation can be sent.
     Lost,
-    /// Nothing could be sent on it: the server has not seen the operation.
+    /// Broken before the operation was sent: the server has not seen it.
     Unsent,
 }
 
 /// A failed operation.
 #[derive(Debug)]
 pub(crate) struct OperationFailure {
-    /// What becomes of its connection.
+    /// State of its connection.
     pub(crate) fate: ConnectionFate,
-    /// What the client reports.
+    /// Outcome that the client reports.
     pub(crate) outcome: Outcome,
 }
 
@@ -99,7 +99,7 @@ pub(crate) trait Connector {
     /// The driver's error.
     type Error;
 
-    /// What becomes of a connection whose operation ran out of time.
+    /// State of a connection after an operation's timeout.
     const LATE: ConnectionFate = ConnectionFate::Lost;
 
     /// The time limit of operations.
@@ -217,7 +217,7 @@ impl<C: Connector> Slot<C> {
         Ok(slot)
     }
 
-    /// What the slot's connections are opened by.
+    /// Opens the slot's connections.
     pub(crate) fn connector(&self) -> &C {
         &self.connector
     }
@@ -287,7 +287,7 @@ impl<C: Connector> Reconnecting<C> {
         Ok(Reconnecting { slot, held })
     }
 
-    /// What the connection is opened by.
+    /// Opens the connection.
     pub(crate) fn connector(&self) -> &C {
         self.slot.connector()
     }
@@ -364,7 +364,7 @@ impl<C: Connector> Reconnecting<C> {
     }
 }
 
-/// What clients of an event loop share, made as they come: client `n` has item
+/// Items shared by the clients of an event loop, created on demand: client `n` has item
 /// `n` modulo the number of items.
 #[derive(Debug)]
 pub(crate) struct Pool<T> {

@@ -40,7 +40,7 @@ struct WaitingRequest {
     since_ms: u64,
 }
 
-/// What can still be read after the log has failed.
+/// State that can still be read after the log has failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frozen {
     /// A restart gives no timestamp up to this one.

@@ -27,7 +27,7 @@ pub(crate) const NODE_BYTES: usize = 512;
 pub(crate) enum Found<T> {
     /// The node does not answer for the place.
     Elsewhere,
-    /// Nothing.
+    /// No value.
     Absent,
     /// A value.
     Present(T),

@@ -119,7 +119,7 @@ impl Staging {
     }
 }
 
-/// What a transaction writes at a server.
+/// Operations of a transaction at a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitPayload<'a> {
     /// Number of the lease under which it writes; zero: none.

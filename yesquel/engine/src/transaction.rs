@@ -122,7 +122,7 @@ impl PendingWrite {
         matches!(self.change, OwnedWrite::Create(_))
     }
 
-    /// What it will change.
+    /// Targets that it will change.
     pub(crate) fn target(&self) -> WriteTarget {
         WriteTarget::of(&self.write())
     }
@@ -278,7 +278,7 @@ impl OutcomeTable {
     }
 }
 
-/// What a server knows of a transaction of several.
+/// State of a transaction of several servers at one of them.
 pub(crate) enum KnownVote {
     Yes(Timestamp),
     No,

@@ -1,4 +1,4 @@
-//! What operations change, prepared or committed: conflicts are found by it.
+//! Targets of prepared and committed operations, by which conflicts are found.
 
 use yesquel_model::{Key, KeyRange, Timestamp, TxnId};
 use yesquel_wire::WriteOperation;
@@ -20,7 +20,7 @@ pub(crate) struct RangeMark {
     pub(crate) at: Timestamp,
 }
 
-/// What a prepared operation will change.
+/// Target of a prepared operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteTarget {
     Key(Key),

@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when. Faults are independent, so that a failing list can be
+//! Faults of a run, and their times. Faults are independent, so that a failing list can be
 //! shortened by leaving some out.
 
 use yesquel_seeds::Random;

@@ -44,7 +44,7 @@ const BACKGROUND: usize = TASKS;
 /// Place of the observer's task.
 const OBSERVING: usize = BACKGROUND + SERVERS;
 
-/// What starts when a process or a server does.
+/// Started with a process or a server.
 pub(crate) trait Starts {
     /// The tasks of a process in a new life.
     fn process(&self, cluster: &SharedCluster, process: usize) -> [TaskFuture; TASKS_PER_PROCESS];

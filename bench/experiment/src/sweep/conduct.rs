@@ -55,6 +55,15 @@ pub(super) struct PlannedRun {
     pub(super) what: String,
 }
 
+/// Offered load and clients of a point on a curve.
+pub(super) struct PointLoad {
+    /// Operations/s; `None`: as fast as possible.
+    pub(super) target: Option<f64>,
+    pub(super) clients: u64,
+    /// Description for people and the folder's name.
+    pub(super) what: String,
+}
+
 /// An experiment under way.
 pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
@@ -271,23 +280,23 @@ impl SweepConductor<'_> {
                     (Some(share * saturation?.throughput), given.or(found.map(window)))
                 }
             };
-            Some((target, clients.unwrap_or(1), points[point].to_string()))
+            Some(PointLoad { target, clients: clients.unwrap_or(1), what: points[point].to_string() })
         })
     }
 
-    /// The runs of `points` points on every curve, in the order in which they are made. `run` returns the target,
-    /// the clients and the description of a point on a curve; `None` if it is left out.
+    /// The runs of `points` points on every curve, in the order in which they are made. `load` returns
+    /// the load of a point on a curve; `None` if it is left out.
     pub(super) fn jobs(
         &self,
         points: usize,
-        run: impl Fn(usize, usize) -> Option<(Option<f64>, u64, String)>,
+        load: impl Fn(usize, usize) -> Option<PointLoad>,
     ) -> Vec<PlannedRun> {
         let RunSettings { time, repeats, .. } = *self.settings();
         let mut jobs = Vec::new();
         for repeat in 0..repeats as u32 {
             for (turn, point) in self.order(points, repeat).into_iter().enumerate() {
                 for curve in self.curves_from(turn + repeat as usize) {
-                    let Some((target, clients, what)) = run(curve, point) else { continue };
+                    let Some(PointLoad { target, clients, what }) = load(curve, point) else { continue };
                     let what = format!("{what}, repeat {} of {repeats}", repeat + 1);
                     let kind = RunKind::Point;
                     jobs.push(PlannedRun { curve, kind, point, repeat, target, clients, time, what });

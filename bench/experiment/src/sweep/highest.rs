@@ -2,7 +2,7 @@
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
 use super::{
-    conduct::{PlannedRun, SweepConductor, window},
+    conduct::{PlannedRun, PointLoad, SweepConductor, window},
     curves::REPEATED_RATES,
 };
 use crate::{error::ConductError, journal::JournalError, promise::Promise};
@@ -153,7 +153,11 @@ impl SweepConductor<'_> {
     fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<PlannedRun> {
         self.jobs(REPEATED_RATES, |curve, point| {
             let rate = brackets[curve]?.around()[point];
-            Some((Some(rate), self.paced_clients(curve), format!("{} operations/s", per_second(rate))))
+            Some(PointLoad {
+                target: Some(rate),
+                clients: self.paced_clients(curve),
+                what: format!("{} operations/s", per_second(rate)),
+            })
         })
     }
 

@@ -18,7 +18,7 @@ use signal_hook::{
 };
 use std::{process::ExitCode, time::Duration};
 
-/// `serval agent`: waits for work until it is told to end.
+/// `serval agent`: waits for work until a signal ends it.
 pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let timeout = parse_duration(&args.timeout, 1_000_000_000)
         .map_err(|problem| Failure::usage(format!("--timeout: {problem}")))?;
