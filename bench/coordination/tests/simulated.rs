@@ -220,7 +220,7 @@ impl World {
         };
         for action in actions {
             match action {
-                GroupAction::Complete | Action::Dismiss(_) => {}
+                GroupAction::Complete | GroupAction::Dismiss(_) => {}
                 GroupAction::AskClocks => {
                     self.asking.forget();
                     for client in all(self) {

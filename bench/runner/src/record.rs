@@ -2,7 +2,7 @@
 
 use serval_measure::{
     histogram::Histogram,
-    legacy::Legacy,
+    legacy::LegacyMeasurements,
     recorder::{Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status, StoreError};

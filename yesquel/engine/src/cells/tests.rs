@@ -90,7 +90,8 @@ impl Model {
     }
 
     fn of(cells: &NodeCells) -> Model {
-        let stored = |value: Option<Value<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
+        let stored =
+            |value: Option<VersionValue<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
         let versions = |cell: Cell<'_>| {
             let mut versions: Vec<_> = cell.versions().map(|(at, value)| (at.0, stored(value))).collect();
             versions.reverse();
@@ -106,7 +107,7 @@ impl Model {
 }
 
 fn put(cells: &mut NodeCells, key: &[u8], at: u64, value: &Stored) {
-    let value = value.as_ref().map(|(bytes, is_large)| Value { bytes, is_large: *is_large });
+    let value = value.as_ref().map(|(bytes, is_large)| VersionValue { bytes, is_large: *is_large });
     match cells.find(key) {
         Ok(position) => cells.write(position, Timestamp(at), value),
         Err(position) => cells.insert(position, key, Timestamp(at), value),
@@ -207,7 +208,7 @@ proptest! {
     ) {
         let mut cells = NodeCells::default();
         for key in &keys {
-            cells.insert(cells.len(), key, Timestamp(1), Some(Value::whole(b"v")));
+            cells.insert(cells.len(), key, Timestamp(1), Some(VersionValue::whole(b"v")));
         }
         for goal in goals {
             let before = keys.range(..goal.clone()).count();
@@ -222,8 +223,8 @@ proptest! {
     }
 }
 
-fn whole(bytes: &[u8]) -> Option<Value<'_>> {
-    Some(Value::whole(bytes))
+fn whole(bytes: &[u8]) -> Option<VersionValue<'_>> {
+    Some(VersionValue::whole(bytes))
 }
 
 #[test]
