@@ -29,11 +29,11 @@ use crate::ycsb;
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
 
 /// Duration of each fuzz target; `cargo xtask soak` runs them longer.
-const FUZZ_SECONDS: u64 = 30;
+const FUZZ_SECONDS: u64 = 20;
 
 /// Duration of SQLite's own tests, minutes; tests of SQL run first.
 /// `cargo xtask soak` runs the rest.
-const TCL_MINUTES: f64 = 2.0;
+const TCL_MINUTES: f64 = 1.4;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -77,9 +77,9 @@ enum TestStep {
     Test,
     /// The examples in the documentation of the crates
     Examples,
-    /// SQLite's own tests on Yesquel's trees, for two minutes
+    /// SQLite's own tests on Yesquel's trees, for 84 seconds
     Tcl,
-    /// Fuzzing of Yesquel's decoders, 30 seconds a target
+    /// Fuzzing of Yesquel's decoders, 20 seconds a target
     Fuzz,
     /// cargo doc, warnings denied; docs/reference must match the tables
     Doc,
