@@ -11,7 +11,7 @@ WELCOME, RESULT, ALL_VERBS, BATCHES = 1, 3, 0b11111, 1 << 5
 
 
 class Body:
-    """Reads the body of a frame from its beginning."""
+    """Reader of a frame's body."""
     def __init__(self, frame):
         self.frame, self.at = frame, 1
 
@@ -48,7 +48,7 @@ def frame(kind, body):
 
 
 class Store:
-    """The store under test, a field a row. One connection serves all clients, one request at a time."""
+    """The store under test, with one row per field. One connection serves all clients, one request at a time."""
     def __init__(self, path):
         self.db = sqlite3.connect(path, isolation_level=None)
         self.db.executescript("pragma journal_mode = wal; pragma synchronous = normal")
@@ -57,7 +57,7 @@ class Store:
     def prepare(self, load):
         if load:
             self.db.execute("create table if not exists records (key, field, value, primary key (key, field))")
-        self.db.execute("select 1 from records limit 1")  # An error without the table.
+        self.db.execute("select 1 from records limit 1")  # Fails if the table does not exist.
 
     def insert(self, records):
         with self.db:
@@ -88,8 +88,8 @@ class Store:
         return (OK if self.db.execute("delete from records where key = ?", (key,)).rowcount else NOT_FOUND), []
 
     def verb(self, kind, body):
-        """Reads what is asked of the store. Returns what does it."""
-        body.text()  # The table: there is one.
+        """Decodes a request. Returns a function that performs it."""
+        body.text()  # The table's name; the store has one table.
         if kind == INSERT_BATCH:
             records = body.list(lambda: (body.text(), body.record()))
             return lambda: self.insert(records)
@@ -104,7 +104,7 @@ class Store:
         return lambda: self.update(key, record) if kind == UPDATE else self.insert([(key, record)])
 
     def answer(self, kind, body):
-        """A status, records, and the time that the store took."""
+        """Answers a request. Returns its status, records and service time, ns."""
         if kind == PREPARE:
             self.prepare(load=body.number("B") == 0)
             return OK, [], 0
@@ -116,9 +116,9 @@ class Store:
         elif kind == CLOSE:
             self.clients.remove(client)
         else:
-            ask = self.verb(kind, body)
+            perform = self.verb(kind, body)
             start = time.perf_counter_ns()
-            return *ask(), time.perf_counter_ns() - start
+            return *perform(), time.perf_counter_ns() - start
         return OK, [], 0
 
 
@@ -128,19 +128,19 @@ def answer(store, request):
         fact = put_bytes(b"version") + put_bytes(sqlite3.sqlite_version.encode())
         name = struct.pack("<H", 1) + put_bytes(b"sqlite3 in Python")
         return frame(WELCOME, name + struct.pack("<II", ALL_VERBS | BATCHES, 1) + fact)
-    number, words = body.number("I"), ""
+    number, message = body.number("I"), ""
     try:
         status, records, took = store.answer(kind, body)
     except sqlite3.Error as error:
-        status, records, took, words = ERROR, [], 0, str(error)
-    head = struct.pack("<IBQ", number, status, took) + put_bytes(words.encode())
+        status, records, took, message = ERROR, [], 0, str(error)
+    head = struct.pack("<IBQ", number, status, took) + put_bytes(message.encode())
     return frame(RESULT, head + struct.pack("<I", len(records)) + b"".join(map(put_record, records)))
 
 
 store, data = Store(sys.argv[1] if len(sys.argv) > 1 else ":memory:"), b""
 while chunk := os.read(0, 1 << 20):
     data, at, answers = data + chunk, 0, []
-    # Many requests may come in one read; their answers leave in one write.
+    # One read may return many requests; their answers leave in one write.
     while len(data) >= at + 4 and len(data) >= at + 4 + (length := struct.unpack_from("<I", data, at)[0]):
         answers.append(answer(store, data[at + 4 : at + 4 + length]))
         at += 4 + length

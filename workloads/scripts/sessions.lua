@@ -1,5 +1,5 @@
--- A session store: most requests look at a session that began lately, some
--- begin a new one, some change one, and the oldest are deleted in their turn.
+-- A session store: most requests read a recent session, some begin a new one,
+-- some change one, and the oldest sessions are deleted one after the other.
 
 summary = "Sessions: reads of recent ones, new ones, expiry of the oldest"
 operations = { "read", "update", "insert", "delete" }
@@ -20,21 +20,21 @@ defaults = { recordcount = 10000, operationcount = 100000, insertorder = "ordere
 local age, oldest, state
 local begin, expire, change
 
--- Keys are session000000000007: in the order in which sessions begin.
+-- Key of a session, for example session000000000007: keys are in the order in which sessions begin.
 local function name(number)
     return key(number, "session")
 end
 
 function start()
-    age = ranks(0, property("sessions.kept") - 1)   -- 0, the newest, the most often
-    oldest = sequential(0, 1 << 62)                 -- shared by all clients: each is deleted once
+    age = ranks(0, property("sessions.kept") - 1)   -- 0 is the newest and the most frequent
+    oldest = sequential(0, 1 << 62)                 -- shared by all clients: each session is deleted once
     state = text(1, property("sessions.length"), "zipfian")
     begin = property("sessions.begin")
     expire = begin + property("sessions.expire")
     change = expire + property("sessions.change")
 end
 
--- A session that is not yet old.
+-- Key of a recent session.
 local function recent()
     return name(math.max(newest() - age(), 0))
 end

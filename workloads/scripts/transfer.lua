@@ -1,7 +1,7 @@
 -- A bank: transfers between accounts, each of them two reads and two writes
--- that are timed together as TX-TRANSFER, and looks at a balance.
--- The store sees four operations; whether another client came between them
--- is the store's affair, and a sum over all accounts tells.
+-- that are timed together as TX-TRANSFER, and reads of a balance.
+-- The store receives four separate operations: those of other clients may come
+-- between them, and then the sum over all accounts may change.
 
 summary = "A bank: transfers of two reads and two writes, timed as TX-TRANSFER"
 operations = { "read", "update" }

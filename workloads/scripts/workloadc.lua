@@ -1,4 +1,4 @@
--- Workload C: reads of whole records, zipfian. As workloads/workloadc, in Lua.
+-- Workload C: reads of whole records, zipfian. The same as workloads/workloadc, in Lua.
 
 summary = "Workload C as a script: read only, zipfian"
 operations = { "read" }

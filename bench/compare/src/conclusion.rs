@@ -2,16 +2,15 @@
 
 use crate::{
     RUNS_MIN,
-    document::{MetricComparison, MetricVerdict, OverallVerdict, PointComparison},
+    document::{MetricVerdict, OverallVerdict, PointComparison, least_runs, metrics},
     table,
 };
 use serval_report::{text::printable, units::plural};
 
 /// Returns the verdict of all metrics together.
 pub(crate) fn verdict(points: &[PointComparison]) -> OverallVerdict {
-    let any =
-        |verdict| points.iter().flat_map(|point| &point.metrics).any(|metric| metric.verdict == verdict);
-    let nothing = points.iter().all(|point| point.metrics.is_empty());
+    let any = |verdict| metrics(points).any(|(_, metric)| metric.verdict == verdict);
+    let nothing = metrics(points).next().is_none();
     if any(MetricVerdict::Worse) {
         OverallVerdict::Worse
     } else if nothing || any(MetricVerdict::Inconclusive) {
@@ -39,12 +38,8 @@ fn side(given: &str, letter: char) -> String {
 
 /// Returns the verdict as a sentence. `given`: what A and B were given as.
 pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison], [a, b]: [&str; 2]) -> String {
-    let all: Vec<(&str, &MetricComparison)> = points
-        .iter()
-        .flat_map(|point| point.metrics.iter().map(|metric| (point.name.as_str(), metric)))
-        .collect();
     let named = |wanted: MetricVerdict| -> (usize, String) {
-        let found: Vec<_> = all.iter().filter(|(_, metric)| metric.verdict == wanted).collect();
+        let found: Vec<_> = metrics(points).filter(|(_, metric)| metric.verdict == wanted).collect();
         let named: Vec<String> = found
             .iter()
             .take(NAMED_MAX)
@@ -60,7 +55,7 @@ pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison], [a, 
         let more = if found.len() > NAMED_MAX { ", …" } else { "" };
         (found.len(), format!("{}{more}", named.join(", ")))
     };
-    let of = all.len();
+    let of = metrics(points).count();
     let (a, b) = (side(a, 'A'), side(b, 'B'));
     match verdict {
         OverallVerdict::Worse => {
@@ -79,12 +74,9 @@ pub(crate) fn sentence(verdict: OverallVerdict, points: &[PointComparison], [a, 
         OverallVerdict::Inconclusive if of == 0 => {
             "Inconclusive: there is no metric that every run has.".to_owned()
         }
-        OverallVerdict::Inconclusive => {
-            let least = points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min();
-            format!(
-                "Inconclusive: {} on a side, at least {RUNS_MIN} are needed. The numbers say nothing yet.",
-                plural(least.unwrap_or(0) as u64, "run")
-            )
-        }
+        OverallVerdict::Inconclusive => format!(
+            "Inconclusive: {} on a side, at least {RUNS_MIN} are needed. The numbers say nothing yet.",
+            plural(least_runs(points) as u64, "run")
+        ),
     }
 }

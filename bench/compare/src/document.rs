@@ -111,6 +111,16 @@ pub struct PointComparison {
     pub metrics: Vec<MetricComparison>,
 }
 
+/// Metrics of all points, each with its point's name.
+pub(crate) fn metrics(points: &[PointComparison]) -> impl Iterator<Item = (&str, &MetricComparison)> {
+    points.iter().flat_map(|point| point.metrics.iter().map(|metric| (point.name.as_str(), metric)))
+}
+
+/// Number of runs of the smallest side of any point; 0 without points.
+pub(crate) fn least_runs(points: &[PointComparison]) -> usize {
+    points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min().unwrap_or(0)
+}
+
 /// What is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MetricId {

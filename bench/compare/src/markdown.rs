@@ -2,7 +2,7 @@
 //! changed in a table, the rest folded away.
 
 use crate::{
-    document::{Comparison, MetricComparison, MetricVerdict, OverallVerdict},
+    document::{Comparison, MetricComparison, MetricVerdict, OverallVerdict, metrics},
     table::{change, full_name, interval, level, notes, runs, size, value},
 };
 use serval_report::text::printable;
@@ -72,12 +72,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         OverallVerdict::Better | OverallVerdict::NoDifference => "✅",
     };
     let mut out = format!("{mark} **serval compare: {}**\n", escaped(&comparison.sentence));
-    let all = || {
-        comparison
-            .points
-            .iter()
-            .flat_map(|point| point.metrics.iter().map(|metric| (point.name.as_str(), metric)))
-    };
+    let all = || metrics(&comparison.points);
     if !comparison.setup.is_empty() {
         out.push_str("\nThe set-up differs:\n\n| | A | B |\n|---|---|---|\n");
         for difference in &comparison.setup {

@@ -141,7 +141,7 @@ mod tests {
     use serval_result::document::IntervalTimes;
 
     #[test]
-    fn only_operations_of_the_workload_are_counted_as_ended() {
+    fn only_operations_of_the_workload_count_as_ended() {
         let times = IntervalTimes::default();
         let metric = |ok, failed| IntervalMetric {
             ok,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_interval_at_an_end_is_no_piece_of_its_own() {
+    fn a_short_last_interval_joins_the_piece_before_it() {
         let interval = |start_s: f64, length_s: f64, ok| {
             let times = IntervalTimes::default();
             let metric =

@@ -101,7 +101,7 @@ impl ComparedRun {
         let of_run = |kind| MetricId { operation: None, kind };
         values.insert(of_run(MetricKind::Throughput), overall.throughput);
         if overall.operations > 0 {
-            let share = overall.failed as f64 / overall.operations as f64;
+            let share = document.failed() as f64 / overall.operations as f64;
             values.insert(of_run(MetricKind::FailedShare), share.min(1.0));
         }
         let two_times = two_times(document);

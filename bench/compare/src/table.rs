@@ -2,7 +2,10 @@
 
 use crate::{
     RUNS_MIN,
-    document::{Comparison, MetricComparison, MetricKind, MetricVerdict, OverallVerdict, PointComparison},
+    document::{
+        Comparison, MetricComparison, MetricKind, MetricVerdict, OverallVerdict, PointComparison, least_runs,
+        metrics,
+    },
 };
 use anstyle::Style;
 use serval_report::{
@@ -157,8 +160,8 @@ pub fn table(comparison: &Comparison, styles: &Styles) -> String {
 
 /// What the columns are.
 pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
-    let metrics: Vec<&MetricComparison> = comparison.points.iter().flat_map(|point| &point.metrics).collect();
-    let tested = metrics.iter().filter(|metric| metric.p_adjusted.is_some()).count();
+    let all = || metrics(&comparison.points).map(|(_, metric)| metric);
+    let tested = all().filter(|metric| metric.p_adjusted.is_some()).count();
     let mut notes = vec![format!(
         "A and B are geometric means over runs of what each run has. Change is from A to B, with its interval ({} %, for \
          the metric alone); of the share failed it is in points. Noise is what single runs of one side differ by. Least \
@@ -172,7 +175,7 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
             level(comparison.alpha)
         ));
     }
-    let has = |verdict| metrics.iter().any(|metric| metric.verdict == verdict);
+    let has = |verdict| all().any(|metric| metric.verdict == verdict);
     if has(MetricVerdict::WithinNoise) {
         notes.push(
             "'Within noise': more than chance makes of means, but no more than single runs of one side differ by.".into(),
@@ -186,9 +189,8 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
     }
     if has(MetricVerdict::Inconclusive) {
         notes.push(format!("'Inconclusive': fewer than {RUNS_MIN} runs on a side; repeat the runs."));
-        let least = comparison.points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min();
         // One run has no interval.
-        if let Some(runs @ 2..RUNS_MIN) = least {
+        if let runs @ 2..RUNS_MIN = least_runs(&comparison.points) {
             notes.push(format!(
                 "Intervals of {} a side are wide: so few say little of how much runs differ.",
                 plural(runs as u64, "run")

@@ -12,7 +12,7 @@ use serval_report::{
     terminal::{Styles, WIDTH},
 };
 use serval_result::{
-    document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
+    document::{BufferedResult, IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
     experiment::{
         Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
         Saturation,
@@ -151,7 +151,7 @@ fn write_phases(folder: &Path, phases: &[(&str, Law)], number: u64) {
 }
 
 #[test]
-fn phases_are_compared_by_their_names() {
+fn phases_are_compared_by_name() {
     let place = tempfile::tempdir().unwrap();
     let (a, b) = (place.path().join("a"), place.path().join("b"));
     for number in 0..5 {
@@ -187,7 +187,7 @@ fn phases_are_compared_by_their_names() {
 }
 
 #[test]
-fn phases_are_no_points() {
+fn phases_are_not_points() {
     let place = tempfile::tempdir().unwrap();
     let (a, b) = (place.path().join("a"), place.path().join("b"));
     write_phases(&a, &[("load", LAW), ("run", Law { seed: 2, ..LAW })], 0);
@@ -201,7 +201,7 @@ fn phases_are_no_points() {
 }
 
 #[test]
-fn what_is_slower_is_worse_and_what_is_faster_is_better() {
+fn slower_is_worse_and_faster_is_better() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 6);
     let slow = write_side(&place.path().join("slow"), &Law { seed: 2, factor: 1.4, ..LAW }, 5);
@@ -231,7 +231,25 @@ fn what_is_slower_is_worse_and_what_is_faster_is_better() {
 }
 
 #[test]
-fn the_same_is_no_difference_and_the_same_seed_says_the_same() {
+fn writes_that_a_buffer_loses_are_failures() {
+    let place = tempfile::tempdir().unwrap();
+    let a = write_side(&place.path().join("a"), &LAW, 5);
+    let b = place.path().join("b");
+    for number in 0..5 {
+        let folder = b.join(number.to_string());
+        let mut document = write_run(&folder, &Law { seed: 2, ..LAW }, number);
+        document.buffered = Some(BufferedResult { sent: 600, lost: 100, unsent: 20 });
+        json::write(&document, &mut File::create(folder.join("result.json")).unwrap()).unwrap();
+    }
+    let found = compared(&a, &b, &options());
+    let failed = metric(&found, "", MetricKind::FailedShare);
+    // Of the 60 READs and 60 UPDATEs of ten seconds.
+    assert_eq!(failed.verdict, MetricVerdict::Worse, "{failed:?}");
+    assert!((failed.b - 0.1).abs() < 1e-9, "{failed:?}");
+}
+
+#[test]
+fn equal_results_do_not_differ_and_a_seed_repeats_the_comparison() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 3, ..LAW }, 5);
@@ -257,7 +275,7 @@ fn few_runs_are_inconclusive_with_their_numbers() {
 }
 
 #[test]
-fn what_single_runs_differ_by_is_noise() {
+fn differences_of_single_runs_are_noise() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &Law { between: 0.0, ..LAW }, 10);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, factor: 1.08, between: 0.0, ..LAW }, 10);
@@ -279,7 +297,7 @@ fn what_single_runs_differ_by_is_noise() {
 }
 
 #[test]
-fn logs_that_are_missing_cut_or_foreign_are_said_and_done_without() {
+fn missing_cut_or_foreign_logs_are_reported_and_ignored() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, factor: 1.3, ..LAW }, 5);
@@ -304,7 +322,7 @@ fn logs_that_are_missing_cut_or_foreign_are_said_and_done_without() {
 }
 
 #[test]
-fn nothing_twice_nothing_empty_nothing_mixed() {
+fn duplicate_empty_and_mixed_sides_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 2);
     let read = |paths: &[PathBuf]| Side::read("A", paths);
@@ -417,7 +435,7 @@ fn experiment(kind: ExperimentKind) -> ExperimentDocument {
 }
 
 #[test]
-fn points_of_experiments_are_compared_with_their_like() {
+fn points_of_experiments_are_compared_with_equal_points() {
     let place = tempfile::tempdir().unwrap();
     let (a, b) = (place.path().join("a"), place.path().join("b"));
     write_experiment(&a, 1, 1.0);
@@ -458,7 +476,7 @@ fn points_of_experiments_are_compared_with_their_like() {
 
 /// Runs are made in shuffled order; "1000" is before "200" as text.
 #[test]
-fn points_are_in_the_order_of_their_loads() {
+fn points_are_ordered_by_load() {
     let place = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| place.path().join(name));
     for (folder, seed) in [(&a, 10), (&b, 20)] {
@@ -477,7 +495,7 @@ fn points_are_in_the_order_of_their_loads() {
 }
 
 #[test]
-fn intervals_of_two_runs_are_said_to_be_wide() {
+fn intervals_of_two_runs_are_reported_as_wide() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 2);
     let b = write_side(&place.path().join("b"), &Law { seed: 9, ..LAW }, 2);
@@ -522,7 +540,7 @@ fn shares_of_the_saturation_are_compared_with_the_same_share() {
 }
 
 #[test]
-fn sides_that_are_swapped_differ_by_the_same() {
+fn swapped_sides_differ_by_the_same_amount() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = write_side(&place.path().join("b"), &Law { seed: 9, factor: 1.1, ..LAW }, 7);
@@ -539,7 +557,7 @@ fn sides_that_are_swapped_differ_by_the_same() {
 }
 
 #[test]
-fn digits_of_the_arithmetic_are_no_difference() {
+fn rounding_errors_are_not_differences() {
     let judged = |b: f64| {
         let mut judged = judge::throughputs(vec![300.0; 5], vec![b; 5], &options());
         judge::conclude(std::iter::once(&mut judged), &options());
@@ -567,7 +585,7 @@ fn digits_of_the_arithmetic_are_no_difference() {
 }
 
 #[test]
-fn the_json_reads_back() {
+fn the_json_survives_a_round_trip() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 2);
     let b = write_side(&place.path().join("b"), &Law { seed: 2, ..LAW }, 3);
@@ -589,7 +607,7 @@ fn check(name: &str, text: &str) {
 }
 
 #[test]
-fn table_and_markdown_are_as_they_were() {
+fn table_and_markdown_equal_the_golden_files() {
     let place = tempfile::tempdir().unwrap();
     let a = write_side(&place.path().join("a"), &LAW, 5);
     let b = place.path().join("b");
@@ -618,7 +636,7 @@ fn table_and_markdown_are_as_they_were() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn resampled_percentiles_are_those_of_merged_histograms(
+    fn resampled_percentiles_equal_those_of_merged_histograms(
         pieces in prop::collection::vec(prop::collection::vec(1u64..1 << 30, 0..40), 2..6),
         weights in prop::collection::vec(0u32..4, 6), p in 0.0f64..100.0,
     ) {
@@ -656,7 +674,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
-    fn no_result_panics(a in sample::any_document(), b in sample::any_document()) {
+    fn arbitrary_results_do_not_panic(a in sample::any_document(), b in sample::any_document()) {
         let place = tempfile::tempdir().unwrap();
         let mut sides = Vec::new();
         for (name, mut document) in [("A", a), ("B", b)] {
@@ -684,7 +702,7 @@ proptest! {
 /// takes. `cargo test --release -p serval-compare how_long -- --ignored --nocapture`
 #[test]
 #[ignore = "tells a time, which no test may assert"]
-fn how_long_a_comparison_takes() {
+fn time_of_a_comparison() {
     let place = tempfile::tempdir().unwrap();
     let law = Law { seconds: 62, rate: 5_000, ..LAW };
     let a = write_side(&place.path().join("a"), &law, 5);

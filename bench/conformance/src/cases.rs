@@ -8,7 +8,7 @@ use serval_model::{Outcome, Purpose, Status, Store};
 
 /// Difficult values: quotes, NUL, line ends, format characters, text beyond ASCII,
 /// invalid UTF-8, an empty value, values of 256 KiB and 1 MiB.
-pub fn values_come_back_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn values_are_returned_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let values: Vec<Vec<u8>> = vec![
         b"".into(),
         b"plain".into(),
@@ -122,8 +122,8 @@ pub fn keys_may_be_any_text<S: Store, E: Executor>(subject: &Subject<S, E>) {
     });
 }
 
-/// One field, several in any order, or all.
-pub fn a_read_brings_back_the_fields_asked_for<S: Store, E: Executor>(subject: &Subject<S, E>) {
+/// Reads of one field, of several in any order, and of all.
+pub fn a_read_returns_the_requested_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
         assert_eq!(client.read("k", &[]).await, Some(full("k")));
@@ -174,7 +174,7 @@ pub fn an_update_leaves_the_other_fields<S: Store, E: Executor>(subject: &Subjec
 
 /// Reads and deletes of missing records, in an empty table and next to a
 /// neighbour; see [`crate::Differences::delete_missing_is_not_found`].
-pub fn what_is_missing_is_not_found<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn missing_records_are_not_found<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let differences = subject.differences;
     subject.with_client(async |client| {
         for _ in 0..2 {
@@ -206,7 +206,7 @@ pub fn an_update_of_a_missing_record<S: Store, E: Executor>(subject: &Subject<S,
 }
 
 /// Refused, replaced or merged: see [`crate::Differences::insert_existing`].
-pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn an_insert_of_an_existing_key<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let existing = subject.differences.insert_existing;
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
@@ -220,7 +220,7 @@ pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject
 }
 
 /// A deleted record is missing from reads and scans, and its key can be reused.
-pub fn a_deleted_record_is_gone<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn a_deleted_record_is_missing<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         for key in ["a", "b", "c"] {
             assert_eq!(client.insert(key, &full(key)).await, Outcome::OK);
@@ -264,7 +264,7 @@ pub fn a_record_without_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
 }
 
 /// Order and limits; starts at a key, between two keys, before all, after all.
-pub fn a_scan_begins_at_its_key_and_stops_at_its_limit<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn a_scan_starts_at_its_key_and_stops_at_its_limit<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if !subject.scans() {
         return;
     }
@@ -299,8 +299,8 @@ pub fn a_scan_begins_at_its_key_and_stops_at_its_limit<S: Store, E: Executor>(su
     });
 }
 
-/// The same fields of every record, and nothing of records without them.
-pub fn a_scan_brings_back_the_fields_asked_for<S: Store, E: Executor>(subject: &Subject<S, E>) {
+/// A scan returns the same fields of every record, and none of records without them.
+pub fn a_scan_returns_the_requested_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if !subject.scans() {
         return;
     }
@@ -339,7 +339,7 @@ pub fn a_batch_is_written<S: Store, E: Executor>(subject: &Subject<S, E>) {
 }
 
 /// A batch that fails in the middle, on an existing record: see [`crate::Differences::atomic_batch`].
-pub fn a_batch_that_fails_stops_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn a_failed_batch_stops_at_the_failure<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if subject.differences.insert_existing != InsertExisting::Refused {
         return;
     }
@@ -361,7 +361,7 @@ pub fn a_batch_that_fails_stops_there<S: Store, E: Executor>(subject: &Subject<S
 }
 
 /// A client that connects after the store was prepared for a run.
-pub fn what_one_client_wrote_the_next_reads<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn the_next_client_reads_earlier_writes<S: Store, E: Executor>(subject: &Subject<S, E>) {
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
     });
@@ -379,7 +379,7 @@ pub fn what_one_client_wrote_the_next_reads<S: Store, E: Executor>(subject: &Sub
 
 /// Several clients on threads: inserts of own keys, updates of own fields of
 /// shared records, and deletes, each of which succeeds once.
-pub fn clients_do_not_lose_each_other_s_writes<S: Store, E: Executor>(subject: &Subject<S, E>) {
+pub fn concurrent_clients_lose_no_writes<S: Store, E: Executor>(subject: &Subject<S, E>) {
     const ROUNDS: usize = 50;
     let shared: Vec<String> = (0..5).map(|n| format!("shared{n}")).collect();
     let doomed: Vec<String> = (0..ROUNDS).map(|n| format!("doomed{n}")).collect();

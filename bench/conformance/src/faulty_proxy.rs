@@ -1,4 +1,4 @@
-//! A proxy proxy client and server that injects faults.
+//! A proxy between client and server that injects faults.
 
 use std::{
     io::{Read, Write},

@@ -18,7 +18,7 @@
 //! tests do. For a store that exists once (a server), the function locks a mutex, puts
 //! the guard into [`Subject::keep`], and empties the store.
 
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failed unwrap fails the test")]
 
 pub mod cases;
 mod executor;
@@ -65,7 +65,7 @@ impl InsertExisting {
     }
 }
 
-/// AcceptedValues that a store accepts.
+/// Field values that a store accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedValues {
     /// Any bytes.
@@ -107,7 +107,7 @@ pub struct Differences {
     /// before the failure may exist, those after it do not. Tested only for
     /// stores with [`InsertExisting::Refused`].
     pub atomic_batch: bool,
-    /// AcceptedValues that a store accepts.
+    /// Field values that the store accepts.
     pub values: AcceptedValues,
     /// Bytes of values that a record may have. Inserts of at least twice as
     /// many are BAD_REQUEST. `None` for stores that accept records of 2 MiB.
@@ -155,22 +155,22 @@ impl Default for Differences {
 macro_rules! suite {
     ($subject:path $(, $needs:literal)?) => {
         $crate::suite! { $subject $(, $needs)?:
-            values_come_back_byte_for_byte,
+            values_are_returned_byte_for_byte,
             keys_may_be_any_text,
-            a_read_brings_back_the_fields_asked_for,
+            a_read_returns_the_requested_fields,
             a_record_may_have_some_fields_only,
             an_update_leaves_the_other_fields,
-            what_is_missing_is_not_found,
+            missing_records_are_not_found,
             an_update_of_a_missing_record,
-            an_insert_of_a_key_that_is_there,
-            a_deleted_record_is_gone,
+            an_insert_of_an_existing_key,
+            a_deleted_record_is_missing,
             a_record_without_fields,
-            a_scan_begins_at_its_key_and_stops_at_its_limit,
-            a_scan_brings_back_the_fields_asked_for,
+            a_scan_starts_at_its_key_and_stops_at_its_limit,
+            a_scan_returns_the_requested_fields,
             a_batch_is_written,
-            a_batch_that_fails_stops_there,
-            what_one_client_wrote_the_next_reads,
-            clients_do_not_lose_each_other_s_writes,
+            a_failed_batch_stops_at_the_failure,
+            the_next_client_reads_earlier_writes,
+            concurrent_clients_lose_no_writes,
             any_sequence_of_operations_agrees_with_a_map,
         }
     };

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 /// Interval at which the nodes are listed, in case a change was not reported.
-const LOOK: Duration = Duration::from_millis(500);
+const RELIST: Duration = Duration::from_millis(500);
 
 /// Interval at which `interrupted` is called; also the pause before a failed request is repeated.
 const TICK: Duration = Duration::from_millis(50);
@@ -57,7 +57,7 @@ pub enum BarrierError {
     Directory(#[from] DirectoryError),
     /// Some clients did not arrive in time.
     #[error(
-        "at the barrier {place} {came} of {size} clients came within {within:?} (coordination.wait): {}. Start the \
+        "at the barrier {place} {came} of {size} clients arrived within {within:?} (coordination.wait): {}. Start the \
          others, or check barrier-size and that all have the same barrier-zkServer and barrier-zkRoot",
         names.join(", ")
     )]
@@ -92,10 +92,10 @@ pub enum BarrierError {
         /// Clients that did not leave.
         names: Vec<String>,
     },
-    /// The user asked for the end.
+    /// The user requested the end.
     #[error("interrupted at the barrier")]
     Interrupted,
-    /// The system refused a thread, say.
+    /// The operating system refused a resource, such as a thread.
     #[error("cannot wait at a barrier: {0}")]
     System(#[from] std::io::Error),
 }
@@ -185,14 +185,14 @@ impl Drop for Barrier {
 
 /// Returns the name of a client's nodes: its name in messages and its session's number.
 fn node(meeting: &Meeting, directory: &Directory) -> String {
-    let words: String =
+    let name: String =
         meeting.name.chars().map(|c| if c == '/' || c.is_control() { '-' } else { c }).collect();
-    format!("{words} {:016x}", directory.session_id())
+    format!("{name} {:016x}", directory.session_id())
 }
 
-/// Returns a client's name in messages.
-fn words(node: &str) -> String {
-    node.rsplit_once(' ').map_or(node, |(words, _)| words).to_owned()
+/// Returns a client's name in messages, from the name of its nodes.
+fn client_name(node: &str) -> String {
+    node.rsplit_once(' ').map_or(node, |(name, _)| name).to_owned()
 }
 
 async fn attend(
@@ -200,16 +200,16 @@ async fn attend(
     asking: &mut UnboundedReceiver<BarrierRequest>,
     answer: &blocking::Sender<Result<Vec<String>, BarrierError>>,
 ) {
-    let mut here = None;
+    let mut attendee = None;
     while let Some(asked) = asking.recv().await {
         let done = async {
-            match (asked, &here) {
+            match (asked, &attendee) {
                 (BarrierRequest::Enter, _) => {
-                    let (came, names) = enter(meeting).await?;
-                    here = Some(came);
+                    let (entered, names) = enter(meeting).await?;
+                    attendee = Some(entered);
                     Ok(names)
                 }
-                (BarrierRequest::Leave(within), Some(came)) => leave(meeting, came, within).await,
+                (BarrierRequest::Leave(within), Some(entered)) => leave(meeting, entered, within).await,
                 // A client that has not entered has nothing to leave.
                 (BarrierRequest::Leave(_), None) => Ok(Vec::new()),
             }
@@ -224,7 +224,7 @@ async fn attend(
         }
     }
     // Gives the session time to close, which removes its nodes at once.
-    drop(here);
+    drop(attendee);
     time::sleep(TICK).await;
 }
 
@@ -235,14 +235,14 @@ struct Attendee {
     members: Vec<String>,
 }
 
-/// Repeats a request that ZooKeeper fails, until a time limit.
-async fn patiently<T>(
+/// Retries a request that ZooKeeper fails, until a time limit.
+async fn retry<T>(
     directory: &Directory,
     until: Option<Instant>,
-    doing: impl AsyncFn() -> Result<T, DirectoryError>,
+    request: impl AsyncFn() -> Result<T, DirectoryError>,
 ) -> Result<T, DirectoryError> {
     loop {
-        match doing().await {
+        match request().await {
             Err(error) if directory.is_over() || until.is_some_and(|until| Instant::now() >= until) => {
                 return Err(error);
             }
@@ -259,7 +259,7 @@ async fn enter(meeting: &Meeting) -> Result<(Attendee, Vec<String>), BarrierErro
         let node = node(meeting, &directory);
         match gather(meeting, &directory, &node, until).await {
             Ok(members) => {
-                let names = members.iter().map(|member| words(member)).collect();
+                let names = members.iter().map(|member| client_name(member)).collect();
                 return Ok((Attendee { directory, node, members }, names));
             }
             // The session ended and its node with it: enter again.
@@ -276,70 +276,69 @@ async fn gather(
     until: Instant,
 ) -> Result<Vec<String>, BarrierError> {
     let limit = Some(until);
-    patiently(directory, limit, async || directory.come("in", node).await).await?;
+    retry(directory, limit, async || directory.create_ephemeral("in", node).await).await?;
     loop {
-        let looked = patiently(directory, limit, async || {
+        let reading = retry(directory, limit, async || {
             let (members, changed) = directory.list_of("open").await?;
-            let here = directory.names("in").await?;
-            Ok((members, changed, here))
+            let present = directory.names("in").await?;
+            Ok((members, changed, present))
         });
-        let ((members, version), changed, here) = looked.await?;
+        let ((members, version), changed, present) = reading.await?;
         if members.iter().any(|member| member == node) {
             return Ok(members);
         }
-        // The clients of the meeting before must have gone.
-        if here.len() >= meeting.size && !members.iter().any(|member| here.contains(member)) {
+        // The clients of the last meeting must have left.
+        if present.len() >= meeting.size && !members.iter().any(|member| present.contains(member)) {
             // The first to arrive, by their nodes' transaction numbers.
-            let first: Vec<String> = here.iter().take(meeting.size).cloned().collect();
+            let first: Vec<String> = present.iter().take(meeting.size).cloned().collect();
             if first.iter().any(|member| member == node) {
-                patiently(directory, limit, async || directory.write_list("open", &first, version).await)
-                    .await?;
+                retry(directory, limit, async || directory.write_list("open", &first, version).await).await?;
                 continue;
             }
         }
         if Instant::now() >= until {
             let place = directory.place().to_owned();
-            // The barrier was opened for other clients that are here.
-            if members.iter().any(|member| here.contains(member)) {
+            // The barrier was opened for other clients that are present.
+            if members.iter().any(|member| present.contains(member)) {
                 return Err(BarrierError::Full { place, size: meeting.size });
             }
-            let names = here.iter().map(|member| words(member)).collect();
+            let names = present.iter().map(|member| client_name(member)).collect();
             return Err(BarrierError::Missing {
                 place,
-                came: here.len(),
+                came: present.len(),
                 size: meeting.size,
                 within: meeting.wait,
                 names,
             });
         }
-        let next = until.min(Instant::now() + LOOK);
+        let next = until.min(Instant::now() + RELIST);
         let _ = time::timeout_at(next, changed.changed()).await;
     }
 }
 
 async fn leave(
     meeting: &Meeting,
-    here: &Attendee,
+    attendee: &Attendee,
     within: Option<Duration>,
 ) -> Result<Vec<String>, BarrierError> {
-    let Attendee { directory, node, members } = here;
+    let Attendee { directory, node, members } = attendee;
     let until = within.map(|within| Instant::now() + within);
     let died = |left: &[String]| -> Vec<String> {
-        members.iter().filter(|member| !left.contains(member)).map(|member| words(member)).collect()
+        members.iter().filter(|member| !left.contains(member)).map(|member| client_name(member)).collect()
     };
     if directory.is_over() {
         // The others have left without this client, or cannot be distinguished from dead ones.
-        let anew = Directory::connect(&meeting.cluster, &meeting.place, meeting.timeout).await?;
-        let ((left, _), _) = anew.list_of("done").await?;
+        let directory = Directory::connect(&meeting.cluster, &meeting.place, meeting.timeout).await?;
+        let ((left, _), _) = directory.list_of("done").await?;
         return Ok(died(&left));
     }
-    patiently(directory, until, async || directory.come("out", node).await).await?;
+    retry(directory, until, async || directory.create_ephemeral("out", node).await).await?;
     loop {
-        let looked = patiently(directory, until, async || {
+        let reading = retry(directory, until, async || {
             let (left, changed) = directory.list_of("done").await?;
             Ok((left, changed, directory.names("out").await?, directory.names("in").await?))
         });
-        let ((left, version), changed, out, inside) = looked.await?;
+        let ((left, version), changed, out, inside) = reading.await?;
         if left.iter().any(|member| member == node) {
             return Ok(died(&left));
         }
@@ -351,15 +350,14 @@ async fn leave(
             if !together.contains(node) {
                 together.push(node.clone());
             }
-            patiently(directory, until, async || directory.write_list("done", &together, version).await)
-                .await?;
+            retry(directory, until, async || directory.write_list("done", &together, version).await).await?;
             continue;
         }
         if until.is_some_and(|until| Instant::now() >= until) {
-            let names = staying.into_iter().map(|member| words(member)).collect();
+            let names = staying.into_iter().map(|member| client_name(member)).collect();
             return Err(BarrierError::Staying { place: directory.place().to_owned(), names });
         }
-        let next = Instant::now() + LOOK;
+        let next = Instant::now() + RELIST;
         let _ = time::timeout_at(until.map_or(next, |until| until.min(next)), changed.changed()).await;
     }
 }

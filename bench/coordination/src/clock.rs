@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_asked_at_a_time_and_all_in_turn() {
+    fn few_clients_are_asked_at_a_time_and_all_in_turn() {
         let mut asking = Asking::default();
         let mut asked: Vec<usize> = (0..100).filter(|client| asking.want(*client)).collect();
         assert_eq!(asked.len(), ASKED_MAX);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_the_first_exchange_and_nonsense_is_left_out() {
+    fn offsets_are_unknown_before_the_first_exchange_and_invalid_exchanges_are_ignored() {
         let mut filter = OffsetFilter::default();
         assert_eq!(filter.at(0), None);
         filter.add(Exchange { asked: 2, answered: 9, received: 1 });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_track_has_the_best_exchange_of_each_span() {
+    fn a_track_keeps_the_best_exchange_of_each_span() {
         let mut track = ClockTrack::default();
         for (asked, back) in [(0, 900), (1_000, 100), (2_000, 500), (7_000_000_000, 700)] {
             track.add(Exchange { asked, answered: asked + 50, received: asked + back });
@@ -268,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn there_and_back_is_the_same_instant(ahead in -1e12f64..1e12, instant in 2_000_000_000_000u64..4_000_000_000_000) {
+        fn conversion_to_another_clock_and_back_returns_the_instant(ahead in -1e12f64..1e12, instant in 2_000_000_000_000u64..4_000_000_000_000) {
             let offset = ClockOffset { ahead: ahead.trunc(), error: 0.0 };
             prop_assert_eq!(offset.to_coordinator(offset.to_client(instant)), instant);
         }

@@ -1,6 +1,5 @@
-//! Runs several client processes as one (`docs/coordination.md`): membership of a
-//! group, a simultaneous start of each phase, and clients that die or freeze.
-//! [`serval_model::Share`] divides the work.
+//! Coordination of several client processes (`docs/coordination.md`): membership of a group, a simultaneous start of
+//! each phase, and detection of clients that die or freeze. [`serval_model::Share`] divides the work.
 //!
 //! The coordinator's side ([`group`]) and the client's ([`member`]) are state
 //! machines without clock, socket or thread. Their input is an event with its

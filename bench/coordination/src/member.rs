@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_asked_to_end_leaves_in_any_stage() {
+    fn a_stop_request_ends_a_member_in_any_stage() {
         let (prepare, ready, stop, finished) =
             (MemberEvent::Prepare, MemberEvent::Ready, MemberEvent::Stop, MemberEvent::Finished);
         // "Ready" and "stop" may cross.

@@ -15,23 +15,23 @@ pub const FRAME_MAX: usize = 256 << 20;
 /// Largest first frame of a connection, bytes: the sender is not identified yet.
 pub const HELLO_MAX: usize = 64 << 10;
 
-/// What a client says of itself.
+/// Facts about a client process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientFacts {
-    /// Its host's name.
+    /// Name of the host.
     pub host: String,
-    /// Its process id.
+    /// Process id.
     pub process: u32,
-    /// Serval's version.
+    /// Version of Serval.
     pub version: String,
-    /// Number of processors that it may use.
+    /// Number of processors that the process may use.
     pub processors: u64,
-    /// Stores that it was built with.
+    /// Stores that the process was built with.
     pub stores: Vec<String>,
 }
 
 impl ClientFacts {
-    /// Returns its name in messages: `host (process 4711)`.
+    /// Returns the client's name in messages: `host (process 4711)`.
     pub fn name(&self) -> String {
         format!("{} (process {})", self.host, self.process)
     }
@@ -118,7 +118,7 @@ pub enum ToCoordinator {
         epoch: u64,
         /// Token from the coordinator's node.
         token: String,
-        /// What the client says of itself.
+        /// Facts about the client.
         facts: ClientFacts,
     },
     /// Answers a question about the clock.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_as_they_were() {
+    fn frames_survive_a_round_trip() {
         let frames = [
             Frame::Message(ToCoordinator::Answer { asked: u64::MAX, answered: 1 }),
             Frame::Interval(vec![1, 2, 3]),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_frame_each_piece_is_heard() {
+    fn each_piece_of_a_long_frame_counts_as_a_sign_of_life() {
         let frame = Frame::Result(vec![7; 3 * PIECE as usize + 1]);
         let (all, mut count) = (bytes(&frame), 0);
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_too_long_is_refused_before_it_is_read() {
+    fn a_frame_that_is_too_long_is_refused_before_its_body_is_read() {
         let all = bytes(&Frame::Result(vec![0; 1001]));
         assert_eq!(
             now(read::<ToCoordinator>(&mut &all[..], 1000)).unwrap_err().kind(),
@@ -307,12 +307,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = now(read::<ToCoordinator>(&mut &bytes[..], HELLO_MAX));
         }
 
         #[test]
-        fn a_message_that_is_cut_is_no_message(cut in 0usize..40) {
+        fn a_truncated_message_is_refused(cut in 0usize..40) {
             let all = bytes(&Frame::Message(ToCoordinator::Agreed { attempt: 3 }));
             let cut = cut.min(all.len() - 1);
             prop_assert!(now(read::<ToCoordinator>(&mut &all[..cut], HELLO_MAX)).is_err());

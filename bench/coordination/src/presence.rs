@@ -32,15 +32,15 @@ impl Presence {
                         Some(node) => nodes.push(node),
                         None => {
                             for node in &nodes {
-                                epoch.part(node).await;
+                                epoch.remove_node(node).await;
                             }
                             return;
                         }
                     }
                 }
-                match epoch.stand(&nodes[next]).await {
+                match epoch.create_node(&nodes[next]).await {
                     Ok(true) => next += 1,
-                    // The epoch is over; the connection to the coordinator tells so too.
+                    // The epoch is over. The connection to the coordinator reports that too.
                     Ok(false) => return,
                     Err(_) => {
                         time::sleep(RETRY_PAUSE).await;

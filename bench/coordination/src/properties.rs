@@ -1,15 +1,15 @@
-//! The properties of a group of client processes.
+//! Properties of groups and barriers.
 
 use serval_model::properties::{Kind, Property, Table};
 
-/// Where ZooKeeper is.
+/// Address of ZooKeeper.
 pub const ZOOKEEPER: Property = Property::serval(
     "coordination.zookeeper",
     Kind::Text,
     "ZooKeeper through which client processes find each other: host:2181, or several separated by commas.",
 )
 .aliases(&["barrier-zkServer"]);
-/// How many client processes.
+/// Number of client processes.
 pub const CLIENTS: Property = Property::serval(
     "coordination.clients",
     Kind::Count { min: 1, max: serval_model::share::SHARES_MAX },
@@ -18,7 +18,7 @@ pub const CLIENTS: Property = Property::serval(
 .default("1")
 .unit("processes")
 .aliases(&["barrier-size"]);
-/// The root.
+/// Root node in ZooKeeper.
 pub const ROOT: Property = Property::serval(
     "coordination.root",
     Kind::Text,
@@ -27,14 +27,14 @@ pub const ROOT: Property = Property::serval(
 )
 .default("serval")
 .aliases(&["barrier-zkRoot"]);
-/// The group's name.
+/// Name of the group.
 pub const GROUP: Property = Property::serval(
     "coordination.group",
     Kind::Text,
     "Name of the group. A name can have only one coordinator at a time.",
 )
 .default("default");
-/// The timeout.
+/// Silence after which a process is lost.
 pub const TIMEOUT: Property = Property::serval(
     "coordination.timeout",
     Kind::SECONDS,
@@ -43,7 +43,7 @@ pub const TIMEOUT: Property = Property::serval(
 )
 .default("6")
 .unit("s");
-/// The longest wait.
+/// Time limit for joining and getting ready.
 pub const WAIT: Property = Property::serval(
     "coordination.wait",
     Kind::SECONDS,
@@ -51,14 +51,14 @@ pub const WAIT: Property = Property::serval(
 )
 .default("60")
 .unit("s");
-/// The address.
+/// Address on which the coordinator listens.
 pub const LISTEN: Property = Property::serval(
     "coordination.listen",
     Kind::Text,
     "Address and port on which the coordinator listens for clients. If unset: a free port of the address \
      from which it reaches ZooKeeper.",
 );
-/// What a lost client means.
+/// Reaction to a lost client.
 pub const LOST: Property = Property::serval(
     "coordination.lost",
     Kind::Choice(&["end", "continue"]),
@@ -66,7 +66,7 @@ pub const LOST: Property = Property::serval(
      result says so.",
 )
 .default("end");
-/// The error of clocks.
+/// Largest accepted clock error.
 pub const CLOCK_MAX: Property = Property::serval(
     "coordination.clock.max",
     Kind::MILLISECONDS,
@@ -75,7 +75,7 @@ pub const CLOCK_MAX: Property = Property::serval(
 .default("1")
 .unit("ms");
 
-/// YCSB++'s own way.
+/// Whether processes wait at a barrier, as in YCSB++.
 pub const BARRIER_STATUS: Property = Property::ycsb(
     "barrier-status",
     Kind::Choice(&["no", "yes", "false", "true"]),
@@ -85,7 +85,7 @@ pub const BARRIER_STATUS: Property = Property::ycsb(
 )
 .default("no");
 
-/// All of them.
+/// Table of all properties of coordination.
 pub const PROPERTIES: Table = Table {
     heading: "coordination of several client processes",
     properties: &[
@@ -102,7 +102,7 @@ pub const PROPERTIES: Table = Table {
     ],
 };
 
-/// Whether this is the name of a property of groups or barriers, known or not.
+/// Returns whether a name belongs to groups or barriers, even if no such property exists.
 pub fn is_of_group(name: &str) -> bool {
     name.starts_with("coordination.") || name.starts_with("barrier-")
 }

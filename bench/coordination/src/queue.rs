@@ -96,8 +96,9 @@ struct QueueState {
     consuming: AtomicBool,
     /// Whether unsent items have been counted as dropped.
     given_up: AtomicBool,
-    /// Whether the queue's drain was asked for, and whether it is known to be drained.
+    /// Whether a caller has asked for the drain.
     closing: AtomicBool,
+    /// Whether the queue is known to be drained.
     drained: AtomicBool,
     /// Wakes the task that waits for new items, to check it.
     asked: Notify,
@@ -223,7 +224,7 @@ impl ZooKeeperQueue {
         self.shared.dropped.fetch_add(left, Relaxed);
     }
 
-    /// Returns a description for people.
+    /// Returns a description for results.
     pub fn describe(&self) -> String {
         format!("ZooKeeper at {}, {}", self.location.cluster, self.location.path())
     }
@@ -288,7 +289,7 @@ async fn send(
             let creating = session.create(&prefix, &item, &SEQUENTIAL);
             let sent = matches!(time::timeout(timeout, creating).await, Ok(Ok(_)));
             if !sent && !shared.given_up.load(Relaxed) {
-                // If the node exists all the same, a consumer reads an item that counts as dropped.
+                // If the node exists nevertheless, a consumer reads an item that counts as dropped.
                 shared.dropped.fetch_add(1, Relaxed);
             }
             shared.unsent.fetch_sub(1, Relaxed);

@@ -33,9 +33,8 @@ fn count(arrival: Arrival, joined: &mut usize, called: &mut HashMap<String, Inst
     }
 }
 
-/// Calls as many agents as the group still needs, until the `arrivals` channel
-/// closes. An agent that does not join within `patience` (its machine may be
-/// dead, or a firewall in the way) is replaced by the next.
+/// Calls as many agents as the group still needs, until the `arrivals` channel closes. An agent that does not join
+/// within `patience`, perhaps because its machine is dead or a firewall blocks it, is replaced by the next.
 pub(crate) async fn call_agents(
     directory: Directory,
     leader: Leader,

@@ -1,6 +1,6 @@
-//! Clients without a coordinator meet at a barrier, and leave it together.
+//! Clients without a coordinator meet at a barrier and leave it together.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -29,10 +29,10 @@ fn never() -> bool {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() {
+fn processes_start_when_the_last_joins_and_leave_when_the_last_is_done() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
-    // The same place twice: what the first meeting leaves is none of the second's.
+    // The same place twice: the second meeting must not see leftovers of the first.
     for round in 0..2 {
         let (came, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() 
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn one_that_died_is_not_waited_for_and_is_named() {
+fn a_dead_process_is_named_and_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     let barriers: Vec<Barrier> =
@@ -77,11 +77,11 @@ fn one_that_died_is_not_waited_for_and_is_named() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
+fn a_timeout_lists_the_present_processes_without_dead_ones() {
     let Some(cluster) = zookeeper() else { return };
     let place = root();
     let soon = |number| Meeting { wait: Duration::from_millis(300), ..meeting(&cluster, &place, 2, number) };
-    // The first goes away before the second comes.
+    // The first leaves before the second arrives.
     for number in 0..2 {
         let barrier = Barrier::new(soon(number)).unwrap();
         match barrier.enter(&never) {
@@ -91,7 +91,7 @@ fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
             other => panic!("{other:?}"),
         }
     }
-    // Who is one too many.
+    // One process more than the barrier expects.
     let barriers: Vec<Barrier> = (0..2).map(|number| Barrier::new(soon(number)).unwrap()).collect();
     thread::scope(|scope| {
         for barrier in &barriers {
@@ -100,7 +100,7 @@ fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
     });
     let third = Barrier::new(soon(2)).unwrap();
     assert!(matches!(third.enter(&never), Err(BarrierError::Full { size: 2, .. })));
-    // One that lives and does not leave.
+    // A live process that does not leave.
     let staying = barriers[0].leave(Some(Duration::from_millis(200)), &never);
     assert!(
         matches!(staying, Err(BarrierError::Staying { ref names, .. }) if names == &["host (process 1)"])

@@ -1,6 +1,6 @@
-//! What a group does where events cross.
+//! Races between events of a group.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_coordination::{
     clock::Exchange,
@@ -9,7 +9,7 @@ use serval_coordination::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A group of two that has come, in a phase of both.
+/// Returns a group of two that has formed, in a phase of both.
 fn entering() -> Group {
     let settings = GroupSettings { clients: 2, on_lost: OnLost::Continue, ..GroupSettings::default() };
     let (mut group, mut actions) = (Group::new(settings, 0), Vec::new());
@@ -24,7 +24,7 @@ fn entering() -> Group {
 }
 
 #[test]
-fn one_that_was_told_to_finish_before_the_start_is_not_waited_for() {
+fn a_client_asked_to_finish_before_the_start_is_not_waited_for() {
     let (mut group, mut actions) = (entering(), Vec::new());
     group.on(1, GroupEvent::Left, 20, &mut actions);
     group.on(0, GroupEvent::Entered, 30, &mut actions);
@@ -36,10 +36,10 @@ fn one_that_was_told_to_finish_before_the_start_is_not_waited_for() {
 }
 
 #[test]
-fn one_that_is_silent_is_noticed_when_it_was_so_for_the_timeout_and_not_later() {
+fn a_silent_client_is_lost_exactly_at_the_timeout() {
     let (mut group, mut actions) = (entering(), Vec::new());
     let mut lost = None;
-    // One is heard of each half second, the other never again.
+    // One client sends a message every half second, the other none.
     for step in 1..40 {
         let now = step * SECOND / 2;
         while lost.is_none() && group.wake_at() <= now {
@@ -54,7 +54,7 @@ fn one_that_is_silent_is_noticed_when_it_was_so_for_the_timeout_and_not_later() 
     }
     let (client, why, at) = lost.unwrap();
     assert_eq!((client, why), (1, Loss::Silent));
-    // Heard of at 10 ns for the last time.
+    // Its last message arrived at 10 ns.
     let timeout = GroupSettings::default().timeout;
     assert!((timeout + 10..=timeout + timeout / 64 + 10).contains(&at), "{at}");
 }

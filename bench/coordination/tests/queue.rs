@@ -1,10 +1,10 @@
-//! The queue in a real ZooKeeper: everything is taken once, by whoever; what does not fit is
-//! counted.
+//! The queue in a real ZooKeeper: every item is taken once, by any consumer, and items beyond
+//! the capacity are counted.
 //!
 //! `cargo xtask test` starts the server and names it in the environment; without it
-//! these tests say that they are skipped.
+//! these tests are ignored, and fail if they are run nevertheless.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_coordination::{
     directory::DirectoryError,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// A queue of this test's own.
+/// Returns the location of a queue that only one test uses.
 fn place(max: usize) -> Option<QueueLocation> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let Ok(cluster) = std::env::var("SERVAL_TEST_ZOOKEEPER") else {
@@ -28,7 +28,7 @@ fn place(max: usize) -> Option<QueueLocation> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn everything_is_taken_once_whoever_takes_it() {
+fn every_item_is_taken_once_by_any_consumer() {
     const ITEMS: usize = 2000;
     let Some(place) = place(100_000) else { return };
     let producer = ZooKeeperQueue::open(&place, false).unwrap();
@@ -36,7 +36,7 @@ fn everything_is_taken_once_whoever_takes_it() {
     let mut taken = Vec::new();
     let mut sent = 0;
     while taken.len() < ITEMS {
-        // No more on their way than the buffer has room for.
+        // At most as many in flight as the buffer can hold.
         while sent < ITEMS && sent < taken.len() + 500 {
             assert!(producer.offer(sent.to_string().into_bytes()));
             sent += 1;
@@ -55,10 +55,10 @@ fn everything_is_taken_once_whoever_takes_it() {
     assert_eq!(remove(&place).unwrap(), 0);
 }
 
-/// At an ensemble each end has a server of its own, which may not have heard of all yet.
+/// In an ensemble each end has its own server, which may lag behind the others.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
-fn nothing_is_left_when_it_is_said_to_be_drained() {
+fn a_drained_queue_is_empty() {
     const ITEMS: usize = 500;
     let Some(alone) = place(100_000) else { return };
     let servers = std::env::var("SERVAL_TEST_ZOOKEEPER_ENSEMBLE").unwrap_or(alone.cluster.clone());
@@ -83,7 +83,7 @@ fn nothing_is_left_when_it_is_said_to_be_drained() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
+fn items_beyond_the_capacity_are_counted_and_leftovers_removed() {
     let Some(place) = place(10) else { return };
     let producer = ZooKeeperQueue::open(&place, false).unwrap();
     assert!(!producer.offer(vec![0; ITEM_MAX + 1]));
@@ -103,17 +103,17 @@ fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
     assert_eq!(consumer.earlier(), 10);
     drop(consumer);
     drop(producer);
-    // What a consumer had been brought is gone with it.
+    // Items delivered to a consumer are removed with it.
     assert!(remove(&place).unwrap() < 10);
     assert_eq!(remove(&place).unwrap(), 0);
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+fn an_unreachable_zookeeper_is_reported() {
+    let unreachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let place =
-        QueueLocation { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
+        QueueLocation { cluster: unreachable, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
     match ZooKeeperQueue::open(&place, true) {
         Err(DirectoryError::Unreachable { .. } | DirectoryError::Silent { .. }) => {}
         other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
-//! ZooKeeper goes away while a group is at work: for a moment, for good, and one server of three.
+//! ZooKeeper fails during a phase: briefly, permanently, and one server of three.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -21,7 +21,7 @@ fn is_waiting(news: &AgentEvent) -> bool {
 }
 
 #[test]
-fn a_zookeeper_that_is_restarted_is_borne_while_agents_wait_in_a_phase_and_between_phases() {
+fn a_group_survives_a_restart_of_zookeeper_in_any_stage() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = Zookeeper::start(&folder) else { return };
     let (cluster, root) = (server.address(), root());
@@ -50,7 +50,7 @@ fn a_zookeeper_that_is_restarted_is_borne_while_agents_wait_in_a_phase_and_betwe
 }
 
 #[test]
-fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it_is_back() {
+fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = Zookeeper::start(&folder) else { return };
     let (cluster, root) = (server.address(), root());
@@ -62,7 +62,7 @@ fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it
         Coordinator::open(leading, "the test").unwrap()
     };
 
-    // In a phase: what was measured is handed over.
+    // In a phase: clients send the results so far.
     let coordinator = lead();
     complete(&coordinator);
     coordinator.phase(vec![work("hold"); 2], None);
@@ -85,7 +85,7 @@ fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it
     server.start_again();
     agents.wait_for(2, is_waiting);
 
-    // Between phases: there is nothing to hand over.
+    // Between phases there are no results to send.
     let coordinator = lead();
     complete(&coordinator);
     server.kill();
@@ -105,7 +105,7 @@ fn a_zookeeper_that_is_gone_for_good_ends_the_group_and_agents_are_there_when_it
 }
 
 #[test]
-fn of_an_ensemble_of_three_any_may_die_in_mid_run() {
+fn a_run_survives_the_death_of_any_one_of_three_servers() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut servers) = Zookeeper::ensemble(&folder) else { return };
     let cluster = servers.iter().map(Zookeeper::address).collect::<Vec<_>>().join(",");
@@ -115,7 +115,7 @@ fn of_an_ensemble_of_three_any_may_die_in_mid_run() {
     complete(&coordinator);
     coordinator.phase(vec![work("hold"); 2], None);
     assert_eq!(agents.starts.iter().take(2).count(), 2);
-    // Sessions, not counting the one that asks.
+    // Sessions, without that of the query.
     let sessions = |server: &Zookeeper| server.asked("cons").matches("sid=0x").count();
     let busiest = (0..3).max_by_key(|number| sessions(&servers[*number])).unwrap();
     assert!(sessions(&servers[busiest]) > 0);

@@ -55,7 +55,7 @@ enum Happening {
 }
 
 impl Happening {
-    /// The client that it happens to.
+    /// The client concerned.
     fn client(&self) -> Option<usize> {
         match self {
             Happening::ToClient(client, _)
@@ -71,11 +71,11 @@ impl Happening {
 
 struct SimulatedClient {
     member: Member,
-    /// Ahead of the coordinator, ns.
+    /// Offset of its clock from the coordinator's, ns.
     ahead: i64,
     frozen: bool,
     dead: bool,
-    /// What happened while it was frozen.
+    /// Events that occurred while it was frozen.
     late: Vec<Happening>,
     began: Option<u64>,
     loading: bool,
@@ -93,11 +93,11 @@ struct World {
     group: Group,
     length: u64,
     way_max: u64,
-    /// Coordinator's time for each message sent or received, ns; and when it has handled all of them.
+    /// Coordinator's time per message sent or received, ns, and the end of its backlog.
     cost: u64,
     free_at: u64,
     asking: Asking,
-    /// Initial questions about its clock that each client has not been asked yet.
+    /// Numbers of initial clock exchanges left for each client.
     first: Vec<usize>,
     messages: u64,
     ends: Vec<PhaseEnd>,
@@ -175,7 +175,7 @@ impl World {
         self.after(way, Happening::ToClient(client, Message::Ask(asked)));
     }
 
-    /// Returns how long the coordinator takes until it has handled one more message, ns.
+    /// Returns the time until the coordinator has handled one more message, ns.
     fn busy(&mut self) -> u64 {
         self.free_at = self.free_at.max(self.now) + self.cost;
         self.free_at - self.now
@@ -276,7 +276,7 @@ impl World {
                 MemberAction::Abandon => {
                     self.clients[client].loading = false;
                     self.clients[client].abandoned = Some(self.now);
-                    // It closes its connection.
+                    // The client closes its connection.
                     self.send_to_coordinator(client, Message::Closed);
                 }
             }
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// Runs until the group is over, and for `more` after it.
+    /// Runs until the group ends, and for `more` after it.
     fn run(&mut self, more: u64) {
         let mut until = BEGIN + HOUR;
         while let Some(Reverse((at, sequence))) = self.queue.pop() {
@@ -305,7 +305,7 @@ impl World {
         assert!(self.disbanded, "the group is not over after an hour: {:?}", self.ends);
     }
 
-    /// Handles what happens now. What happens to a frozen client waits until it thaws.
+    /// Handles the events that are due. Events of a frozen client wait until it thaws.
     fn happen(&mut self, happening: Happening) {
         if let Some(client) = happening.client() {
             if self.clients[client].dead {
@@ -428,7 +428,7 @@ impl World {
         self.after(length, Happening::Done(client));
     }
 
-    /// Sends the coordinator's heartbeats and its questions about clocks.
+    /// Sends the coordinator's heartbeats and clock exchanges.
     fn beat_all(&mut self) {
         for client in 0..self.clients.len() {
             if !self.group.is_lost(client) {
@@ -452,7 +452,7 @@ fn settings(clients: usize, on_lost: OnLost) -> GroupSettings {
 }
 
 #[test]
-fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
+fn clients_start_together_within_the_error_of_their_clocks() {
     for seed in 0..200 {
         let mut world = World::new(seed, settings(4, OnLost::End), 10_000 * MS, MS);
         world.phases = 3;
@@ -472,7 +472,7 @@ fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
 }
 
 #[test]
-fn a_client_that_dies_or_freezes_at_any_moment_is_reported_and_nothing_hangs() {
+fn a_client_that_dies_or_freezes_at_any_time_is_reported_and_nothing_hangs() {
     for seed in 0..600 {
         let on_lost = if seed % 2 == 0 { OnLost::End } else { OnLost::Continue };
         let mut world = World::new(seed, settings(3, on_lost), 10_000 * MS, MS);
@@ -491,7 +491,7 @@ fn a_client_that_dies_or_freezes_at_any_moment_is_reported_and_nothing_hangs() {
         let end = &world.ends[0];
         let left_before = end.lost.is_empty();
         if left_before {
-            // It had sent its results before.
+            // The client had sent its results before.
             assert!(end.start.is_some());
         } else {
             assert_eq!(end.lost.len(), 1, "{end:?}");
@@ -512,7 +512,7 @@ fn a_client_that_dies_or_freezes_at_any_moment_is_reported_and_nothing_hangs() {
                 "a lost client believes that it is in the group: {end:?}"
             );
         }
-        // It is lost within the timeout after its last message.
+        // The client is lost within the timeout after its last message.
         if let Some(lost) = end.lost.first() {
             let wait = lost.at - (BEGIN + when);
             assert!(wait <= 6_000 * MS + 500 * MS, "noticed after {} ms", wait / MS);
@@ -536,7 +536,8 @@ fn a_group_that_stays_incomplete_disbands() {
     assert_eq!(now, settings(2, OnLost::End).wait);
 }
 
-/// The coordinator's messages grow linearly with the clients. Prints their number for ten thousand.
+/// The number of messages of the coordinator grows linearly with the clients. Prints it for ten
+/// thousand.
 #[test]
 fn ten_thousand_clients_at_the_barrier() {
     let messages = |clients: usize| {
@@ -552,9 +553,9 @@ fn ten_thousand_clients_at_the_barrier() {
     assert!(many < few * 1.1, "{many} messages a client, and {few} with a hundred");
 }
 
-/// The coordinator's time for a message is the first limit. `docs/coordination.md` has the table.
+/// The coordinator's time per message is the first limit. `docs/coordination.md` has the table.
 #[test]
-fn the_coordinators_time_for_a_message_is_the_first_limit() {
+fn the_coordinators_time_per_message_is_the_first_limit() {
     let outcome = |clients: usize, cost_us: u64, way_ms: u64| {
         let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, way_ms * MS);
         world.cost = cost_us * 1000;
@@ -575,8 +576,8 @@ fn the_coordinators_time_for_a_message_is_the_first_limit() {
     let well = BTreeMap::new();
     assert_eq!(outcome(1_000, 20, 2), well);
     assert_eq!(outcome(10_000, 10, 2), well);
-    // A second's heartbeats and clock questions are then more than a second's work: no clock is known well
-    // enough in time, or a proposal arrives too late.
+    // The heartbeats and clock exchanges of a second then take more than a second: no clock is known
+    // well enough in time, or a proposal arrives too late.
     let broken = outcome(10_000, 50, 2);
     assert!(broken.keys().all(|why| ["Clock", "Late"].contains(&why.as_str())), "{broken:?}");
     assert_eq!(broken.values().sum::<usize>(), 10_000);

@@ -1,10 +1,10 @@
-//! Groups against a real ZooKeeper: they come together, begin at the same instant, and
+//! Groups with a real ZooKeeper: clients join, start at the same instant, and
 //! none outlives its epoch.
 //!
 //! `cargo xtask test` starts the server and names it in the environment; without it
-//! these tests say that they are skipped.
+//! these tests are ignored, and fail if they are run nevertheless.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -22,7 +22,7 @@ use std::{
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
+fn clients_start_each_phase_together_and_serve_the_next_group() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let agents = Agents::start(&cluster, &root, 4);
@@ -41,8 +41,8 @@ fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
             let starts: Vec<u64> = agents.starts.iter().take(4).collect();
             let spread = starts.iter().max().unwrap() - starts.iter().min().unwrap();
             let (skew, error) = end.skew.unwrap();
-            println!("told to begin within {spread} ns, seen within {skew} ns, clocks known to {error} ns");
-            // One machine's clock: what they were told differs by the estimates' errors.
+            println!("proposed within {spread} ns, actual within {skew} ns, clock error {error} ns");
+            // One clock for all: the starts differ by the errors of the estimates.
             assert!(spread <= 2 * error, "{spread} ns, clocks known to {error} ns");
         }
     }
@@ -69,7 +69,7 @@ fn clients_without_work_wait_for_the_others() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
+fn a_client_that_fails_is_named_and_the_others_continue_if_requested() {
     let Some(cluster) = zookeeper() else { return };
     for on_lost in [OnLost::End, OnLost::Continue] {
         let root = root();
@@ -93,12 +93,12 @@ fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
+fn a_stop_request_before_the_work_is_distributed_waits_for_no_client() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let agents = Agents::start(&cluster, &root, 2);
     let mut leading = leading(&cluster, &root, 2, OnLost::End);
-    // For ever, as far as this test goes.
+    // Effectively for ever.
     leading.settings.wait = 3_600_000_000_000;
     let coordinator = Coordinator::open(leading, "the test").unwrap();
     complete(&coordinator);
@@ -110,17 +110,17 @@ fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
     agents.end();
 }
 
-/// What a killed coordinator leaves has the address at which the next one listens already.
+/// The node of a killed coordinator has the address at which the next one listens already.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_killed() {
+fn a_coordinator_waits_until_the_node_of_a_killed_predecessor_expires() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let address: SocketAddr = {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         free.local_addr().unwrap()
     };
-    // Nothing runs its session any more: ZooKeeper hears nothing of it, as if it had been killed.
+    // Stops its session: ZooKeeper gets no more heartbeats, as after a kill.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let killed = runtime.block_on(async {
         let directory = Directory::open(&cluster, &root, Duration::from_secs(4)).await.unwrap();
@@ -143,7 +143,7 @@ fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_k
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
+fn a_group_has_one_coordinator_and_disbands_without_clients() {
     let Some(cluster) = zookeeper() else { return };
     let root = root();
     let mut lonely = leading(&cluster, &root, 2, OnLost::End);
@@ -156,19 +156,19 @@ fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
     assert!(matches!(first.next(), Some(CoordinatorReport::Disbanded(None))));
 }
 
-/// Machines start in any order.
+/// Machines may start in any order.
 #[test]
-fn an_agent_waits_for_a_zookeeper_that_is_not_up_yet() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let agents = Agents::start(&nobody, "x", 1);
+fn an_agent_waits_for_a_zookeeper_that_is_not_running_yet() {
+    let unreachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let agents = Agents::start(&unreachable, "x", 1);
     agents
         .wait_for(1, |event| matches!(event, AgentEvent::Trouble(why) if why.contains("cannot be reached")));
     agents.end();
 }
 
 #[test]
-fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let error = Coordinator::open(leading(&nobody, "x", 1, OnLost::End), "the test").unwrap_err();
+fn an_unreachable_zookeeper_is_reported() {
+    let unreachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = Coordinator::open(leading(&unreachable, "x", 1, OnLost::End), "the test").unwrap_err();
     assert!(error.to_string().contains("cannot be reached"), "{error}");
 }

@@ -85,7 +85,7 @@ pub fn check(mut driver: Driver) -> Result<CheckReport, StoreError> {
     let mut checks = checker.checks;
     if checker.lost {
         let verdict = CheckResult::Skipped("the driver is lost".into());
-        checks.push(Check { name: "all that would come after", verdict });
+        checks.push(Check { name: "all remaining cases", verdict });
         return Ok(CheckReport { store, capabilities, checks, hop_ns });
     }
     driver.apart = true;
@@ -95,13 +95,13 @@ pub fn check(mut driver: Driver) -> Result<CheckReport, StoreError> {
         checker.apart(&local).await
     })?;
     checks.append(&mut checker.checks);
-    checks.push(Check { name: "the end of its input ends it, by itself and in time", verdict: end(driver) });
+    checks.push(Check { name: "the driver exits in time after the end of its input", verdict: end(driver) });
     Ok(CheckReport { store, capabilities, checks, hop_ns })
 }
 
 fn end(driver: Driver) -> CheckResult {
     match driver.end() {
-        None => CheckResult::Skipped("it is not ours to end: it listens on a socket".into()),
+        None => CheckResult::Skipped("Serval did not start it: it listens on a socket".into()),
         Some(Ok(status)) if status.success() => CheckResult::Passed,
         Some(Ok(status)) => CheckResult::Failed(format!("it exits with {status}")),
         Some(Err(grace)) => CheckResult::Failed(format!("it still runs {grace:?} later (driver.grace)")),
@@ -136,10 +136,10 @@ fn selection(names: &[&str]) -> FieldSelection {
 }
 
 fn ok(what: &str, outcome: Outcome) -> Result<(), String> {
-    if outcome.is_ok() { Ok(()) } else { Err(format!("{what}: {}", words(&outcome))) }
+    if outcome.is_ok() { Ok(()) } else { Err(format!("{what}: {}", text(&outcome))) }
 }
 
-fn words(outcome: &Outcome) -> String {
+fn text(outcome: &Outcome) -> String {
     match &outcome.message {
         Some(message) => format!("{} ({message})", outcome.status.name()),
         None => outcome.status.name().to_owned(),
@@ -151,7 +151,7 @@ async fn read(client: &mut DriverClient, key: &str, names: &[&str]) -> Result<Op
     let outcome = client.read(TABLE, key, &selection(names), &mut reply).await;
     match outcome.status {
         Status::NotFound if reply.records().is_empty() => Ok(None),
-        Status::NotFound => Err("NOT_FOUND comes with a record".into()),
+        Status::NotFound => Err("NOT_FOUND with a record".into()),
         _ => {
             ok("read", outcome)?;
             let [record] = reply.records() else { return Err("OK without a record".into()) };
@@ -171,17 +171,17 @@ fn same(found: Option<FieldMap>, expected: &FieldMap) -> Result<(), String> {
             }
             let wrong = expected.iter().find(|(name, value)| found.get(*name) != Some(value));
             let (name, value) = wrong.map_or(("", &[][..]), |(name, value)| (name.as_str(), value));
-            let there = found.get(name).map_or(&[][..], Vec::as_slice);
+            let actual = found.get(name).map_or(&[][..], Vec::as_slice);
             let cut = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned();
             Err(format!(
                 "{name} has {} bytes, '{}', where {} bytes, '{}', were written",
-                there.len(),
-                cut(there),
+                actual.len(),
+                cut(actual),
                 value.len(),
                 cut(value)
             ))
         }
-        None => Err("NOT_FOUND, and it was inserted".into()),
+        None => Err("NOT_FOUND for an inserted record".into()),
     }
 }
 
@@ -221,7 +221,7 @@ impl<'a> Checker<'a> {
     fn needs(&mut self, name: &'static str, kinds: &[OperationKind]) -> bool {
         let missing = kinds.iter().find(|kind| !self.can(**kind));
         if let Some(kind) = missing {
-            let verdict = CheckResult::Skipped(format!("it says that it has no {}", kind.name()));
+            let verdict = CheckResult::Skipped(format!("the driver's capabilities have no {}", kind.name()));
             self.checks.push(Check { name, verdict });
         }
         missing.is_none()
@@ -242,19 +242,19 @@ impl<'a> Checker<'a> {
                 }
             };
         }
-        case!("what is inserted is read back", [Insert, Read], inserted);
-        case!("a record that is not there is NOT_FOUND", [Read], missing);
-        case!("a read brings back the fields asked for", [Insert, Read], chosen_fields);
+        case!("an inserted record is read back", [Insert, Read], inserted);
+        case!("a missing record is NOT_FOUND", [Read], missing);
+        case!("a read returns the requested fields", [Insert, Read], chosen_fields);
         case!("an update changes its fields and leaves the others", [Insert, Read, Update], updated);
         case!("a deleted record is gone", [Insert, Read, Delete], deleted);
         case!("keys and values may be any text", [Insert, Read], texts);
         case!("values may be any bytes", [Insert, Read], any_bytes);
-        case!("a value of a MiB comes back whole", [Insert, Read], large);
-        case!("a scan brings back at most as many records as asked for, none twice", [Insert, Scan], scanned);
+        case!("a value of 1 MiB is read back complete", [Insert, Read], large);
+        case!("a scan returns at most the requested number of records, none twice", [Insert, Scan], scanned);
         case!("a batch of inserts is written", [Insert, Read], batch);
-        case!("what it does not understand it answers with BAD_REQUEST", [], invalid);
-        case!("a client that is not open is refused", [Read], not_open);
-        const SIDE: &str = "several clients work side by side, each with its own answers";
+        case!("an unknown request is answered with BAD_REQUEST", [], invalid);
+        case!("a request of a client that is not open is refused", [Read], not_open);
+        const SIDE: &str = "concurrent clients get their own answers";
         if self.needs(SIDE, &[Insert, Read]) {
             let found = self.side_by_side(local).await;
             self.note(SIDE, found);
@@ -262,10 +262,10 @@ impl<'a> Checker<'a> {
                 return Ok(None);
             }
         }
-        case!("verbs that it has not are NOT_IMPLEMENTED", [], not_implemented);
+        case!("verbs outside of its capabilities are NOT_IMPLEMENTED", [], not_implemented);
         let hop = if self.can(Insert) && self.can(Read) { self.hop(c).await } else { None };
         let times = self.times.take().map_or(Ok(None), Err);
-        self.note("service times are told, and not longer than the whole", times);
+        self.note("service times are reported, and within the whole time", times);
         if self.can(Delete) {
             for key in std::mem::take(&mut self.used) {
                 client.delete(TABLE, &key).await;
@@ -285,9 +285,9 @@ impl<'a> Checker<'a> {
     /// and no more cases run.
     fn is_lost(&mut self, client: &DriverClient) -> bool {
         let Some(error) = client.lost() else { return false };
-        let words = self.driver.explain(error).problem;
+        let problem = self.driver.explain(error).problem;
         if let Some(last) = self.checks.last_mut() {
-            last.verdict = CheckResult::Failed(words);
+            last.verdict = CheckResult::Failed(problem);
         }
         self.lost = true;
         true
@@ -296,10 +296,10 @@ impl<'a> Checker<'a> {
     /// Runs concurrent clients with connections of their own.
     async fn apart(&mut self, local: &DriverLocal) -> Result<(), StoreError> {
         use OperationKind::{Delete, Insert, Read};
-        const NAME: &str = "clients that have pipes of their own work side by side";
+        const NAME: &str = "concurrent clients with pipes of their own get their own answers";
         if local.pipes.is_none() {
-            let words = "it does not say that clients may have such".to_owned();
-            self.checks.push(Check { name: NAME, verdict: CheckResult::Skipped(words) });
+            let why = "the driver's capabilities have no pipes of clients".to_owned();
+            self.checks.push(Check { name: NAME, verdict: CheckResult::Skipped(why) });
         } else if self.needs(NAME, &[Insert, Read]) {
             let found = self.side_by_side(local).await;
             self.note(NAME, found);
@@ -324,8 +324,9 @@ impl<'a> Checker<'a> {
         let outcome = client.insert(TABLE, key, &record(fields)).await;
         let (whole, service) = (start.elapsed(), Duration::from_nanos(client.service_ns.unwrap_or_default()));
         if outcome.is_ok() && self.times.is_none() && (service.is_zero() || service > whole) {
-            self.times =
-                Some(format!("an insert took {whole:?}, of which the driver says {service:?} is service"));
+            self.times = Some(format!(
+                "an insert took {whole:?}, and the driver reports a service time of {service:?}"
+            ));
         }
         ok("insert", outcome)
     }
@@ -341,7 +342,7 @@ impl<'a> Checker<'a> {
         let key = format!("{}missing", self.prefix);
         match read(client, &key, &[]).await? {
             None => Ok(None),
-            Some(_) => Err("a record that nobody inserted".into()),
+            Some(_) => Err("a record that was never inserted".into()),
         }
     }
 
@@ -375,7 +376,7 @@ impl<'a> Checker<'a> {
         ok("delete", client.delete(TABLE, &key).await)?;
         match read(client, &key, &[]).await? {
             None => Ok(None),
-            Some(_) => Err("it is still there".into()),
+            Some(_) => Err("the record still exists".into()),
         }
     }
 
@@ -443,7 +444,7 @@ impl<'a> Checker<'a> {
             .map(|record| record.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect())
             .collect();
         if found.is_empty() {
-            return Err("no record, and five were inserted".into());
+            return Err("no record, although five were inserted".into());
         }
         for (index, record) in found.iter().enumerate() {
             if found[..index].contains(record) {
@@ -451,7 +452,7 @@ impl<'a> Checker<'a> {
             }
         }
         let expected: Vec<FieldMap> = (0..3).map(|number| full(&number.to_string())).collect();
-        Ok((found != expected).then(|| "records do not come in the order of their keys".into()))
+        Ok((found != expected).then(|| "records are not in the order of their keys".into()))
     }
 
     async fn batch(&mut self, client: &mut DriverClient) -> CaseResult {
@@ -463,14 +464,14 @@ impl<'a> Checker<'a> {
             same(read(client, key, &[]).await?, &full(&number.to_string()))?;
         }
         let declared = client.batches;
-        Ok((!declared).then(|| "it takes no batches: they are sent as single inserts".into()))
+        Ok((!declared).then(|| "the driver accepts no batches: Serval sends single inserts".into()))
     }
 
     async fn invalid(&mut self, client: &mut DriverClient) -> CaseResult {
         let outcome = client.call(200, 0, &mut Reply::new(), |out| frame::put_u32(out, 0)).await;
         match outcome.status {
             Status::BadRequest => Ok(None),
-            _ => Err(format!("a request of type 200 is answered with {}", words(&outcome))),
+            _ => Err(format!("a request of type 200 is answered with {}", text(&outcome))),
         }
     }
 
@@ -480,7 +481,7 @@ impl<'a> Checker<'a> {
         client.number = number;
         match outcome.status {
             Status::Ok | Status::BatchedOk | Status::NotFound => {
-                Err(format!("a read of client 999, which was never opened, is {}", words(&outcome)))
+                Err(format!("a read of client 999, which was never opened, is {}", text(&outcome)))
             }
             _ => Ok(None),
         }
@@ -500,7 +501,7 @@ impl<'a> Checker<'a> {
                 OperationKind::Delete => client.delete(TABLE, &key).await,
             };
             if outcome.status != Status::NotImplemented {
-                return Err(format!("{} is answered with {}", kind.name(), words(&outcome)));
+                return Err(format!("{} is answered with {}", kind.name(), text(&outcome)));
             }
         }
         Ok(None)

@@ -361,11 +361,11 @@ impl FrameBuffer {
 
     /// Returns the next complete frame, type first.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, ProtocolError> {
-        let there = &self.buffer[self.start..self.end];
-        let Some((length, rest)) = there.split_first_chunk::<4>() else { return Ok(None) };
+        let unread = &self.buffer[self.start..self.end];
+        let Some((length, rest)) = unread.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length);
         if length == 0 || length as usize > FRAME_MAX {
-            return Err(prose(there).map_or(ProtocolError::Length(length), ProtocolError::Prose));
+            return Err(prose(unread).map_or(ProtocolError::Length(length), ProtocolError::Prose));
         }
         let length = length as usize;
         if rest.len() < length {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn text_in_the_place_of_frames_is_quoted() {
+    fn text_instead_of_frames_is_quoted() {
         let text = b"Error occurred during initialization of VM\nToo small maximum heap\n";
         let mut frames = FrameBuffer::default();
         frames.room()[..text.len()].copy_from_slice(text);
@@ -423,13 +423,13 @@ mod tests {
     }
 
     proptest! {
-        /// The contents of bodies are patterns: to draw 1.5 MB a case takes a hundred times as long as to check it.
+        /// Bodies are patterns, because drawing 1.5 MB per case takes a hundred times as long as the check.
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_survive_a_round_trip_in_pieces_of_any_size(
             bodies in prop::collection::vec((0usize..300_000, any::<u8>()), 0..6),
             cut in 1usize..100_000,
         ) {
-            // A prime length, so that bytes of the wrong place differ.
+            // A prime length, so that misplaced bytes differ.
             let body = |(length, seed): (usize, u8)| {
                 let pattern: Vec<u8> = (0..251).map(|byte| byte ^ seed).collect();
                 let mut body = pattern.repeat(length / pattern.len() + 1);
@@ -447,12 +447,12 @@ mod tests {
             }
             prop_assert!(!frames.is_partial());
             let expected: Vec<Vec<u8>> = bodies.iter().map(|body| [&[7u8][..], body].concat()).collect();
-            // Without assert_eq, which would print all of them.
+            // Not prop_assert_eq, which would print all bodies.
             prop_assert!(all == expected);
         }
 
         #[test]
-        fn results_come_out_as_they_went_in(
+        fn results_survive_a_round_trip(
             id: u32, service: u64, message in ".{0,20}",
             status in prop::sample::select(&Status::ALL[..]),
             records in prop::collection::vec(prop::collection::vec((".{0,5}", prop::collection::vec(any::<u8>(), 0..20)), 0..4), 0..4),
@@ -473,7 +473,7 @@ mod tests {
         }
 
         #[test]
-        fn flushes_come_out_as_they_went_in(
+        fn flushes_survive_a_round_trip(
             given in prop::collection::vec(
                 (prop::sample::select(&Status::ALL[..]), any::<[u32; 4]>(), "[a-z]{1,9}"), 1..9,
             ),
@@ -494,12 +494,12 @@ mod tests {
             prop_assert_eq!(flushes(&mut body, &mut read), Ok(()));
             prop_assert_eq!(body.clone().end(), Ok(()));
             prop_assert_eq!(Vec::from(read), given);
-            // An answer without flushes has none.
+            // An empty rest of an answer means no flushes.
             prop_assert_eq!(flushes(&mut body, &mut VecDeque::new()), Ok(()));
         }
 
         #[test]
-        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (_, mut body) = match FrameBody::of(&bytes) { Ok(parts) => parts, Err(_) => return Ok(()) };
             let mut reply = Reply::new();
             let _ = body.clone().pairs();

@@ -61,7 +61,8 @@ pub const CONNECTIONS: Property = Property::serval(
 pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
-    "Longest silence of a driver while requests are in flight; then the run ends with an error.",
+    "Longest silence of a driver while requests are in flight, the greeting (HELLO) included; then the run \
+     ends with an error.",
 )
 .default("60")
 .unit("s");
@@ -95,6 +96,10 @@ pub const INFO: StoreInfo = StoreInfo {
 
 /// Property of the greeting that allows the driver to report flushes.
 const FLUSHES: (&str, &str) = ("driver.flushes", "told");
+
+/// What to do about a program that does not answer HELLO; the end of a message.
+const NO_WELCOME: &str = ": a driver answers HELLO as soon as it has started (docs/driver-protocol.md); one that starts \
+                          slowly needs a longer driver.timeout";
 
 /// Message for a driver whose connection has ended.
 const CLOSED: &str = "It has closed the connection";
@@ -367,7 +372,7 @@ impl Driver {
                 self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())),
             );
         });
-        self.exchange(streams, frames, &out, |kind, body| match kind {
+        self.exchange(streams, frames, &out, NO_WELCOME, |kind, body| match kind {
             response::WELCOME => {
                 let version = body.u16()?;
                 if version != frame::VERSION {
@@ -390,7 +395,7 @@ impl Driver {
         frames: &mut FrameBuffer,
         request: &[u8],
     ) -> Result<Result<(), String>, String> {
-        self.exchange(streams, frames, request, |kind, body| {
+        self.exchange(streams, frames, request, "", |kind, body| {
             if (kind, body.u32()?) != (response::RESULT, 0) {
                 return Err(ProtocolError::Type(kind));
             }
@@ -400,17 +405,18 @@ impl Driver {
         })
     }
 
-    /// Sends a frame and waits for its answer.
+    /// Sends a frame and waits for its answer. `advice` ends the message of a driver that does not answer.
     fn exchange<T>(
         &self,
         streams: &mut Streams,
         frames: &mut FrameBuffer,
         out: &[u8],
+        advice: &str,
         read: impl FnOnce(u8, &mut FrameBody<'_>) -> Result<T, ProtocolError>,
     ) -> Result<T, String> {
         let system = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                format!("It does not answer within {:?} (driver.timeout)", self.timeout)
+                format!("It does not answer within {:?} (driver.timeout){advice}", self.timeout)
             }
             std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
             _ => format!("The connection to it fails: {error}"),

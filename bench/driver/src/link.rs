@@ -104,7 +104,7 @@ impl DriverLink {
             checks: interval((timeout / CHECKS).min(CHECK_INTERVAL_MAX)),
             timeout,
             exited,
-            gone: false,
+            had_exited: false,
             heard: Rc::clone(heard),
             heard_before: heard.get(),
             quiet: 0,
@@ -149,19 +149,19 @@ impl DriverLink {
         std::future::poll_fn(|context| {
             let mut inner = self.0.borrow_mut();
             let inner = &mut *inner;
-            let place = &mut inner.slots[slot as usize];
-            if place.state != SlotState::Answered {
+            let slot = &mut inner.slots[slot as usize];
+            if slot.state != SlotState::Answered {
                 if let Some(broken) = &inner.broken {
                     return Poll::Ready(Err(Rc::clone(broken)));
                 }
-                match &mut place.waker {
+                match &mut slot.waker {
                     Some(waker) => waker.clone_from(context.waker()),
                     none => *none = Some(context.waker().clone()),
                 }
                 return Poll::Pending;
             }
-            place.state = SlotState::Idle;
-            let mut body = FrameBody::result(&place.answer);
+            slot.state = SlotState::Idle;
+            let mut body = FrameBody::result(&slot.answer);
             match read(&mut body).and_then(|value| body.end().map(|()| value)) {
                 Ok(value) => Poll::Ready(Ok(value)),
                 Err(invalid) => Poll::Ready(Err(inner.break_for(&invalid.to_string()))),
@@ -228,8 +228,8 @@ pub(crate) struct LinkTask {
     checks: Interval,
     timeout: Duration,
     exited: HasExited,
-    /// Whether it had exited at the last check; its remaining output is read first.
-    gone: bool,
+    /// Whether the driver had exited at the last check. Its remaining output is read before the link fails.
+    had_exited: bool,
     heard: Rc<Cell<u64>>,
     /// `heard` at the last check.
     heard_before: u64,
@@ -338,13 +338,13 @@ impl LinkTask {
             let silent = heard == self.heard_before && self.link.in_flight() > 0;
             self.heard_before = heard;
             self.quiet = if silent { self.quiet + 1 } else { 0 };
-            if self.gone && self.link.in_flight() > 0 {
+            if self.had_exited && self.link.in_flight() > 0 {
                 return Err(
                     "It has exited, and a process that it started holds its connection open".to_owned()
                 );
             }
-            self.gone = (self.exited)();
-            // The first check may come right after a request.
+            self.had_exited = (self.exited)();
+            // The first check may follow a request immediately.
             let timeout = self.timeout;
             if self.checks.period() * (self.quiet.saturating_sub(1)) >= timeout {
                 return Err(format!(

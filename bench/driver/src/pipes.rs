@@ -129,11 +129,11 @@ mod tests {
     use std::{process::Command, time::SystemTime};
 
     #[test]
-    fn folders_of_processes_that_are_gone_are_removed_and_others_stay() {
+    fn folders_of_ended_processes_are_removed_and_others_kept() {
         let place = tempfile::tempdir().unwrap();
-        let mut gone = Command::new("true").spawn().unwrap();
-        gone.wait().unwrap();
-        let names = [gone.id().to_string(), process::id().to_string(), "x".to_owned(), "0".to_owned()];
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let names = [ended.id().to_string(), process::id().to_string(), "x".to_owned(), "0".to_owned()];
         let folders = names.map(|process| place.path().join(format!("{PREFIX}{process}-0")));
         for folder in &folders {
             fs::create_dir(folder).unwrap();

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Number of lines of standard error that an error's message shows.
-const LAST_WORDS: usize = 8;
+const LAST_LINES: usize = 8;
 
 /// Longest line of standard error, bytes; longer ones are split.
 const LINE_MAX: u64 = 4096;
@@ -25,8 +25,7 @@ const LINE_MAX: u64 = 4096;
 /// Interval at which an exit is polled for.
 const POLL: Duration = Duration::from_millis(2);
 
-/// How long to wait for the exit of a driver whose output has ended, to
-/// report its exit status.
+/// Time limit for the exit of a driver whose output has ended, so that an error can report its exit status.
 const EXIT_STATUS_WAIT: Duration = Duration::from_secs(2);
 
 /// A driver's input and output; the same socket twice for a driver that listens on
@@ -43,8 +42,8 @@ pub(crate) struct Streams {
 pub(crate) struct DriverProcess {
     command: String,
     child: Mutex<Child>,
-    words: Arc<Mutex<VecDeque<String>>>,
-    listener: Option<thread::JoinHandle<()>>,
+    last_lines: Arc<Mutex<VecDeque<String>>>,
+    stderr_reader: Option<thread::JoinHandle<()>>,
     grace: Duration,
 }
 
@@ -78,14 +77,14 @@ impl DriverProcess {
         let mut child = command.spawn().map_err(|error| failed("cannot be started", error))?;
         // The command holds the driver's ends of the sockets.
         drop(command);
-        let words = Arc::new(Mutex::new(VecDeque::new()));
-        let listener = child.stderr.take().map(|stderr| {
-            let words = Arc::clone(&words);
-            thread::spawn(move || listen(stderr, &words))
+        let last_lines = Arc::new(Mutex::new(VecDeque::new()));
+        let stderr_reader = child.stderr.take().map(|stderr| {
+            let last_lines = Arc::clone(&last_lines);
+            thread::spawn(move || copy_stderr(stderr, &last_lines))
         });
         let command = shown.to_owned();
         Ok((
-            DriverProcess { command, child: Mutex::new(child), words, listener, grace },
+            DriverProcess { command, child: Mutex::new(child), last_lines, stderr_reader, grace },
             Streams { requests, answers },
         ))
     }
@@ -107,9 +106,9 @@ impl DriverProcess {
 
     /// Waits until the driver's standard error has been read, for a limited time: a child
     /// process may hold it open.
-    fn hear_out(&self) {
+    fn finish_stderr(&self) {
         let deadline = Instant::now() + EXIT_STATUS_WAIT;
-        while self.listener.as_ref().is_some_and(|listener| !listener.is_finished())
+        while self.stderr_reader.as_ref().is_some_and(|reader| !reader.is_finished())
             && Instant::now() < deadline
         {
             thread::sleep(POLL);
@@ -121,19 +120,19 @@ impl DriverProcess {
     pub(crate) fn failed(&self, what: &str) -> StoreError {
         let exit = match self.exit(EXIT_STATUS_WAIT) {
             Some(status) => {
-                self.hear_out();
+                self.finish_stderr();
                 format!(" It has exited with {status}.")
             }
             None => String::new(),
         };
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = match words.len() {
+        let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = match lines.len() {
             0 => String::new(),
             _ => {
-                format!(" Its last words:\n  {}", words.iter().cloned().collect::<Vec<_>>().join("\n  "))
+                format!(" Its last words:\n  {}", lines.iter().cloned().collect::<Vec<_>>().join("\n  "))
             }
         };
-        StoreError::new(format!("driver '{}'", self.command), format!("{what}.{exit}{words}"))
+        StoreError::new(format!("driver '{}'", self.command), format!("{what}.{exit}{lines}"))
     }
 }
 
@@ -152,13 +151,13 @@ impl Drop for DriverProcess {
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         drop(child);
-        // A process that has left the group may hold its standard error for ever.
-        self.hear_out();
+        // A process that has left the group may hold the driver's standard error open for ever.
+        self.finish_stderr();
     }
 }
 
-/// Copies the driver's standard error to Serval's and keeps its end.
-fn listen(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
+/// Copies the driver's standard error to Serval's and keeps its last lines.
+fn copy_stderr(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -170,10 +169,10 @@ fn listen(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
         // A closed standard error is not a failure.
         let _ = writeln!(std::io::stderr(), "driver: {text}");
-        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.len() == LAST_WORDS {
-            words.pop_front();
+        let mut lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
         }
-        words.push_back(text);
+        lines.push_back(text);
     }
 }

@@ -1,5 +1,4 @@
-//! `serval bench`: load, warm up, run, and a result folder, from one workload
-//! file.
+//! `serval bench`: load, warm-up, run and result folder of one workload file.
 
 use crate::sweep::curves::IN_PROCESS;
 use serval_group::{self as group, Team, conducted};
@@ -27,24 +26,24 @@ pub const TIME: &str = "10s";
 /// Default warm-up of `bench`.
 pub const WARM_UP: &str = "3s";
 
-/// What to benchmark.
+/// Input of a benchmark.
 #[derive(Debug, Clone)]
 pub struct BenchRequest {
-    /// Properties of files and command line.
+    /// Properties from files and the command line.
     pub properties: Properties,
     /// The store.
     pub store: &'static StoreInfo,
-    /// The result folder, or nothing for one under `results`.
+    /// The result folder; `None` for a folder under `results`.
     pub out: Option<PathBuf>,
-    /// Whether the embedded store's records stay in the result folder.
+    /// Whether an embedded store's files stay in the result folder.
     pub keep_store: bool,
-    /// Whether to skip the load: the records are there.
+    /// Whether to skip the load, because the records exist.
     pub skip_load: bool,
-    /// Whether every single time is written.
+    /// Whether the time of every operation is written.
     pub raw: bool,
     /// The command line, for the result.
     pub command_line: Vec<String>,
-    /// The workload's name for people: its file's.
+    /// Name of the workload for display: its file's name.
     pub name: String,
 }
 
@@ -54,43 +53,43 @@ pub struct Bench {
     pub load: Option<Plan>,
     /// The run.
     pub run: Plan,
-    /// Where the result goes.
+    /// The result folder.
     pub folder: ResultFolder,
     session: Box<dyn Session>,
-    /// The embedded store in the result folder, if there is one.
-    kept: Option<&'static EmbeddedStore>,
+    /// The embedded store whose files are in the result folder.
+    embedded: Option<&'static EmbeddedStore>,
     request: BenchRequest,
 }
 
-/// The default folder of a result.
+/// Returns the default result folder: `results/TIME-NAME-STORE`.
 pub fn default_folder(name: &str, store: &str) -> PathBuf {
     let clean: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
-    let moment = timestamp(SystemTime::now()).replace(':', "-").replace(".", "-");
-    Path::new("results").join(format!("{}-{clean}-{store}", moment.trim_end_matches('Z')))
+    let now = timestamp(SystemTime::now()).replace(':', "-").replace(".", "-");
+    Path::new("results").join(format!("{}-{clean}-{store}", now.trim_end_matches('Z')))
 }
 
 impl Bench {
-    /// Checks everything. All faults of load and run come at once, before
-    /// anything is made.
+    /// Checks the load and the run, begins the result folder and opens the store. Reports all faults of load and
+    /// run at once, before it creates anything.
     pub fn new(mut request: BenchRequest) -> Result<Bench, PlanError> {
         let properties = &mut request.properties;
-        // A workload file's operationcount is a toy (1,000 in YCSB's); time
-        // bounds the run unless the command line says how many.
-        let counted = properties
+        // The operationcount of a workload file is too small (1,000 in YCSB's files), so a time bounds the run
+        // unless the command line gives a count.
+        let has_count = properties
             .setting(&p::OPERATION_COUNT)
             .is_some_and(|(_, setting)| matches!(setting.origin, Origin::CommandLine(_)));
-        if !counted {
+        if !has_count {
             default_to(properties, &p::MAX_EXECUTION_TIME, TIME, "serval bench: default");
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let kept = EmbeddedStore::of(request.store, properties);
+        let embedded = EmbeddedStore::of(request.store, properties);
         let mut faults = Faults::default();
-        if let Some(EmbeddedStore { property, .. }) = kept
+        if let Some(EmbeddedStore { property, .. }) = embedded
             && request.skip_load
         {
-            let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
+            let problem = format!("--skip-load needs {property}, the path of the loaded database");
             faults.push(problem);
         }
         if let Some(more) = group::unshared(request.store, properties)
@@ -110,45 +109,47 @@ impl Bench {
             Some(out) => ResultFolder::begin(out)?,
             None => ResultFolder::begin_near(&default_folder(&request.name, request.store.name))?,
         };
-        if let Some(kept) = kept {
-            kept.place(&mut request.properties, folder.partial_path(), "serval bench: in the result folder");
+        if let Some(embedded) = embedded {
+            let why = "serval bench: in the result folder";
+            embedded.place(&mut request.properties, folder.partial_path(), why);
         }
         let session = open(request.store.name, &request.properties)?;
         // The same seed for both phases, so that the result's seed repeats both.
         let mut load = load;
         if let Some(load) = &mut load {
             load.options.seed = run.options.seed;
-            // Time and target are the run's: a load takes what it takes.
+            // Time and target are for the run. A load inserts all records as fast as possible.
             load.options.time = None;
             load.options.rate = None;
         }
         run.label = if run.label.is_empty() { request.name.clone() } else { run.label };
-        Ok(Bench { load, run, folder, session, kept, request })
+        Ok(Bench { load, run, folder, session, embedded, request })
     }
 
-    /// Loads the records, by a team if there is one. Their rate tells how many operations to expect of a
-    /// run that is bounded by time.
+    /// Loads the records, with the processes of `team` if given. The throughput of the load predicts the number of
+    /// operations of a run that is bounded by time.
     pub fn load(
         &mut self,
         team: Option<&Team>,
-        told: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Option<Performed>, PlanError> {
         let Some(plan) = &self.load else { return Ok(None) };
         let files = RunFiles { folder: &self.folder, prefix: "load-", raw: false };
-        let loaded = self.perform(plan, files, team, told, control, show)?;
+        let loaded = self.perform(plan, files, team, say, control, show)?;
         self.expect(loaded.document.overall.throughput)?;
         Ok(Some(loaded))
     }
 
-    /// Whether the store keeps what was loaded once this is gone: a server does, files elsewhere do.
+    /// Returns whether the loaded records outlive this benchmark: on a server, or in files outside the result
+    /// folder.
     pub fn leaves_records(&self) -> bool {
-        self.kept.is_none() && !IN_PROCESS.contains(&self.request.store.name)
+        self.embedded.is_none() && !IN_PROCESS.contains(&self.request.store.name)
     }
 
-    /// Lays the key range of a run that inserts out for the rate of the load,
-    /// unless the properties say what to expect.
+    /// Sets the expected number of operations of the run from the rate of the load, unless the properties give it.
+    /// It determines the key range of a run that inserts.
     fn expect(&mut self, rate: f64) -> Result<(), Faults> {
         let options = &self.run.options;
         let Some(time) = options.time else { return Ok(()) };
@@ -167,16 +168,16 @@ impl Bench {
         Ok(())
     }
 
-    /// Warms up and runs, by a team if there is one.
+    /// Warms up and runs, with the processes of `team` if given.
     pub fn run(
         &self,
         team: Option<&Team>,
-        told: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
         let files = RunFiles { folder: &self.folder, prefix: "", raw: self.request.raw };
-        self.perform(&self.run, files, team, told, control, show)
+        self.perform(&self.run, files, team, say, control, show)
     }
 
     fn perform(
@@ -184,17 +185,16 @@ impl Bench {
         plan: &Plan,
         files: RunFiles<'_>,
         team: Option<&Team>,
-        told: fn(&str),
+        say: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Performed, PlanError> {
-        let instead = conducted(&*self.session, plan, team, told)?;
-        let session = instead.as_deref().unwrap_or(&*self.session);
+        let group = conducted(&*self.session, plan, team, say)?;
+        let session = group.as_deref().unwrap_or(&*self.session);
         perform(plan, session, control, show, Some(files), self.request.command_line.clone())
     }
 
-    /// Writes the files of a result, and the load's document, and gives the
-    /// folder its name.
+    /// Writes the files of the result and the load's document, and renames the folder to its final path.
     pub fn finish(
         self,
         load: Option<Vec<u8>>,
@@ -207,21 +207,21 @@ impl Bench {
             self.folder.write(&name, &contents)?;
         }
         let mut properties = effective_properties(&self.run);
-        let is_kept = self.request.keep_store;
-        if let Some(kept) = self.kept.filter(|_| is_kept) {
+        let keeps_store = self.request.keep_store;
+        if let Some(embedded) = self.embedded.filter(|_| keeps_store) {
             let folder =
                 std::path::absolute(self.folder.path()).unwrap_or_else(|_| self.folder.path().into());
             properties.push_str(&format!(
                 "# kept by --keep-store\n{}\n",
-                escape(kept.property, &kept.value(&folder))
+                escape(embedded.property, &embedded.value(&folder))
             ));
         }
         self.folder.write("run.properties", properties.as_bytes())?;
-        // The store closes its files before they go.
+        // The store must close its files before they are removed.
         drop(self.session);
-        if let Some(kept) = self.kept.filter(|_| !is_kept) {
-            // What cannot be removed is in the way of nothing.
-            let _ = kept.remove(self.folder.partial_path());
+        if let Some(embedded) = self.embedded.filter(|_| !keeps_store) {
+            // Files that cannot be removed only waste space.
+            let _ = embedded.remove(self.folder.partial_path());
         }
         self.folder.finish()
     }

@@ -9,12 +9,12 @@ use serval_result::{
 };
 use std::time::SystemTime;
 
-/// What a plan warns of, as an experiment notes it.
+/// Converts the warnings of a plan into notes of an experiment.
 pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
     warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
 }
 
-/// The document of an experiment that begins now, still without its plan.
+/// Makes the document of an experiment that begins now. Its plan is still empty.
 pub(crate) fn experiment_document(
     kind: ExperimentKind,
     heading: &Heading,

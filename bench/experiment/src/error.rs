@@ -1,21 +1,21 @@
-//! How an experiment ends.
+//! The ends and errors of experiments.
 
 use crate::journal::JournalError;
 use serval_model::{StoreError, properties::Faults};
 use serval_plan::{PlanError, folder::FolderError};
 
-/// How an experiment that was carried out ended.
+/// End of an experiment that was conducted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// All runs were made.
+    /// All runs were performed.
     Complete,
-    /// It was interrupted.
+    /// The user interrupted the experiment.
     Interrupted,
     /// The stores of some curves failed; the other curves are complete.
     CurvesLost,
 }
 
-/// Why an experiment cannot continue.
+/// Reason why an experiment cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ConductError {
     /// A configuration, a store or a run failed.
@@ -24,13 +24,13 @@ pub enum ConductError {
     /// The experiment's folder cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// It was interrupted. Callers get [`Stopped::Interrupted`] instead.
+    /// The user interrupted the experiment. Callers get [`Stopped::Interrupted`] instead.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl ConductError {
-    /// An error of a store.
+    /// Makes an error of a store.
     pub(crate) fn store(store: &str, problem: impl Into<String>) -> ConductError {
         PlanError::Store(StoreError::new(store, problem.into())).into()
     }

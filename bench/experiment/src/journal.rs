@@ -1,6 +1,7 @@
-//! An experiment's folder: the document and the state of records, written
-//! anew after each run, so that an interrupted experiment can go on.
+//! An experiment's folder: the document and the state of records, rewritten after each run, so that an
+//! interrupted experiment can be resumed.
 
+use crate::plan_differences::PlanDifferences;
 use serde::{Deserialize, Serialize};
 use serval_plan::{
     folder::{FolderError, ResultFolder},
@@ -15,55 +16,58 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file of the records' state.
+/// Name of the file with the state of records.
 const STATE: &str = "state.json";
 
-/// The folder of runs.
+/// Name of the folder of runs.
 const RUNS: &str = "runs";
 
-/// The folder of embedded stores.
+/// Name of the folder of embedded stores.
 const STORES: &str = "stores";
 
-/// Bytes of a state that are read at most: some 100 a data set.
+/// Largest state file that is read, bytes; a data set needs about 100.
 const STATE_MAX: u64 = 1 << 20;
 
-/// Attempts to lock a folder, and the pause from one to the next.
+/// Number of attempts to lock a folder, and the pause between them.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Characters of a run's folder that come from names.
+/// Longest part of a folder's name that is taken from a name, in characters.
 const NAME_MAX: usize = 60;
 
-/// Why an experiment's folder cannot be created or resumed.
+/// Reason why an experiment's folder cannot be created or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The folder or a file in it.
+    /// The folder or a file in it cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The stored experiment cannot be read.
     #[error(transparent)]
     Stored(#[from] stored::StoredError),
-    /// It is another experiment's.
+    /// The folder has an experiment with another plan.
     #[error(
-        "{0}: the experiment there has another plan. 'serval experiment resume {0}' resumes it; for the plan given \
-         choose another folder"
+        "{path}: the experiment there has another plan{differences}. 'serval experiment resume {path}' resumes it; for \
+         the plan given choose another folder"
     )]
-    OtherPlan(PathBuf),
+    OtherPlan {
+        /// The folder.
+        path: PathBuf,
+        /// What differs, with both values.
+        differences: PlanDifferences,
+    },
     /// It is done.
     #[error("{0}: the experiment there is complete; 'serval report {0}' shows it")]
     Complete(PathBuf),
-    /// Its secrets are not stored.
+    /// The plan has secrets, which are not stored.
     #[error(
         "{0}: the plan stored there has secrets in it, which are not stored: give the command that began it once more, \
          with --resume"
     )]
     Secrets(PathBuf),
-    /// Another process carries it out.
-    #[error(
-        "{0}: another process is at work on the experiment there. Wait for its end, or choose another folder"
-    )]
+    /// Another process conducts the experiment.
+    #[error("{0}: another process conducts the experiment there. Wait for its end, or choose another folder")]
     InUse(PathBuf),
-    /// A state that is none.
+    /// A stored file is not valid.
     #[error("{path}: {problem}. Remove the folder and begin again")]
     State {
         /// The file.
@@ -73,16 +77,15 @@ pub enum JournalError {
     },
 }
 
-/// Where a data set's records stand.
+/// State of a data set's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct RecordsState {
-    /// Whether the load was done.
+    /// Whether the load is complete.
     pub(crate) loaded: bool,
-    /// The number of the next record to insert.
+    /// Number of the next record to insert.
     pub(crate) next: u64,
-    /// Whether a run that inserts had begun and not ended when this was
-    /// written: there may be records beyond `next`. Before `loaded`, whether a
-    /// load had: some of its records may be there.
+    /// Whether a run that inserts was in progress when the state was written: records beyond `next` may exist.
+    /// If not yet `loaded`, whether a load was in progress: some of its records may exist.
     pub(crate) running: bool,
 }
 
@@ -91,14 +94,14 @@ struct StoredState {
     datasets: BTreeMap<String, RecordsState>,
 }
 
-/// The folder of an experiment that is carried out.
+/// The folder of an experiment in progress.
 #[derive(Debug)]
 pub struct ExperimentJournal {
     path: PathBuf,
     /// The document so far.
     pub document: ExperimentDocument,
     state: StoredState,
-    /// Held as long as this is; `None` where the file system has no locks.
+    /// Lock on the folder, held for the life of the journal; `None` if the file system has no locks.
     _lock: Option<fs::File>,
 }
 
@@ -109,12 +112,12 @@ fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderEr
 
 /// Locks an experiment's folder: two processes would remove each other's runs.
 fn lock(path: &Path) -> Result<Option<fs::File>, JournalError> {
-    // If there is no folder, reading it fails with a better message.
+    // If the folder does not exist, reading it fails later with a better message.
     let Ok(folder) = fs::File::open(path) else { return Ok(None) };
     for _ in 0..LOCK_ATTEMPTS {
         match folder.try_lock() {
             Ok(()) => return Ok(Some(folder)),
-            // A program that this process starts holds it too, until it has become that program.
+            // A child process inherits the lock and holds it between fork and exec.
             Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(fs::TryLockError::Error(_)) => return Ok(None),
         }
@@ -122,16 +125,16 @@ fn lock(path: &Path) -> Result<Option<fs::File>, JournalError> {
     Err(JournalError::InUse(path.to_owned()))
 }
 
-/// A name as part of a folder's name.
+/// Converts a name into a part of a folder's name.
 pub(crate) fn clean(name: &str) -> String {
     let clean = |c: char| if c.is_alphanumeric() || "-_.%".contains(c) { c } else { '-' };
     let text: String = name.chars().take(NAME_MAX).map(clean).collect();
-    // A dot at its start would hide it, or lead out of the folder.
+    // A leading dot would hide the folder, or lead out of its parent.
     text.trim_start_matches('.').to_owned()
 }
 
 impl ExperimentJournal {
-    /// Begins an experiment in a folder that is not there.
+    /// Begins an experiment in a new folder.
     pub fn begin(path: &Path, document: ExperimentDocument) -> Result<ExperimentJournal, JournalError> {
         if path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(path.to_owned()).into());
@@ -139,7 +142,7 @@ impl ExperimentJournal {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(system(parent, "make this folder"))?;
         }
-        // Of two that begin at the same time one is too late.
+        // Another process may have created the folder since the check.
         fs::create_dir(path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => FolderError::Exists(path.to_owned()),
             _ => system(path, "make this folder")(error),
@@ -153,13 +156,13 @@ impl ExperimentJournal {
         Ok(journal)
     }
 
-    /// Goes on with the experiment in a folder. With a document it must be the
-    /// same plan; the folder's is used.
+    /// Resumes the experiment in a folder. If `plan` is given, it must equal the stored plan.
     pub fn resume(path: &Path, plan: Option<&str>) -> Result<ExperimentJournal, JournalError> {
         let lock = lock(path)?;
         let document = stored::read_experiment(&path.join(EXPERIMENT))?.document;
-        if plan.is_some_and(|plan| plan != document.plan) {
-            return Err(JournalError::OtherPlan(path.to_owned()));
+        if let Some(plan) = plan.filter(|plan| *plan != document.plan) {
+            let differences = PlanDifferences::of(&document.plan, plan);
+            return Err(JournalError::OtherPlan { path: path.to_owned(), differences });
         }
         if plan.is_none() && document.plan.contains(HIDDEN) {
             return Err(JournalError::Secrets(path.to_owned()));
@@ -173,17 +176,17 @@ impl ExperimentJournal {
         Ok(journal)
     }
 
-    /// The seed of the experiment in a folder.
+    /// Returns the seed of the experiment in a folder.
     ///
     /// # Errors
     ///
-    /// That there is none, or it cannot be read.
+    /// The folder has no experiment, or it cannot be read.
     pub fn stored_seed(path: &Path) -> Result<u64, JournalError> {
         Ok(stored::read_experiment(&path.join(EXPERIMENT))?.document.seed)
     }
 
-    /// Runs that were cut off left folders in the making, or whole ones that the
-    /// document does not know; they are made again, under the same names.
+    /// Removes folders of runs that the document does not list: an interrupted process left them, and the runs are
+    /// performed again under the same names.
     fn remove_unfinished(&self) {
         let Ok(entries) = fs::read_dir(self.path.join(RUNS)) else { return };
         for entry in entries.flatten() {
@@ -192,13 +195,13 @@ impl ExperimentJournal {
             let document = &self.document;
             let phase = || document.phases.iter().any(|phase| phase.folder.as_deref() == Some(&name));
             if !document.runs.iter().any(|run| run.folder == name) && !phase() {
-                // A folder that stays is harmless.
+                // A folder that remains is harmless.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
 
-    /// Forgets phases that ended before their time, with their results: they are made again.
+    /// Removes incomplete phases and their results, so that they are performed again.
     pub(crate) fn forget_incomplete(&mut self) -> Result<(), FolderError> {
         let before = self.document.phases.len();
         self.document.phases.retain(|phase| phase.incomplete.is_none());
@@ -209,7 +212,7 @@ impl ExperimentJournal {
         Ok(())
     }
 
-    /// The folder.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -218,7 +221,7 @@ impl ExperimentJournal {
         self.state.datasets.get(dataset).copied().unwrap_or_default()
     }
 
-    /// Writes down where a data set's records stand.
+    /// Writes the state of a data set's records.
     pub(crate) fn set_records(&mut self, dataset: &str, records: RecordsState) -> Result<(), FolderError> {
         if self.state.datasets.insert(dataset.to_owned(), records) == Some(records) {
             return Ok(());
@@ -227,7 +230,7 @@ impl ExperimentJournal {
         self.replace(STATE, &text)
     }
 
-    /// The folder of an embedded store's files.
+    /// Creates and returns the folder of an embedded store's files.
     pub(crate) fn store_folder(&self, name: &str) -> Result<PathBuf, FolderError> {
         let path = self.path.join(STORES).join(name);
         fs::create_dir_all(&path).map_err(system(&path, "make this folder"))?;
@@ -236,20 +239,20 @@ impl ExperimentJournal {
 
     /// Removes the files of embedded stores.
     pub(crate) fn remove_stores(&self) {
-        // What cannot be removed wastes room and no more.
+        // Files that cannot be removed only waste space.
         let _ = fs::remove_dir_all(self.path.join(STORES));
     }
 
-    /// Begins the folder of the next run; its name, and the folder.
+    /// Begins the folder of the next run. Returns its name and the folder.
     pub(crate) fn run_folder(&self, what: &str) -> Result<(String, ResultFolder), FolderError> {
-        // Names of earlier runs that were given up are free again.
+        // A run that is not in the document does not use up a number.
         let number = self.document.runs.len() + self.document.phases.len() + 1;
         let name = format!("{RUNS}/{number:04}-{}", clean(what));
         let folder = ResultFolder::begin(&self.path.join(&name))?;
         Ok((name, folder))
     }
 
-    /// Writes down a run that has ended.
+    /// Adds a run that has ended to the document.
     pub(crate) fn push(&mut self, entry: RunEntry) -> Result<(), FolderError> {
         self.document.runs.push(entry);
         self.write()
@@ -262,7 +265,7 @@ impl ExperimentJournal {
         self.replace(EXPERIMENT, &text)
     }
 
-    /// Puts a file in place of the one that is there, whole or not at all.
+    /// Replaces a file atomically.
     pub fn replace(&self, name: &str, contents: &[u8]) -> Result<(), FolderError> {
         let path = self.path.join(name);
         let write = || -> io::Result<()> {
@@ -272,7 +275,7 @@ impl ExperimentJournal {
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
             file.write_all(contents)?;
             file.as_file().sync_data()?;
-            // A temporary file is its maker's alone; a result is for others too.
+            // A temporary file is readable by its owner only; a result is readable by all.
             use std::os::unix::fs::PermissionsExt;
             file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
             file.persist(&path).map_err(|error| error.error)?;
@@ -285,7 +288,7 @@ impl ExperimentJournal {
 fn read_state(path: &Path) -> Result<StoredState, JournalError> {
     let fault = |problem: String| JournalError::State { path: path.to_owned(), problem };
     match fs::metadata(path) {
-        // Interrupted before anything was loaded.
+        // The experiment was interrupted before it loaded anything.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredState::default()),
         Ok(facts) if facts.len() > STATE_MAX => return Err(fault("is too long".into())),
         _ => {}
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_do_not_lead_elsewhere() {
+    fn names_cannot_escape_the_folder() {
         assert_eq!(clean("redis, A 60%"), "redis--A-60%");
         assert_eq!(clean("../../x"), "-..-x");
         assert_eq!(clean("..."), "");

@@ -1,5 +1,4 @@
-//! Experiments: many runs that answer one question, as sweeps, searches and phases, with
-//! their files and their journal.
+//! Experiments: sweeps, searches and phases of many runs, their files and their journal.
 
 pub mod bench;
 mod document;
@@ -7,6 +6,7 @@ mod error;
 pub mod file;
 mod journal;
 pub mod phases;
+mod plan_differences;
 pub mod promise;
 mod run_folder;
 pub mod sweep;
@@ -14,3 +14,4 @@ pub mod watcher;
 
 pub use error::{ConductError, Stopped};
 pub use journal::{ExperimentJournal, JournalError};
+pub use plan_differences::PlanDifferences;

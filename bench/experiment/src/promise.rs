@@ -1,4 +1,4 @@
-//! A promise of service: `read.p99 < 10ms and failed < 0.1%`.
+//! Service-level objectives (SLOs): `read.p99 < 10ms and failed < 0.1%`.
 
 use serval_measure::histogram::Histogram;
 use serval_model::{Metric, properties::units::parse_duration};
@@ -9,31 +9,32 @@ use serval_result::{
 };
 use std::fmt;
 
-/// Conditions of a promise at most.
+/// Most conditions of an SLO.
 const CONDITIONS_MAX: usize = 16;
 
-/// The statistic of a condition.
+/// Statistic of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PromiseStatistic {
     Mean,
     Max,
     Percentile(f64),
-    /// The share of operations that failed or got no answer.
+    /// Share of operations that failed or got no answer.
     Failed,
 }
 
-/// One condition.
+/// A condition of an SLO.
 #[derive(Debug, Clone, PartialEq)]
 struct Condition {
-    /// As results name it, READ; `None` for all together.
+    /// Name of the operation in results, such as READ; `None` for all operations together.
     operation: Option<String>,
+    /// Whether the condition is about service times instead of response times.
     service: bool,
     statistic: PromiseStatistic,
-    /// ns, or a share.
+    /// Upper limit: ns, or a share of operations.
     limit: f64,
 }
 
-/// Conditions that must all hold.
+/// An SLO: conditions that must all hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Promise {
     conditions: Vec<Condition>,
@@ -46,15 +47,14 @@ impl fmt::Display for Promise {
     }
 }
 
-/// A result's margin to a promise.
+/// Margin of a result to an SLO.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// ln(value / limit) of the condition that is nearest to breaking, or most
-    /// broken: 0 or less is kept.
+    /// Largest ln(value / limit) of all conditions; the SLO holds at 0 or less.
     pub margin: f64,
 }
 
-/// The margin of a value of zero, and of what has no value for nothing ended.
+/// Largest absolute margin: that of a value of zero, and of a time without any finished operation.
 const FAR: f64 = 20.0;
 
 fn statistic(text: &str) -> Option<PromiseStatistic> {
@@ -80,7 +80,7 @@ fn condition(text: &str) -> Result<Condition, String> {
     }
     let (left, limit) = text.split_once('<').ok_or_else(|| format!("'{text}' has no '<': {form}"))?;
     let limit = limit.trim_start_matches('=').trim();
-    // The percentile may have a point of its own: p99.9.
+    // The percentile may contain a point itself: p99.9.
     let lower = left.trim().to_ascii_lowercase();
     let point = if statistic(&lower).is_some() { None } else { lower.rfind('.') };
     let at = lower.rfind(".p").or(point);
@@ -123,7 +123,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 impl Promise {
-    /// Reads a promise.
+    /// Reads an SLO.
     pub fn parse(text: &str) -> Result<Promise, String> {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut parts = vec![String::new()];
@@ -142,12 +142,12 @@ impl Promise {
         Ok(Promise { conditions, words })
     }
 
-    /// The operations that it is about, as results name them: READ.
+    /// Returns the names of the operations in the conditions, as in results: READ.
     pub fn operations(&self) -> impl Iterator<Item = &str> {
         self.conditions.iter().filter_map(|condition| condition.operation.as_deref())
     }
 
-    /// What came of each condition in a result, in the order of the promise.
+    /// Returns the value of each condition in a result, in the order of the conditions.
     pub fn values(&self, document: &ResultDocument) -> Result<Vec<PromiseValue>, String> {
         let of = |condition: &Condition| {
             let value = condition.value(document)?;
@@ -161,9 +161,8 @@ impl Promise {
         self.conditions.iter().map(of).collect()
     }
 
-    /// Returns a result's margin to the promise. `None` where no operation that it is about
-    /// ended in the run, nor waited in vain: at a low rate a rare one may not
-    /// occur, which says nothing of the store.
+    /// Returns the margin of a result; `None` if the run neither finished an operation of any condition nor has one
+    /// in flight or not started. At a low rate a rare operation may not occur.
     pub fn standing(&self, document: &ResultDocument) -> Result<Option<Standing>, String> {
         let mut worst: Option<f64> = None;
         for condition in &self.conditions {
@@ -176,7 +175,7 @@ impl Promise {
 }
 
 impl Condition {
-    /// The name of the value that must stay below the limit: `read.service.p99`.
+    /// Returns the name of the value that must stay below the limit: `read.service.p99`.
     fn quantity(&self) -> String {
         let operation = self.operation.iter().map(|name| name.to_lowercase());
         let service = self.service.then(|| "service".to_owned());
@@ -189,8 +188,8 @@ impl Condition {
         operation.chain(service).chain([statistic]).collect::<Vec<_>>().join(".")
     }
 
-    /// ns, or a share; infinite if nothing ended, `None` if there was nothing that
-    /// could have.
+    /// Returns the value of the condition, ns or a share: infinite if operations began and none ended, `None` if
+    /// none began.
     fn value(&self, document: &ResultDocument) -> Result<Option<f64>, String> {
         if self.metrics(document).is_empty() {
             let censored = &document.censored;
@@ -209,7 +208,7 @@ impl Condition {
     }
 
     fn metrics<'a>(&self, document: &'a ResultDocument) -> Vec<&'a MetricResult> {
-        // The parts of a read-modify-write are there under their own names.
+        // The read and the update of a read-modify-write have metrics of their own.
         let is_counted = |name: &str| !is_beside(name) && name != Metric::READ_MODIFY_WRITE.name(&[]);
         let of = |metric: &&MetricResult| match &self.operation {
             Some(name) => *name == metric.name,
@@ -225,9 +224,8 @@ impl Condition {
             all = all.saturating_add(metric.count());
             failed = failed.saturating_add(metric.failed());
         }
-        // What got no answer has not succeeded.
+        // Operations without an answer, and buffered writes that were not done, count as failed.
         let unanswered = if self.operation.is_none() { document.censored.in_flight } else { 0 };
-        // Nor have writes that were acknowledged and then not done.
         let not_done = document.buffered.as_ref().filter(|_| self.operation.is_none());
         let not_done = not_done.map_or(0, BufferedResult::not_done);
         ((failed + unanswered + not_done) as f64 / (all + unanswered).max(1) as f64).min(1.0)
@@ -240,7 +238,7 @@ impl Condition {
             let latency = if self.service { &ok.service } else { &ok.response };
             sum.merge(&latency.to_histogram().map_err(|error| error.to_string())?);
         }
-        // What never ended, or never began, waited at least its age.
+        // The response time of an operation that did not end or start is at least its age.
         if !self.service && self.operation.is_none() {
             let censored = &document.censored;
             for age in [&censored.in_flight_age, &censored.not_started_age].into_iter().flatten() {
@@ -263,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_are_read() {
+    fn promises_are_parsed() {
         let promise =
             Promise::parse("read.p99.9 <  10ms and update.service.mean<=2ms and failed < 0.1%").unwrap();
         assert_eq!(promise.to_string(), "read.p99.9 < 10ms and update.service.mean<=2ms and failed < 0.1%");
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_promise_is_refused_with_words() {
+    fn invalid_promises_are_refused_with_the_reason() {
         for (text, part) in [
             ("", "is missing"),
             ("read.p99 < 10ms and", "is missing"),

@@ -1,4 +1,4 @@
-//! The folder of a run in an experiment.
+//! Result folders of the runs of an experiment.
 
 use serval_plan::{
     Plan,
@@ -7,7 +7,7 @@ use serval_plan::{
 };
 use serval_result::document::ResultDocument;
 
-/// Writes the result and the effective properties into the folder of a run, and completes it.
+/// Writes the result and the effective properties into the folder of a run, and finishes the folder.
 pub(crate) fn finish(
     folder: ResultFolder,
     plan: &Plan,

@@ -1,5 +1,4 @@
-//! Looking on while an experiment goes: what a dashboard, plain lines or
-//! metrics for others are made of.
+//! Events of a running experiment, for dashboards, status lines and metrics.
 
 use serval_result::{
     document::ResultDocument,
@@ -8,60 +7,58 @@ use serval_result::{
 use serval_runner::Observer;
 use std::time::Duration;
 
-/// A step of an experiment that takes its time.
+/// A load, run or removal of records in an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentStep {
-    /// The curve that it is for, by its place in the document's list.
+    /// Index of the curve in the document.
     pub curve: usize,
-    /// What the run is for.
+    /// Purpose of the run.
     pub kind: RunKind,
-    /// In words: `load`, `40 %, repeat 2 of 3`, `search: 16 clients`.
+    /// Description: `load`, `40 %, repeat 2 of 3`, `search: 16 clients`.
     pub what: String,
-    /// Offered load, operations/s, if there is one.
+    /// Offered load, operations/s; `None` without a target.
     pub target: Option<f64>,
-    /// Clients.
+    /// Number of clients.
     pub clients: usize,
     /// Longest warm-up.
     pub warm_up_max: Duration,
-    /// Measured time; `None` for a load, which is as long as it is.
+    /// Measured time; `None` for a load, whose time is not known beforehand.
     pub time: Option<Duration>,
     /// Names of the workload's own metrics.
     pub metrics: Vec<String>,
-    /// Units of a load.
+    /// Number of units of a load.
     pub units: Option<u64>,
-    /// Runs of the plan that are done, and how many there are; searches and
-    /// loads are not among them.
+    /// Number of planned runs that are done, without searches and loads.
     pub done: u64,
-    /// All of them.
+    /// Number of planned runs, without searches and loads.
     pub planned: u64,
-    /// How long the rest will take, as far as is known.
+    /// Estimated time of the remaining runs.
     pub remaining: Duration,
 }
 
 impl ExperimentStep {
-    /// Whether `what` has the number of clients in it: in a search for the saturation.
+    /// Returns whether `what` contains the number of clients, as in a search for the saturation.
     pub fn names_clients(&self) -> bool {
         self.kind == RunKind::Search && self.target.is_none()
     }
 }
 
-/// Observer of an experiment. Called on the thread that conducts it, which is never a
-/// client's. Events of the present run come through [`Observer`].
+/// Observer of an experiment. Its methods are called on the thread that conducts the experiment, never on a client's
+/// thread. Events of the present run arrive through [`Observer`].
 pub trait Watcher: Observer {
-    /// The experiment begins, or goes on; also after each run, with what has
-    /// become known.
+    /// Receives the document: at the start, on resumption and after each run.
     fn experiment(&mut self, document: &ExperimentDocument) {
         let _ = document;
     }
-    /// A step begins.
+    /// Receives a step that begins.
     fn step(&mut self, step: &ExperimentStep) {
         let _ = step;
     }
-    /// A run has ended.
+    /// Receives a run that has ended, with its result.
     fn ended(&mut self, entry: &RunEntry, result: &ResultDocument) {
         let _ = (entry, result);
     }
-    /// Something to tell, in a sentence.
+    /// Receives a message for the user, one sentence.
     fn note(&mut self, words: &str) {
         let _ = words;
     }

@@ -1,32 +1,39 @@
-//! The records between runs: no key twice, none missing, renewed when asked
-//! for, and so after an interruption too.
+//! The records between runs: no key twice, none missing, restored on request, and
+//! the same after an interruption.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Only, conduct_in, experiment};
-use serval_experiment::{Stopped, file::ExperimentFile};
+use serval_experiment::{
+    ConductError, ExperimentJournal, JournalError, Stopped, file::ExperimentFile, sweep::Experiment,
+};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
-use serval_plan::session;
+use serval_plan::{
+    PlanError,
+    session::{self, LagFound, OpenStore, Ran, Session},
+};
 use serval_report::stored::read_experiment;
 use serval_result::{
     experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
+    lag::LagResult,
     note::Note,
 };
-use serval_runner::Control;
+use serval_runner::{Control, Observer, RunOptions};
+use serval_workload::Workload;
 use std::{
     collections::BTreeSet,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
-/// A server that takes each key once and keeps count of what went wrong.
+/// A server that accepts each key once and counts faults.
 #[derive(Clone, Default)]
 struct Strict {
     keys: Arc<Mutex<BTreeSet<String>>>,
@@ -34,10 +41,10 @@ struct Strict {
     missing: Arc<AtomicU64>,
     deleted: Arc<AtomicU64>,
     inserts: Arc<AtomicU64>,
-    /// Asks for the end at this insert.
+    /// Requests a stop at this insert.
     interrupt_at: u64,
     control: Control,
-    /// Whether it has no scans.
+    /// Whether it lacks scans.
     scanless: bool,
 }
 
@@ -79,7 +86,7 @@ impl Client for Strict {
         if self.keys().contains(key) {
             return Outcome::OK;
         }
-        // Who asks for one field only looks whether the record is there.
+        // A read of one field only checks whether the record exists.
         self.missing.fetch_add(u64::from(fields.is_all()), Relaxed);
         Outcome::NOT_FOUND
     }
@@ -108,7 +115,7 @@ impl Client for Strict {
 const SHORT: &str =
     "[run]\ntime = \"60ms\"\nwarmup = \"20ms\"\nwarmup_max = \"0s\"\nclients = 4\nrepeats = 2\nseed = 1\n";
 
-/// An experiment whose store is a server.
+/// Returns an experiment whose store is a server.
 fn file(more: &str, points: &str, workload: &str) -> ExperimentFile {
     let mut file = experiment(&format!("{SHORT}{more}\n[sweep]\npoints = {points}\n"), workload);
     file.stores[0].binding = "redis".into();
@@ -148,7 +155,7 @@ fn repeated_inserts_never_use_a_key_twice_and_leave_none_out() {
 }
 
 #[test]
-fn an_interrupted_experiment_goes_on_where_it_stopped() {
+fn an_interrupted_experiment_resumes_where_it_stopped() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
@@ -156,7 +163,7 @@ fn an_interrupted_experiment_goes_on_where_it_stopped() {
     assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
     let before = document(&path);
     assert!(!before.complete && points(&before).len() < 4);
-    // The run that was interrupted left nothing.
+    // The interrupted run left no files.
     let folders = std::fs::read_dir(path.join("runs")).unwrap().count();
     assert_eq!(folders, before.runs.len());
     let store = Strict { interrupt_at: 0, ..store };
@@ -172,12 +179,12 @@ fn an_interrupted_experiment_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_load_that_was_interrupted_goes_on() {
+fn an_interrupted_load_is_resumed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 300, ..Strict::default() };
     let mut file = file("", "[\"max\"]", "workloadd");
-    // Many more than a client inserts until the conductor has heard of it.
+    // Many more than a client inserts before the conductor notices.
     let many = ("recordcount".to_owned(), "200000".to_owned(), Origin::Program("the test"));
     file.workloads[0].properties.retain(|(name, ..)| name != "recordcount");
     file.workloads[0].properties.push(many);
@@ -192,14 +199,14 @@ fn a_load_that_was_interrupted_goes_on() {
 }
 
 #[test]
-fn a_load_of_an_embedded_store_that_was_cut_off_begins_again() {
+fn an_interrupted_load_of_an_embedded_store_starts_over() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let mut file = file("", "[\"max\"]", "workloadd");
     file.stores[0].binding = "sqlite".into();
     let real = serval_experiment::sweep::RealStores;
     assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
-    // What a process that was killed in its load had written, and all records.
+    // The state that a process killed during its load left, with all records written.
     let mut unfinished = document(&path);
     unfinished.complete = false;
     unfinished.runs.clear();
@@ -213,7 +220,7 @@ fn a_load_of_an_embedded_store_that_was_cut_off_begins_again() {
 }
 
 #[test]
-fn records_from_before_are_not_taken_for_the_experiments_own() {
+fn earlier_records_are_not_taken_for_the_experiments_own() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict::default();
@@ -225,7 +232,7 @@ fn records_from_before_are_not_taken_for_the_experiments_own() {
     for _ in 0..2 {
         assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::CurvesLost);
     }
-    // Once, of the last attempt.
+    // Once, for the last attempt.
     let lost = document(&path);
     assert!(matches!(&lost.notes[..], [Note::CurveGivenUp { .. }]), "{:?}", lost.notes);
     assert_eq!(lost.warnings, serval_report::notes::lines(&lost.notes));
@@ -234,7 +241,7 @@ fn records_from_before_are_not_taken_for_the_experiments_own() {
 }
 
 #[test]
-fn stores_whose_names_are_alike_have_files_of_their_own() {
+fn stores_with_similar_names_have_separate_files() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let mut file = file("", "[\"max\"]", "workloada");
@@ -254,8 +261,7 @@ fn stores_whose_names_are_alike_have_files_of_their_own() {
 }
 
 #[test]
-fn an_experiment_is_carried_out_by_one_process_at_a_time() {
-    use serval_experiment::{ExperimentJournal, JournalError, sweep::Experiment};
+fn one_process_at_a_time_runs_an_experiment() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
@@ -267,13 +273,13 @@ fn an_experiment_is_carried_out_by_one_process_at_a_time() {
 }
 
 #[test]
-fn records_that_a_server_has_lost_are_loaded_again() {
+fn records_lost_by_a_server_are_loaded_again() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloadd");
     assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
-    // It was started again meanwhile, and keeps nothing on a disk.
+    // The server was restarted meanwhile and has no disk.
     store.keys().clear();
     let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
@@ -283,7 +289,7 @@ fn records_that_a_server_has_lost_are_loaded_again() {
 }
 
 #[test]
-fn inserts_go_on_after_the_last_key_of_another_experiment() {
+fn inserts_continue_after_the_last_key_of_another_experiment() {
     let place = tempfile::tempdir().unwrap();
     let store = Strict::default();
     for (name, load) in [("first", "true"), ("second", "false"), ("third", "false")] {
@@ -297,14 +303,13 @@ fn inserts_go_on_after_the_last_key_of_another_experiment() {
 }
 
 #[test]
-fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
+fn unsupported_operations_are_refused_before_the_load() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { scanless: true, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloade");
-    let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
-    let journal =
-        serval_experiment::ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let experiment = Experiment::new(file).unwrap();
+    let journal = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
     let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");
@@ -312,22 +317,22 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
 }
 
 #[test]
-fn records_that_a_killed_run_left_are_found() {
+fn records_left_by_a_killed_run_are_found() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict { interrupt_at: 1400, ..Strict::default() };
     let file = file("", "[\"max\"]", "workloadd");
     conduct_in(&path, &file, &stores(&store), &store.control);
-    // What a process that was killed in the middle of the run had written.
+    // The state that a process killed during the run left.
     let state = r#"{"datasets": {"memory": {"loaded": true, "next": 1000, "running": true}}}"#;
     std::fs::write(path.join("state.json"), state).unwrap();
     std::fs::create_dir(path.join("runs/.0009-x.abc.partial")).unwrap();
-    // It was killed after the folder had its name, and before the document had it.
+    // The process was killed after the folder got its name, and before the document listed it.
     let unknown = path.join(format!("runs/{:04}-memory-max--repeat-1-2", document(&path).runs.len() + 1));
     std::fs::create_dir(&unknown).unwrap();
     let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
-    // The look for the end reads what is not there; no run does.
+    // Only the search for the last key reads missing records; no run does.
     assert_eq!(store.counts().0, 0);
     let after = document(&path);
     assert!(points(&after).iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{:?}", after.runs);
@@ -335,7 +340,7 @@ fn records_that_a_killed_run_left_are_found() {
 }
 
 #[test]
-fn reload_removes_what_is_there_and_loads_it_again() {
+fn reload_removes_the_records_and_loads_them_again() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("e");
     let store = Strict::default();
@@ -344,13 +349,13 @@ fn reload_removes_what_is_there_and_loads_it_again() {
     assert_eq!(store.counts(), (0, 0));
     let document = document(&path);
     assert!(points(&document).iter().all(|entry| entry.records_before == Some(1000)));
-    // The first of four runs finds the load as it was.
+    // The first of four runs uses the load as it is.
     assert!(store.deleted.load(Relaxed) >= 3 * 1000);
     assert_eq!(document.runs.iter().filter(|entry| entry.kind == RunKind::Load).count(), 1);
 }
 
 #[test]
-fn embedded_stores_are_put_back_from_a_copy() {
+fn embedded_stores_are_restored_from_a_copy() {
     for (state, store) in
         [("snapshot", "sqlite"), ("snapshot", "yesquel"), ("reload", "yesquel"), ("reload", "memory")]
     {
@@ -380,7 +385,7 @@ fn commands_save_and_restore_a_server() {
     file.stores[0].save = Some(format!("echo save $SERVAL_STORE $SERVAL_CURVE >> {}", log.display()));
     file.stores[0].restore = Some(format!("echo restore >> {}", log.display()));
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
-    // The first of the two runs comes right after the load.
+    // The first of the two runs follows the load directly.
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "save redis memory\nrestore\n");
     file.stores[0].restore = Some("exit 3".into());
     let path = place.path().join("f");
@@ -393,7 +398,7 @@ fn commands_save_and_restore_a_server() {
 }
 
 #[test]
-fn plans_that_cannot_be_kept_are_refused_before_anything_starts() {
+fn impossible_plans_are_refused_before_the_first_run() {
     let words = |file: ExperimentFile| {
         serval_experiment::sweep::Experiment::new(file)
             .err()
@@ -425,4 +430,56 @@ fn plans_that_cannot_be_kept_are_refused_before_anything_starts() {
     {
         assert!(refused.contains(part), "{part}: {refused}");
     }
+}
+
+/// The first run of a store writes a file that its conductor is to write, so that it cannot.
+struct Blocking {
+    inner: Box<dyn Session>,
+    /// The folder of runs.
+    runs: PathBuf,
+    blocked: Arc<AtomicBool>,
+}
+
+impl Session for Blocking {
+    fn store(&self) -> &dyn OpenStore {
+        self.inner.store()
+    }
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<Ran, PlanError> {
+        let mut ran = self.inner.run(workload, options, control, observer)?;
+        if !self.blocked.swap(true, Relaxed) {
+            let folder = std::fs::read_dir(&self.runs).unwrap().next().unwrap().unwrap().path();
+            std::fs::create_dir(folder.join("lag-keys.csv")).unwrap();
+            ran.lag = Some(LagFound { result: LagResult::default(), keys: Vec::new() });
+        }
+        Ok(ran)
+    }
+}
+
+#[test]
+fn a_load_whose_files_cannot_be_written_ends_the_experiment_and_can_be_resumed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict::default();
+    let (runs, blocked) = (path.join("runs"), Arc::new(AtomicBool::new(false)));
+    let opened = store.clone();
+    let stores = Only(Box::new(move || {
+        let inner = session::over(opened.clone(), "strict");
+        Box::new(Blocking { inner, runs: runs.clone(), blocked: Arc::clone(&blocked) })
+    }));
+    let file = file("", "[\"max\"]", "workloada");
+    let experiment = Experiment::new(file.clone()).unwrap();
+    let journal = ExperimentJournal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let outcome = experiment.conduct(journal, &stores, None, &Control::default(), &mut (), true);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, ConductError::Plan(PlanError::Folder(_))), "{error}");
+    assert!(error.to_string().contains("-memory-load/lag-keys.csv: cannot write"), "{error}");
+    assert!(document(&path).runs.is_empty());
+    assert_eq!(conduct_in(&path, &file, &stores, &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0), "inserted twice, not found");
 }

@@ -1,7 +1,6 @@
-//! Experiments on stores whose laws are known: what a sweep finds is what the
-//! law says.
+//! Sweeps on stores with known laws: the findings agree with theory.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Only, conduct, experiment};
@@ -12,7 +11,7 @@ use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::virtual_time::VirtualTime;
 use serval_synthetic::{Drift, MultiServerQueue, Service, ServiceDistribution, Synthetic};
 
-/// Rate of the queue's server, operations/s.
+/// Service rate of the queue, operations/s.
 const RATE: f64 = 1000.0;
 
 fn queue(time: &VirtualTime, servers: usize) -> Synthetic<MultiServerQueue> {
@@ -34,7 +33,7 @@ fn points(document: &ExperimentDocument) -> impl Iterator<Item = &RunEntry> {
 }
 
 #[test]
-fn the_saturation_of_a_queue_is_its_servers_rate() {
+fn the_saturation_of_a_queue_is_its_service_rate() {
     for servers in [1, 8] {
         let time = VirtualTime::new();
         let file = experiment(&format!("{SWEEP}[sweep]\npoints = [\"50%\"]\n"), "workloadc");
@@ -42,8 +41,8 @@ fn the_saturation_of_a_queue_is_its_servers_rate() {
         let (stored, stopped) = conduct(&file, &stores);
         assert_eq!(stopped, Stopped::Complete);
         let saturation = stored.document.curves[0].saturation.clone().unwrap();
-        // Some 20,000 exponential times a trial: a standard error of 0.7 %; the
-        // best of several trials is a little above the mean.
+        // About 20,000 exponential times per trial: a standard error of 0.7 %. The
+        // best of several trials is slightly above the mean.
         let error = (saturation.throughput / RATE - 1.0).abs();
         assert!(error < 0.03 && saturation.found, "{servers} servers: {saturation:?}");
         let expected = if servers == 1 { 1..=2 } else { 8..=16 };
@@ -52,7 +51,7 @@ fn the_saturation_of_a_queue_is_its_servers_rate() {
 }
 
 #[test]
-fn the_curve_of_a_queue_is_its_closed_form() {
+fn the_curve_of_a_queue_agrees_with_its_closed_form() {
     let time = VirtualTime::new();
     let text = format!("{SWEEP}[sweep]\npoints = [300, 600, 800, \"130%\"]\n");
     let file = experiment(&text, "workloadc");
@@ -66,27 +65,27 @@ fn the_curve_of_a_queue_is_its_closed_form() {
         let response = &read.ok.as_ref().unwrap().response;
         if rate > RATE {
             assert!(entry.flags.contains(&Flag::Overloaded), "{entry:?}");
-            // What waits grows for a minute: to seconds.
+            // The backlog grows for a minute, to seconds.
             assert!(response.max_ns > 5_000_000_000);
             continue;
         }
         assert!(!entry.flags.contains(&Flag::Overloaded), "{entry:?}");
         // M/M/1: exponential with mean 1 / (server's rate - offered load).
         let mean_ns = 1e9 / (RATE - rate);
-        // Response times are not independent: busy periods of a queue at 80 %
-        // last hundreds of operations, which leaves some 15 % of chance.
+        // Response times are correlated: busy periods of a queue at 80 % last hundreds
+        // of operations, which leaves about 15 % of random error.
         let tolerance = if rate > 700.0 { 0.25 } else { 0.1 };
         assert!((response.mean_ns / mean_ns - 1.0).abs() < tolerance, "{rate}: {}", response.mean_ns);
         for p in [50.0, 95.0, 99.0] {
             let law = -(1.0 - p / 100.0f64).ln() * mean_ns;
-            let told = response.percentiles.iter().find(|told| told.percentile == p).unwrap().ns as f64;
-            assert!((told / law - 1.0).abs() < 1.5 * tolerance, "{rate}, p{p}: {told} for {law}");
+            let measured = response.percentiles.iter().find(|entry| entry.percentile == p).unwrap().ns as f64;
+            assert!((measured / law - 1.0).abs() < 1.5 * tolerance, "{rate}, p{p}: {measured} for {law}");
         }
     }
 }
 
 #[test]
-fn the_highest_rate_under_a_promise_is_the_laws() {
+fn the_highest_rate_under_a_promise_agrees_with_theory() {
     // p99 = ln 100 / (1000 - r) < 20 ms: r < 1000 - 230.3.
     let truth = RATE - 100f64.ln() / 0.020;
     let time = VirtualTime::new();
@@ -101,7 +100,7 @@ fn the_highest_rate_under_a_promise_is_the_laws() {
     assert!((highest.rate / truth - 1.0).abs() < 0.1, "{truth}: {highest:?}");
     assert!(highest.high - highest.low < 0.4 * truth, "{highest:?}");
     assert!(highest.notes.is_empty(), "{highest:?}");
-    // Every run with an offered load is a trial, with what was promised of it.
+    // Every paced run is a trial, with the values of its conditions.
     let paced = stored.document.runs.iter().filter(|run| run.target.is_some());
     let folders: Vec<&String> = paced.map(|run| &run.folder).collect();
     assert_eq!(highest.trials.iter().map(|trial| &trial.folder).collect::<Vec<_>>(), folders);
@@ -114,7 +113,7 @@ fn the_highest_rate_under_a_promise_is_the_laws() {
 }
 
 #[test]
-fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
+fn a_promise_that_every_load_breaks_or_keeps_is_reported() {
     let highest = |promise: &str| {
         let time = VirtualTime::new();
         let settings = SWEEP.replace("60s", "10s").replace("repeats = 2", "repeats = 1");
@@ -125,7 +124,7 @@ fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
     let broken = highest("read.p99 < 1us");
     assert_eq!(broken.rate, 0.0);
     assert!(broken.notes[0].contains("broken at every rate"), "{broken:?}");
-    // What the store cannot do it does not promise.
+    // The store's limit: the promise holds at every rate that the store can do.
     for promise in ["read.p99 < 1h", "failed < 1%", "read.service.p99 < 1h"] {
         let kept = highest(promise);
         assert!((kept.rate / RATE - 1.0).abs() < 0.1, "{kept:?}");
@@ -134,7 +133,7 @@ fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
 }
 
 #[test]
-fn runs_without_an_operation_of_the_promise_say_nothing() {
+fn runs_without_an_operation_of_the_promise_do_not_violate_it() {
     let time = VirtualTime::new();
     let settings = SWEEP.replace("60s", "5s").replace("repeats = 2", "repeats = 1");
     let mut file = experiment(&format!("{settings}[max]\npromise = \"update.p99 < 1us\"\n"), "workloadc");
@@ -150,7 +149,7 @@ fn runs_without_an_operation_of_the_promise_say_nothing() {
 }
 
 #[test]
-fn points_and_stores_are_interleaved_and_all_are_asked_the_same() {
+fn points_and_stores_are_interleaved_with_equal_operations() {
     let time = VirtualTime::new();
     let text = format!("{}[sweep]\npoints = [100, 200, 300, 400]\n", SWEEP.replace("60s", "1s"));
     let mut file = experiment(&text, "workloadc");
@@ -163,12 +162,12 @@ fn points_and_stores_are_interleaved_and_all_are_asked_the_same() {
     let order: Vec<(u32, usize, usize)> =
         points(&stored.document).map(|entry| (entry.repeat, entry.point, entry.curve)).collect();
     assert_eq!(order.len(), 16);
-    // Both stores at one point before either is at the next.
+    // Both stores run one point before either runs the next.
     for pair in order.chunks(2) {
         assert_eq!((pair[0].0, pair[0].1), (pair[1].0, pair[1].1));
         assert_ne!(pair[0].2, pair[1].2);
     }
-    // Neither is always first, and points are not in the same order again.
+    // Neither store is always first, and the order of points differs.
     assert!(order.chunks(2).any(|pair| pair[0].2 == 0) && order.chunks(2).any(|pair| pair[0].2 == 1));
     let repeat = |n: u32| order.iter().filter(|run| run.0 == n).map(|run| run.1).collect::<Vec<_>>();
     assert_ne!(repeat(0), repeat(1));
@@ -194,7 +193,7 @@ fn the_same_seed_gives_the_same_experiment() {
 }
 
 #[test]
-fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
+fn changes_in_the_measured_part_are_flagged_except_for_loads() {
     let text = format!("{}[sweep]\npoints = [\"max\"]\n", SWEEP.replace("60s", "20s"));
     let time = VirtualTime::new();
     let stores = Only(Box::new(move || {
@@ -214,7 +213,7 @@ fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
 }
 
 #[test]
-fn what_drifts_is_flagged_and_what_is_steady_is_not() {
+fn drifting_runs_are_flagged_and_steady_ones_are_not() {
     let steady = SWEEP.replace("warmup_max = \"0s\"", "warmup_max = \"30s\"").replace("60s", "10s");
     let text = format!("{steady}[sweep]\npoints = [\"max\", 500]\n");
     let flagged = |stores: Only| {
@@ -230,10 +229,10 @@ fn what_drifts_is_flagged_and_what_is_steady_is_not() {
     assert!(!calm.contains(&true), "{calm:?}");
     let time = VirtualTime::new();
     let drifting = flagged(Only(Box::new(move || {
-        // Twice as slow after half a minute: a warm-up of 30 s sees it go on.
+        // Service time doubles in half a minute: a warm-up of 30 s sees the drift.
         let service = Service::new(1e5, ServiceDistribution::Constant, 5);
         session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 30e9 }), &time)
     })));
-    // What grows by as much a second grows by an ever smaller share.
+    // A linear increase is an ever smaller share of the total.
     assert!(drifting[0], "{drifting:?}");
 }

@@ -35,12 +35,12 @@ pub struct AgentSettings {
     pub timeout: std::time::Duration,
     /// Whether the agent ends after one group.
     pub once: bool,
-    /// Whether the agent runs programs for a coordinator. If so, anyone with write access to its ZooKeeper can run
-    /// programs on this machine.
+    /// Whether the agent runs programs for a coordinator. Anyone with write access to its ZooKeeper
+    /// can then run programs here.
     pub commands: bool,
 }
 
-/// Waits for work and does it, until `quit` is requested. `say` gets messages for the user.
+/// Waits for work and performs it, until `quit` is requested. `say` gets messages for the user.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Clients that were started one by one, and meet before a load or run as YCSB++'s do
+//! Clients that were started one by one and meet at a barrier before a load or run, as in YCSB++
 //! (`docs/coordination.md`).
 
 use crate::settings;
@@ -13,7 +13,7 @@ use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Time from the opening of the barrier to the start, ns: all threads of a client must wake.
+/// Time from the opening of the barrier to the start, ns, so that all threads of a client can wake.
 const LEAD_NS: u64 = 1_000_000;
 
 /// An open store whose runs begin and end at a barrier.
@@ -24,8 +24,8 @@ pub struct AtBarrier<'a> {
 }
 
 impl<'a> AtBarrier<'a> {
-    /// Returns the store of a plan whose properties name a barrier; `None` if they do not. `say` gets messages for
-    /// people.
+    /// Returns a session for a plan whose properties name a barrier; `None` if they do not. `say` shows messages to
+    /// the user.
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ impl Session for AtBarrier<'_> {
             return Err(failed(error));
         }
         let mut ran = made?;
-        // The other clients measure for the same time. If nothing bounds it, this client waits for them as long as
-        // they live.
+        // The other clients measure for the same time. If nothing bounds it, this client waits for
+        // them as long as they live.
         let within = options.time.map(|_| self.meeting.wait);
         let trouble = match barrier.leave(within, &|| control.interrupted()) {
             Ok(died) if died.is_empty() => None,

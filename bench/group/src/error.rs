@@ -1,33 +1,33 @@
-//! Why there is no group.
+//! Errors of groups.
 
 use serval_coordination::coordinator::LeadError;
 use std::time::Duration;
 
-/// Why there is no group.
+/// Why a group does not exist or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// It cannot be led.
+    /// The coordinator cannot lead it.
     #[error(transparent)]
     Lead(#[from] LeadError),
-    /// Not all came.
+    /// Some clients did not join.
     #[error(
-        "only {joined} of {wanted} clients came within {within:?} (coordination.wait): start more with \
+        "only {joined} of {wanted} clients joined within {within:?} (coordination.wait): start more with \
          'serval agent --join {cluster}'"
     )]
     TooFew {
-        /// How many did.
+        /// Number of clients that joined.
         joined: usize,
-        /// How many were wanted.
+        /// Number of clients wanted.
         wanted: usize,
-        /// How long they were waited for.
+        /// Time waited for them.
         within: Duration,
         /// ZooKeeper's address.
         cluster: String,
     },
-    /// It broke up.
+    /// The group broke up.
     #[error("{0}")]
     Broken(String),
-    /// It was interrupted.
+    /// The user interrupted it.
     #[error("interrupted before all clients had come")]
     Interrupted,
 }

@@ -1,8 +1,8 @@
-//! What this process tells a group of itself.
+//! Facts about this process for its group.
 
 use serval_coordination::message::ClientFacts;
 
-/// What this process says of itself.
+/// Returns facts about this process.
 pub(crate) fn facts() -> ClientFacts {
     let environment = serval_plan::environment();
     ClientFacts {

@@ -4,16 +4,17 @@ use crate::wire::{IntervalWire, WireError, add, both};
 use serval_runner::{Interval, Progress};
 use std::{collections::VecDeque, time::Duration};
 
-/// Most intervals of a client that wait for those of others: an hour of seconds. A client that is so far behind is
-/// lost long before.
+/// Most intervals of a client that wait for those of others: an hour at 1 s. A client that lags so far is lost long
+/// before.
 const WAITING_MAX: usize = 3600;
 
 /// Intervals of all clients, and the sums of those that are complete.
 #[derive(Debug)]
 pub(crate) struct Intervals {
     waiting: Vec<VecDeque<(Interval, u64, u64)>>,
-    gone: Vec<bool>,
-    /// Units of each client by its last interval, and failures.
+    /// Whether each client has ended or is lost.
+    ended: Vec<bool>,
+    /// Units and failed units of each client at its last interval.
     units: Vec<(u64, u64)>,
     /// Number of intervals that were dropped because too many waited.
     pub(crate) missed: u64,
@@ -25,13 +26,13 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
-    /// Creates the intervals of as many clients; `consumes`: which of them only read sampled keys. `length` is the
-    /// usual length of an interval.
+    /// Creates the intervals of a group. `consumes` has, for each client, whether it only reads sampled keys. `length`
+    /// is the usual length of an interval.
     pub(crate) fn new(consumes: Vec<bool>, length: Duration) -> Intervals {
         let clients = consumes.len();
         Intervals {
             waiting: (0..clients).map(|_| VecDeque::new()).collect(),
-            gone: vec![false; clients],
+            ended: vec![false; clients],
             units: vec![(0, 0); clients],
             missed: 0,
             rates: vec![Vec::new(); clients],
@@ -87,16 +88,16 @@ impl Intervals {
         sum
     }
 
-    /// A client has ended or is lost, and sends no more intervals.
-    pub(crate) fn gone(&mut self, client: usize) {
-        if let Some(gone) = self.gone.get_mut(client) {
-            *gone = true;
+    /// Marks a client that has ended or is lost: it sends no more intervals.
+    pub(crate) fn set_ended(&mut self, client: usize) {
+        if let Some(ended) = self.ended.get_mut(client) {
+            *ended = true;
         }
     }
 
     /// Returns whether a client sends no more intervals.
-    pub(crate) fn is_gone(&self, client: usize) -> bool {
-        self.gone.get(client).is_none_or(|gone| *gone)
+    pub(crate) fn has_ended(&self, client: usize) -> bool {
+        self.ended.get(client).is_none_or(|ended| *ended)
     }
 
     /// Returns the span of the next sum: from the earliest waiting interval to an instant at which every client
@@ -118,7 +119,7 @@ impl Intervals {
 
     /// Returns the sum of the next interval, once all remaining clients have sent theirs.
     pub(crate) fn next(&mut self) -> Option<(Interval, Progress)> {
-        if self.waiting.iter().zip(&self.gone).any(|(waiting, gone)| !gone && waiting.is_empty()) {
+        if self.waiting.iter().zip(&self.ended).any(|(waiting, ended)| !ended && waiting.is_empty()) {
             return None;
         }
         let sum = loop {
@@ -126,7 +127,7 @@ impl Intervals {
             let has_reported = |waiting: &VecDeque<(Interval, u64, u64)>| {
                 waiting.back().is_some_and(|(last, ..)| window.is_over(last))
             };
-            if !self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || has_reported(waiting)) {
+            if !self.waiting.iter().zip(&self.ended).all(|(waiting, ended)| *ended || has_reported(waiting)) {
                 return None;
             }
             // A window with reads of consumers only is in no series.

@@ -1,8 +1,8 @@
-//! Several client processes at work as one (`docs/coordination.md`).
+//! Groups: several client processes that perform one plan (`docs/coordination.md`).
 //!
-//! A group looks like a store that is open: a plan is performed on it as on any other
-//! [`Session`], and its result is a record like that of one process. So all that is made of
-//! runs (results, sweeps, searches, reports) is made of a group's too.
+//! A group behaves like an open store: a plan is performed on it as on any other
+//! [`Session`], and its result is a record like that of one process. So results, sweeps,
+//! searches and reports work with groups as well.
 
 mod agent;
 mod barrier;
@@ -36,9 +36,9 @@ pub use wire::CommandWire;
 use serval_model::properties::Faults;
 use serval_plan::{Plan, session::Session};
 
-/// The session that carries a plan out instead of `local`, the store as it is open here: the group that has been
-/// gathered, or clients that meet at a barrier if the plan's properties name one; `None` if there is neither.
-/// `say` gets messages for people.
+/// Returns the session that performs a plan instead of `local`, the store opened by this process:
+/// the given group, or clients that meet at a barrier if the plan's properties name one; `None` if
+/// there is neither. `say` gets messages for the user.
 ///
 /// # Errors
 ///

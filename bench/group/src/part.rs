@@ -1,31 +1,31 @@
-//! What of a plan each client does.
+//! The part of a plan that each client performs.
 
 use serval_model::Share;
 use serval_plan::properties as p;
 
-/// What one client has to do of a plan.
+/// The part of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPart {
-    /// Its place among those that take part, from 0.
+    /// Its index among the clients that take part, from 0.
     pub place: u64,
-    /// How many take part.
+    /// Number of clients that take part.
     pub of: u64,
-    /// Whether it reads sampled keys instead of working on the plan: it is counted among those that
-    /// do.
+    /// Whether it reads sampled keys instead of working on the plan; it then counts among the clients
+    /// that do so.
     pub consumes: bool,
-    /// Properties that it has instead of the plan's.
+    /// Its properties that override the plan's.
     pub properties: Vec<(String, String)>,
 }
 
 impl ClientPart {
-    /// Even parts for all of `count` clients.
+    /// Returns even parts for all of `count` clients.
     pub fn even(count: usize) -> Vec<Option<ClientPart>> {
         let of = count as u64;
         (0..of).map(|place| Some(ClientPart { place, of, consumes: false, properties: Vec::new() })).collect()
     }
 
-    /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
-    /// work.
+    /// Returns the same parts, with the last `consumers` of them reading sampled keys; the others divide
+    /// the work.
     pub(crate) fn with_consumers(
         mut parts: Vec<Option<ClientPart>>,
         consumers: usize,
@@ -42,7 +42,7 @@ impl ClientPart {
         parts
     }
 
-    /// What people call it.
+    /// Returns its name for users.
     pub(crate) fn label(&self) -> String {
         if self.consumes {
             return format!("consumer {}", Share::new(self.place, self.of).unwrap_or_default());
@@ -50,7 +50,7 @@ impl ClientPart {
         self.share()
     }
 
-    /// What divides the work: its own share if it was given one.
+    /// Returns its share of the work: its own if the plan gave it one.
     pub(crate) fn share(&self) -> String {
         if self.consumes {
             return Share::WHOLE.to_string();

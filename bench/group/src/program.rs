@@ -1,5 +1,4 @@
-//! Programs that a phase runs: with a limit of time, ended with the experiment, their last
-//! lines kept.
+//! Programs that a phase runs. They have a time limit, end with the experiment, and their last lines are kept.
 
 use std::{
     collections::VecDeque,
@@ -11,56 +10,56 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of output that are kept.
+/// Number of last lines of output that are kept.
 const LINES_MAX: usize = 40;
 
-/// Bytes of a line that are kept.
+/// Longest line, bytes; longer ones are split.
 const LINE_MAX: u64 = 2000;
 
-/// How often a program is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which a program's end is polled for.
+const POLL: Duration = Duration::from_millis(20);
 
-/// Time from asking a program to end until it is ended.
+/// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The time limit of a program that has none of its own.
+/// Default time limit of a program.
 pub const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A program to run, by `sh -c`.
+/// A program that `sh -c` runs.
 #[derive(Debug, Clone)]
 pub struct ShellCommand<'a> {
     /// The command line.
     pub command: &'a str,
-    /// Variables of its environment, beside those of this process.
+    /// Environment variables, in addition to those of this process.
     pub environment: &'a [(&'a str, String)],
-    /// What it can read.
+    /// Standard input.
     pub input: Vec<u8>,
-    /// The longest that it may take.
+    /// Time limit.
     pub timeout: Duration,
 }
 
-/// How it ended.
+/// End of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEnd {
-    /// By itself.
+    /// The program exited.
     Exited(ExitStatus),
-    /// It took too long.
+    /// The program exceeded its time limit and was killed.
     TimedOut,
-    /// The experiment was to end.
+    /// The experiment was interrupted and the program killed.
     Interrupted,
 }
 
-/// What came of it.
+/// Outcome of a program.
 #[derive(Debug, Clone)]
 pub struct CommandOutcome {
-    /// How it ended.
+    /// End of the program.
     pub ended: CommandEnd,
-    /// Its last lines, of output and errors as they came.
+    /// Last lines of standard output and standard error, in the order of their arrival.
     pub output: Vec<String>,
 }
 
 impl CommandOutcome {
-    /// Why it failed, if it did; with its last line, which most likely says so.
+    /// Returns how the program failed, with its last line, which probably has the reason; `None` if it succeeded.
     pub fn failure(&self, timeout: Duration) -> Option<String> {
         let how = match self.ended {
             CommandEnd::Exited(status) if status.success() => return None,
@@ -75,13 +74,13 @@ impl CommandOutcome {
 
 type OutputLines = Arc<Mutex<VecDeque<String>>>;
 
-/// Keeps the last lines of what a program prints.
-fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHandle<()> {
+/// Reads the output of a program on a thread, and keeps the last lines.
+fn collect_lines(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHandle<()> {
     let lines = Arc::clone(lines);
     thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        // A line without end is cut where it is too long.
+        // The limit splits a line that does not end.
         while let Ok(1..) = from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
@@ -94,18 +93,18 @@ fn keep(from: impl Read + Send + 'static, lines: &OutputLines) -> thread::JoinHa
     })
 }
 
-/// Ends a program and all that it has started.
+/// Ends a program and all processes of its group.
 fn end(child: &mut Child) {
     use rustix::process::{Pid, Signal, kill_process_group};
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
     // A process that has ended needs no signal.
     let _ = kill_process_group(group, Signal::TERM);
-    let asked = Instant::now();
-    while asked.elapsed() < GRACE {
+    let terminated = Instant::now();
+    while terminated.elapsed() < GRACE {
         if let Ok(Some(_)) = child.try_wait() {
             break;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
     let _ = kill_process_group(group, Signal::KILL);
     let _ = child.wait();
@@ -115,11 +114,11 @@ fn end(child: &mut Child) {
 ///
 /// # Errors
 ///
-/// That it cannot be started.
+/// The program cannot be started.
 pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<CommandOutcome> {
     let mut shell = Command::new("sh");
     shell.args(["-c", program.command]).envs(program.environment.iter().map(|(name, value)| (name, value)));
-    // A group of its own: a Ctrl-C is the experiment's, which ends it.
+    // In a process group of its own, because Ctrl-C must reach the experiment only, which then ends the program.
     shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = Instant::now();
     let mut child = shell.spawn()?;
@@ -128,8 +127,8 @@ pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Res
     // A program that does not read its input must not block this thread.
     thread::spawn(move || input.map(|mut to| to.write_all(&program.input)));
     let readers = [
-        child.stdout.take().map(|from| keep(from, &lines)),
-        child.stderr.take().map(|from| keep(from, &lines)),
+        child.stdout.take().map(|from| collect_lines(from, &lines)),
+        child.stderr.take().map(|from| collect_lines(from, &lines)),
     ];
     let ended = loop {
         if let Some(status) = child.try_wait()? {
@@ -139,18 +138,18 @@ pub fn run(program: ShellCommand<'_>, interrupted: &dyn Fn() -> bool) -> io::Res
             (true, _) => CommandEnd::Interrupted,
             (false, true) => CommandEnd::TimedOut,
             (false, false) => {
-                thread::sleep(LOOK);
+                thread::sleep(POLL);
                 continue;
             }
         };
         end(&mut child);
         break why;
     };
-    // What it left running may hold its output open; that is not waited for.
-    let asked = Instant::now();
+    // Limited, because a process that the program has left running may hold its output open.
+    let ended_at = Instant::now();
     for reader in readers.into_iter().flatten() {
-        while !reader.is_finished() && asked.elapsed() < Duration::from_millis(500) {
-            thread::sleep(LOOK);
+        while !reader.is_finished() && ended_at.elapsed() < Duration::from_millis(500) {
+            thread::sleep(POLL);
         }
     }
     let output = lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
@@ -170,7 +169,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_program_reads_and_is_heard() {
+    fn a_program_gets_its_input_and_its_output_is_kept() {
         let done = outcome("cat; echo $SERVAL_TEST; echo no >&2", LONG, false);
         assert_eq!(done.failure(LONG), None);
         let mut output = done.output;
@@ -179,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_last_line() {
+    fn a_failure_has_the_last_line() {
         let failed = outcome("echo first; echo last; exit 3", LONG, false);
         assert_eq!(failed.failure(LONG).unwrap(), "ended with exit status: 3; its last line: last");
     }
 
     #[test]
-    fn what_is_too_long_or_not_wanted_any_more_is_ended_with_all_it_started() {
+    fn a_program_that_is_late_or_interrupted_ends_with_its_processes() {
         let late = outcome("sleep 1000 & sleep 1000", Duration::from_millis(1), false);
         assert_eq!(late.ended, CommandEnd::TimedOut);
         assert_eq!(outcome("sleep 1000", LONG, true).ended, CommandEnd::Interrupted);
     }
 
     #[test]
-    fn of_much_output_the_end_is_kept() {
+    fn the_end_of_long_output_is_kept() {
         let done = outcome("seq 1 1000", LONG, false);
         assert_eq!((done.output.len(), done.output.last().map(String::as_str)), (LINES_MAX, Some("1000")));
     }

@@ -174,7 +174,7 @@ impl<'a> GroupRun<'a> {
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             // Consumers do not count for the steady state.
             if run.consumes[client] {
-                run.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
+                run.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
             }
             if lost.is_some() || part(client).is_none() {
                 run.gone(client);
@@ -186,8 +186,8 @@ impl<'a> GroupRun<'a> {
 
     /// A client sends nothing more.
     fn gone(&mut self, client: usize) {
-        self.intervals.gone(client);
-        self.steadiness.iter_mut().for_each(|steadiness| steadiness.gone(client));
+        self.intervals.set_ended(client);
+        self.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
     }
 
     fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> PlanError {
@@ -233,7 +233,7 @@ impl<'a> GroupRun<'a> {
                     self.left[client].record = Some(record);
                     self.window.end(observer);
                 }
-                self.intervals.gone(client);
+                self.intervals.set_ended(client);
             }
             CoordinatorReport::Lost(lost) => {
                 let since = self.window.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
@@ -254,7 +254,7 @@ impl<'a> GroupRun<'a> {
         Ok(None)
     }
 
-    /// An interval of a client, or what it has done in its warm-up.
+    /// Handles an interval of a client, or its progress in the warm-up.
     fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
         if let Some(steadiness) = &mut self.steadiness
             && let Ok(wire) = serde_json::from_slice::<SamplesWire>(bytes)
@@ -266,14 +266,14 @@ impl<'a> GroupRun<'a> {
         let wire: IntervalWire =
             serde_json::from_slice(bytes).map_err(|error| self.unreadable(client, error))?;
         self.left[client].writer = wire.writer;
-        self.stall.done(client, wire.units, clock::now());
+        self.stall.record(client, wire.units, clock::now());
         self.intervals.take(client, &wire).map_err(|error| self.unreadable(client, error))
     }
 
     /// Reports stalled clients, lets consumers finish, and passes complete intervals on.
     fn update(&mut self, observer: &mut dyn Observer) {
         let GroupRun { team, consumes, intervals, stall, .. } = self;
-        let works = |client: usize| !consumes[client] && !intervals.is_gone(client);
+        let works = |client: usize| !consumes[client] && !intervals.has_ended(client);
         if self.window.start.is_some() {
             for client in stall.stalled(works, clock::now()) {
                 let what = format!(
@@ -319,7 +319,7 @@ impl GroupSession<'_> {
             |client: &usize| self.parts.get(*client).is_some_and(|part| part.is_some()) && !consumes[*client];
         let unended = (0..consumes.len()).filter(inserts).map(|client| match has_work[client] {
             true => left[client].record.as_ref()?.unended,
-            // Lost before: none of the keys that it would have been dealt is there.
+            // Lost before: none of the keys of its share exists.
             false => Some((0, 0)),
         });
         team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));

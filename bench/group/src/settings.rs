@@ -1,4 +1,4 @@
-//! The group or barrier that properties ask for.
+//! The group or barrier that properties define.
 
 use crate::facts::facts;
 use serval_coordination::{
@@ -11,7 +11,7 @@ use serval_model::properties::{Faults, Properties, Reader};
 use serval_runner::clock::{self, nanoseconds};
 use std::{net::ToSocketAddrs, time::Duration};
 
-/// Whether properties speak of a group, and not only of a barrier.
+/// Whether properties define a group, not only a barrier.
 fn names_group(properties: &Properties) -> bool {
     [&CLIENTS, &ZOOKEEPER].iter().any(|property| properties.get(property.name).is_some())
 }
@@ -23,7 +23,7 @@ fn cluster(reader: &Reader<'_>) -> Option<String> {
 fn timeout(reader: &mut Reader<'_>) -> Duration {
     let timeout = reader.duration(&TIMEOUT);
     if timeout < Duration::from_millis(500) {
-        reader.fault(&TIMEOUT, "must be 500 ms or more: a machine that is busy is silent for as long");
+        reader.fault(&TIMEOUT, "must be 500 ms or more, because a busy machine can be silent that long");
     }
     timeout
 }
@@ -38,7 +38,7 @@ pub enum ProcessesFlag {
 }
 
 impl ProcessesFlag {
-    /// The option, and what is easily taken for it.
+    /// Returns the option, and the one that is easily confused with it.
     fn advice(self) -> &'static str {
         match self {
             ProcessesFlag::Clients => "--clients N",
@@ -49,8 +49,8 @@ impl ProcessesFlag {
     }
 }
 
-/// Where properties say that clients without a coordinator meet before a phase of this name;
-/// `None` where they say nothing of it, or speak of a group.
+/// Returns the barrier that clients without a coordinator meet at before a phase of this name;
+/// `None` if the properties name none, or define a group.
 ///
 /// # Errors
 ///
@@ -77,8 +77,8 @@ pub fn meeting(properties: &Properties, phase: &str) -> Result<Option<Meeting>, 
     Ok(cluster.map(|cluster| Meeting { cluster, place, size, name, wait, timeout }))
 }
 
-/// The group that properties ask for; `None` where it is this process alone. `flag` is the command's option for
-/// the number of processes.
+/// Returns the group that properties define; `None` for this process alone. `flag` is the command's
+/// option for the number of processes.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn leading(properties: &Properties, flag: ProcessesFlag) -> Result<Option<Le
             .fault(&ZOOKEEPER, format!("how many processes take part? Set coordination.clients ({advice})"));
     }
     let listen = reader.optional_text(&LISTEN).and_then(|text| {
-        // A name is looked up here: what listens is an address.
+        // Names are resolved here, since listening needs an address.
         let mut found = text.trim().to_socket_addrs().ok();
         let address = found.as_mut().and_then(Iterator::next);
         if address.is_none() {
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_is_no_group_unless_a_group_is_named() {
+    fn a_barrier_is_a_group_only_with_a_group_name() {
         let all = "barrier-status=yes barrier-zkServer=zoo:2181 barrier-zkRoot=/b/ barrier-size=3";
         let at = |place: &str| Some((3, "zoo:2181".to_owned(), place.to_owned()));
         assert_eq!((group(all), barrier(all)), (None, at("/b-run")));
         let off = "barrier-status=no barrier-zkServer=zoo:2181 barrier-zkRoot=b barrier-size=3";
         assert_eq!((group(off), barrier(off)), (None, None));
-        // What a group does not say itself is read from the barrier's names.
+        // Settings that a group lacks come from the barrier's properties.
         let led = format!("{all} coordination.clients=2");
         let two = Some((2, "zoo:2181".to_owned(), "/b/".to_owned()));
         assert_eq!((group(&led), barrier(&led)), (two, None));
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_settings_are_reported() {
         let words = |faults: Faults| faults.to_string();
         let error = words(meeting(&properties("barrier-status=yes"), "run").unwrap_err());
         assert!(error.contains("Set barrier-size") && error.contains("Set barrier-zkServer"), "{error}");
-        // Each command names its own option in messages.
+        // Each command names its own option.
         let fault = |text, flag| words(leading(&properties(text), flag).unwrap_err());
         let error = fault("coordination.zookeeper=a", ProcessesFlag::Clients);
         assert!(

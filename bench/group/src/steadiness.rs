@@ -1,11 +1,11 @@
-//! Whether a group is steady (`docs/warm-up.md`): the sum of the samples that its clients send.
+//! Detection of the steady state of a group (`docs/warm-up.md`), from the sum of its clients' samples.
 
 use serval_result::load::Steadiness;
 use serval_runner::{RunOptions, Sample, WarmUp, clock::nanoseconds};
 use std::collections::VecDeque;
 
-/// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own;
-/// between two samples its rate is taken as constant.
+/// Interval of the sums, ns. Each client takes a sample every 50 ms at instants of its own; between two samples its
+/// rate is assumed to be constant.
 const STEP_NS: u64 = 100_000_000;
 
 /// Most samples of a client that wait for those of others: almost an hour.
@@ -14,21 +14,22 @@ const WAITING_MAX: usize = 1 << 16;
 /// The samples of a client.
 #[derive(Debug, Default)]
 struct ClientSamples {
-    /// The last sample before the sum, and later ones.
+    /// The last sample that is wholly in the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
-    /// What is in the sum.
+    /// Its contribution to the sum.
     operations: f64,
     service_ns: f64,
-    gone: bool,
+    /// Whether the client has ended or is lost.
+    ended: bool,
 }
 
 impl ClientSamples {
-    /// Counts its work up to an instant; false if its samples do not reach it yet.
+    /// Counts its work up to an instant; false if its samples do not reach that instant yet.
     fn count_to(&mut self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
-            let Some(next) = self.later.front().copied() else { return self.gone };
+            let Some(next) = self.later.front().copied() else { return self.ended };
             let until = to.min(next.at);
             let length = next.at.saturating_sub(self.before.at).max(1);
             let share = until.saturating_sub(at.max(self.before.at)) as f64 / length as f64;
@@ -44,11 +45,11 @@ impl ClientSamples {
     }
 
     fn has_reported(&self, to: u64) -> bool {
-        self.gone || self.later.back().is_some_and(|last| last.at >= to)
+        self.ended || self.later.back().is_some_and(|last| last.at >= to)
     }
 }
 
-/// The samples of all clients, and whether their sum is steady.
+/// Steady-state detector of a group.
 #[derive(Debug)]
 pub(crate) struct GroupSteadiness {
     warm_up: WarmUp,
@@ -62,7 +63,7 @@ pub(crate) struct GroupSteadiness {
 }
 
 impl GroupSteadiness {
-    /// Creates it for a run that warms up until steady; `None` for other runs.
+    /// Creates a detector for a run that warms up until steady; `None` for other runs.
     pub(crate) fn new(options: &RunOptions, clients: usize) -> Option<GroupSteadiness> {
         let steady = options.steady?;
         Some(GroupSteadiness {
@@ -74,7 +75,7 @@ impl GroupSteadiness {
         })
     }
 
-    /// Takes samples of a client. Samples out of order, or after the longest warm-up, are left out.
+    /// Adds samples of a client. Ignores samples out of order or after the longest warm-up.
     pub(crate) fn take(&mut self, client: usize, samples: impl IntoIterator<Item = Sample>) {
         let Some(client) = self.clients.get_mut(client) else { return };
         for sample in samples {
@@ -89,18 +90,18 @@ impl GroupSteadiness {
         }
     }
 
-    /// A client sends no more samples.
-    pub(crate) fn gone(&mut self, client: usize) {
+    /// Marks a client that has ended or is lost: it sends no more samples.
+    pub(crate) fn set_ended(&mut self, client: usize) {
         if let Some(client) = self.clients.get_mut(client) {
-            client.gone = true;
+            client.ended = true;
         }
     }
 
-    /// Adds the samples up. Returns whether the sum has just become steady; `lead` is the time until
-    /// the measured part can begin, ns.
+    /// Extends the sum. Returns whether it has just become steady. `lead` is the time until the measured part can
+    /// begin, ns.
     pub(crate) fn update(&mut self, lead: u64) -> bool {
-        let some = self.clients.iter().any(|client| !client.gone);
-        while some && !self.warm_up.is_steady() {
+        let any_left = self.clients.iter().any(|client| !client.ended);
+        while any_left && !self.warm_up.is_steady() {
             let to = self.to + STEP_NS;
             if !self.clients.iter().all(|client| client.has_reported(to)) {
                 return false;
@@ -118,7 +119,7 @@ impl GroupSteadiness {
         false
     }
 
-    /// The result of the warm-up.
+    /// Returns the result of the warm-up.
     pub(crate) fn ended(&self) -> Steadiness {
         self.warm_up.ended()
     }
@@ -139,46 +140,47 @@ mod tests {
         GroupSteadiness::new(&options, clients).unwrap()
     }
 
-    /// A client that looks every `every` ms and does `rate(s)` operations/s, each in 1 ms.
-    fn looks(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
+    /// Returns the samples of a client that takes one every `every` ms and does `rate(s)`
+    /// operations/s of 1 ms each.
+    fn samples(every: u64, seconds: u64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
         let mut done = 0.0;
-        let looks = (1..=seconds * 1000 / every).map(|number| {
+        let samples = (1..=seconds * 1000 / every).map(|number| {
             let at_ms = number * every;
             done += rate(at_ms as f64 / 1000.0) * every as f64 / 1000.0;
             Sample { at: at_ms * 1_000_000, operations: done as u64, service_ns: done as u64 * 1_000_000 }
         });
-        looks.collect()
+        samples.collect()
     }
 
     #[test]
-    fn the_sum_counts_and_not_what_one_does() {
-        // One falls as the other rises: neither is steady, and together they are.
+    fn steadiness_is_judged_by_the_sum_of_the_clients() {
+        // One rate falls as the other rises: neither is steady, and their sum is.
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
-        both.take(1, looks(70, 20, |s| 4000.0 - 100.0 * s));
+        both.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
+        both.take(1, samples(70, 20, |s| 4000.0 - 100.0 * s));
         assert!(both.update(0));
         assert!(both.to < 10_000_000_000, "{}", both.to);
         assert!(both.ended().steady && both.ended().throughput_drift.abs() < 0.05);
         let mut one = steadily(1);
-        one.take(0, looks(50, 20, |s| 1000.0 + 100.0 * s));
+        one.take(0, samples(50, 20, |s| 1000.0 + 100.0 * s));
         assert!(!one.update(0));
     }
 
     #[test]
-    fn nobody_is_judged_before_all_have_told_and_the_lost_are_not_waited_for() {
+    fn steadiness_is_judged_after_reports_of_all_clients_except_lost_ones() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 20, |_| 1000.0));
+        both.take(0, samples(50, 20, |_| 1000.0));
         assert!(!both.update(0));
         assert_eq!(both.to, 0);
-        both.gone(1);
+        both.set_ended(1);
         assert!(both.update(0));
     }
 
     #[test]
-    fn operations_are_counted_once_wherever_looks_fall() {
+    fn operations_count_once_whatever_the_times_of_samples() {
         let mut both = steadily(2);
-        both.take(0, looks(50, 3, |_| 2000.0));
-        both.take(1, looks(70, 3, |_| 3000.0));
+        both.take(0, samples(50, 3, |_| 2000.0));
+        both.take(1, samples(70, 3, |_| 3000.0));
         both.update(0);
         let counted: f64 = both.clients.iter().map(|client| client.operations).sum();
         let expected = 5000.0 * both.to as f64 / 1e9;
@@ -186,21 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn looks_out_of_order_are_left_out() {
+    fn samples_out_of_order_are_ignored() {
         let mut one = steadily(1);
-        let look = |at, operations| Sample { at, operations, service_ns: 0 };
+        let sample = |at, operations| Sample { at, operations, service_ns: 0 };
         one.take(
             0,
             [
-                look(5, 5),
-                look(5, 6),
-                look(3, 9),
-                look(9, 2),
-                look(u64::MAX, 7),
-                look(60_000_000_000, 7),
-                look(1, 8),
+                sample(5, 5),
+                sample(5, 6),
+                sample(3, 9),
+                sample(9, 2),
+                sample(u64::MAX, 7),
+                sample(60_000_000_000, 7),
+                sample(1, 8),
             ],
         );
-        assert_eq!(one.clients[0].later, [look(5, 5), look(60_000_000_000, 7)]);
+        assert_eq!(one.clients[0].later, [sample(5, 5), sample(60_000_000_000, 7)]);
     }
 }

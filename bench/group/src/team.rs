@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Silence after which ZooKeeper is given up when the queue is taken away.
+/// Silence after which removing the queue from ZooKeeper is abandoned.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A group whose clients have all joined.
@@ -35,7 +35,8 @@ pub struct Team {
     pub(crate) coordinator: Coordinator,
     pub(crate) facts: Vec<ClientFacts>,
     pub(crate) lost: RefCell<Vec<Option<String>>>,
-    /// Records of the last run whose inserts may not have ended; `None` if a lost client has not reported its own.
+    /// Records of the last run whose inserts may not have ended; `None` if a lost client has not
+    /// reported its own.
     pub(crate) unended: RefCell<Option<Range<u64>>>,
     pub(crate) on_lost: OnLost,
     pub(crate) trouble: fn(&str),
@@ -44,7 +45,8 @@ pub struct Team {
 }
 
 impl Team {
-    /// Leads a group and waits until its clients have joined. `came` gets the number of clients that have, and
+    /// Leads a group and waits until its clients have joined. `came` gets the number of clients
+    /// that have, and
     /// `trouble`, then and later, each problem that does not end the group.
     ///
     /// # Errors
@@ -128,8 +130,9 @@ impl Team {
         }
     }
 
-    /// Returns the numbers of records whose inserts in the last run may not have ended: from the first (0 if a
-    /// client was lost before the run and inserted none of its own) to one past the last that any client took.
+    /// Returns the numbers of records whose inserts in the last run may not have ended: from the
+    /// first (0 if a client was lost before the run and inserted none of its own) to one past the
+    /// last that any client took.
     /// `None` if a lost client has not reported its numbers.
     pub fn unended_inserts(&self) -> Option<Range<u64>> {
         self.unended.borrow().clone()
@@ -151,8 +154,8 @@ impl Team {
         parts: &[Option<ClientPart>],
         options: &RunOptions,
     ) -> Vec<Option<Work>> {
-        // The options win over the properties: a load of 'serval bench' has neither the time nor the target of
-        // the run that follows.
+        // The options win over the properties: a load of 'serval bench' has neither the time nor
+        // the target of the run that follows.
         let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
         let dropped = |name: &str| {
             is_of_group(name)
@@ -278,7 +281,8 @@ impl Team {
         }
     }
 
-    /// Runs a program on the clients, on all at the same instant. Returns the outcome by client, without lost clients.
+    /// Runs a program on the clients, on all at the same instant. Returns the outcome by client,
+    /// without lost clients.
     ///
     /// # Errors
     ///
@@ -338,7 +342,8 @@ impl Team {
     }
 }
 
-/// Describes the clients of another version than this process, and those built without the store of their work.
+/// Describes the clients of another version than this process, and those built without the store of
+/// their work.
 fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option<String> {
     let problem = |(facts, work): (&ClientFacts, &Option<Work>)| {
         let Work { store, .. } = work.as_ref()?;

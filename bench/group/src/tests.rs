@@ -1,4 +1,4 @@
-//! What is added up for a group is what its clients did.
+//! Tests of the sums of a group: they equal the clients' work.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -46,8 +46,8 @@ fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> Histogram {
     all
 }
 
-/// What a client hands over, through the bytes in which it does.
-fn handed_over<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
+/// Encodes and decodes a message, as between client and coordinator.
+fn sent<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
     serde_json::from_slice(&serde_json::to_vec(wire).unwrap()).unwrap()
 }
 
@@ -59,21 +59,21 @@ fn record_of(samples: &[Sample], client: usize) -> RecordWire {
     record.totals.units = own().count() as u64;
     record.totals.units_failed = own().filter(|sample| !sample.3).count() as u64;
     record.totals.paced = true;
-    handed_over(&RecordWire::of(&record, None))
+    sent(&RecordWire::of(&record, None))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// With intervals of any length and clients that stall at any time: each sample is in one sum, sums
-    /// follow each other, and what is in one was done in its time.
+    /// With intervals of any length and clients that stall at any time: each sample is in one sum, sums are
+    /// consecutive, and the samples of a sum lie in its time.
     #[test]
     fn intervals_of_different_lengths_are_added_where_they_lie(
         lengths in prop::collection::vec(prop::collection::vec(1u64..6, 1..12), CLIENTS),
         order in Just((0..CLIENTS * 12).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         const QUARTER: Duration = Duration::from_millis(250);
-        // In seconds, each but the first a multiple, and ends that are late by up to a quarter.
+        // Intervals of whole seconds whose ends are late by up to a quarter of a second.
         let mut made: Vec<VecDeque<Interval>> = lengths.iter().enumerate().map(|(client, lengths)| {
             let mut start = Duration::ZERO;
             let interval = |(nth, seconds): (usize, &u64)| {
@@ -94,13 +94,13 @@ proptest! {
         for client in order.into_iter().map(|nth| nth % CLIENTS) {
             match made[client].pop_front() {
                 Some(interval) => {
-                    intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
+                    intervals.take(client, &sent(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
                 }
-                None => intervals.gone(client),
+                None => intervals.set_ended(client),
             }
             sums.extend(std::iter::from_fn(|| intervals.next()));
         }
-        (0..CLIENTS).for_each(|client| intervals.gone(client));
+        (0..CLIENTS).for_each(|client| intervals.set_ended(client));
         sums.extend(std::iter::from_fn(|| intervals.next()));
         let count = |interval: &Interval| interval.pairs.values().map(|pair| pair.service.count()).sum::<u64>();
         let all: u64 = sums.iter().map(|(sum, _)| count(sum)).sum();
@@ -110,15 +110,15 @@ proptest! {
             prop_assert!(end(&pair[0].0) <= pair[1].0.start + tolerance, "{:?}", (end(&pair[0].0), pair[1].0.start));
         }
         for (sum, _) in &sums {
-            // A sample a second and client.
+            // One sample per second and client.
             let most = CLIENTS as f64 * (sum.length + tolerance).as_secs_f64();
             prop_assert!(count(sum) as f64 <= most, "{} in {:?}", count(sum), sum.length);
         }
         prop_assert!(intervals.rates.iter().all(|rates| rates.len() == sums.len()));
     }
 
-    /// However samples lie among clients and intervals, and in whatever order intervals come:
-    /// the sum's histograms are those of all samples, and so are its percentiles.
+    /// For any distribution of samples among clients and intervals, and any order of arrival of intervals, the
+    /// sum's histograms equal those of all samples.
     #[test]
     fn sums_are_the_histograms_of_all_samples(
         samples in prop::collection::vec(
@@ -136,12 +136,12 @@ proptest! {
         let parts = ClientPart::even(CLIENTS);
         let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: LagSettings::default() };
         let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
-        // Not compared by an assertion that would print a hundred thousand cells.
+        // Not prop_assert_eq, which would print a hundred thousand cells.
         prop_assert!(sum.totals.measured == all, "the whole");
         prop_assert!(sum.totals.lateness == late(samples.iter()), "its lateness");
         prop_assert_eq!(sum.totals.units, samples.len() as u64);
 
-        // Each client's intervals in their order, clients in any.
+        // Intervals of one client arrive in order, clients in any order.
         let mut intervals = Intervals::new(vec![false; CLIENTS], Duration::from_secs(1));
         let (mut next, mut sums) = ([0; CLIENTS], Vec::new());
         for client in order.into_iter().map(|nth| nth % CLIENTS) {
@@ -157,7 +157,7 @@ proptest! {
                 due: None,
                 lateness: late(own()),
             };
-            intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
+            intervals.take(client, &sent(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
             sums.extend(std::iter::from_fn(|| intervals.next()));
         }
         prop_assert_eq!(sums.len(), INTERVALS);

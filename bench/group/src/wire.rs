@@ -14,14 +14,14 @@ use std::{collections::BTreeMap, time::Duration};
 /// Times by metric and status.
 pub(crate) type Pairs = BTreeMap<(Metric, Status), Pair>;
 
-/// Why what came cannot be used.
+/// Why a message cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("{0}")]
     Histogram(#[from] DecodeError),
-    #[error("it speaks of '{0}', which is not known here: use one version of Serval")]
+    #[error("it contains '{0}', which this Serval does not know: use one version of Serval")]
     Unknown(String),
 }
 
@@ -31,7 +31,7 @@ struct PairWire {
     status: String,
     service: SparseHistogram,
     response: SparseHistogram,
-    /// Inserts, if these are batches.
+    /// Number of inserts, if these are batches.
     #[serde(default)]
     batched: u64,
 }
@@ -65,28 +65,28 @@ fn from_wire(wire: &[PairWire]) -> Result<Pairs, WireError> {
     pairs.collect()
 }
 
-/// Adds the times of one to those of another.
+/// Adds pairs to a sum.
 pub(crate) fn add(sum: &mut Pairs, pairs: &Pairs) {
     for (key, pair) in pairs {
         sum.entry(*key).or_default().merge(pair);
     }
 }
 
-/// The sum of the known values; `None` if none is known.
+/// Returns the sum of the known values; `None` if none is known.
 pub(crate) fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.into_iter().chain(b).reduce(|a, b| a + b)
 }
 
-/// What came of a program that a client ran.
+/// Result of a program that a client ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandWire {
-    /// Why it failed, if it did.
+    /// Description of the failure; `None` if the program succeeded.
     pub failure: Option<String>,
-    /// Its last lines.
+    /// Last lines of output.
     pub output: Vec<String>,
 }
 
-/// An interval of a client, and how far it had come by its end.
+/// An interval of a client, and its progress at the end of the interval.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct IntervalWire {
     start_ns: u64,
@@ -99,7 +99,7 @@ pub(crate) struct IntervalWire {
     /// Units finished since the warm-up, and how many of them failed.
     pub(crate) units: u64,
     pub(crate) failed: u64,
-    /// What its values carry, should it be lost with its notes.
+    /// Its number as a writer, which identifies its values if its journal is lost.
     #[serde(default)]
     pub(crate) writer: Option<u64>,
 }
@@ -137,7 +137,7 @@ impl IntervalWire {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SamplesWire {
-    /// Instant from the start, operations, sum of service times: ns, as [`Sample`] has them.
+    /// Instant from the start, operations, sum of service times: ns, as in [`Sample`].
     looks: Vec<(u64, u64, u64)>,
 }
 
@@ -151,7 +151,7 @@ impl SamplesWire {
     }
 }
 
-/// What a run of a client found.
+/// Result of a run of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RecordWire {
     pub(crate) duration_ns: u64,
@@ -163,7 +163,7 @@ pub(crate) struct RecordWire {
     overslept: u64,
     pub(crate) units: u64,
     pub(crate) units_failed: u64,
-    /// Writes that went through buffers: sent, lost, never sent.
+    /// Buffered writes: sent, lost, never sent.
     buffered: (u64, u64, u64),
     paced: bool,
     messages: Vec<(usize, String, String, u64)>,
@@ -173,14 +173,14 @@ pub(crate) struct RecordWire {
     pub(crate) client_time_ns: u64,
     pub(crate) clients: usize,
     pub(crate) execution: String,
-    /// Why it could not go on.
+    /// Why it could not continue.
     pub(crate) lost: Option<String>,
     pub(crate) due: Option<f64>,
     pub(crate) slack_ns: u64,
     pub(crate) load: Option<ClientLoad>,
-    /// What its workload has to say.
+    /// Warnings of its workload.
     pub(crate) warnings: Vec<String>,
-    /// What producers and consumers noted.
+    /// Journal of producers and consumers.
     #[serde(default)]
     pub(crate) lag: Option<LagNotes>,
     /// Records whose insert may still be in flight, by
@@ -226,7 +226,7 @@ impl RecordWire {
         }
     }
 
-    /// Everything that was written down.
+    /// Returns everything recorded.
     pub(crate) fn totals(&self) -> Result<Totals, WireError> {
         Ok(Totals {
             warm_up: from_wire(&self.warm_up)?,
@@ -243,13 +243,13 @@ impl RecordWire {
         })
     }
 
-    /// Ages of what was in flight at the end, and of what was due and not
+    /// Returns the ages of operations in flight at the end, and of operations due and not
     /// started.
     pub(crate) fn unfinished(&self) -> Result<(Histogram, Histogram), WireError> {
         Ok((Histogram::from_cells(&self.in_flight)?, Histogram::from_cells(&self.not_started)?))
     }
 
-    /// The store's words.
+    /// Returns the store's messages.
     pub(crate) fn messages(&self) -> Result<Messages, WireError> {
         let one = |(index, name, words, count): &(usize, String, String, u64)| {
             Ok(((metric(*index)?, status(name)?, words.as_str().into()), *count))

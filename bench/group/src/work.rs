@@ -1,12 +1,12 @@
-//! What coordinator and clients call the work of a group, and how long they wait for it.
+//! Names of a group's kinds of work, and their time limits.
 
 use std::time::Duration;
 
-/// How often the coordinator polls for a stop request.
+/// Interval at which the coordinator polls for a stop request.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// Time that a client takes beyond the run itself: it connects before the start and hands
-/// its record over after the end.
+/// Time that a client may take beyond the run itself: it connects before the start and sends
+/// its record after the end.
 pub(crate) const SLACK: Duration = Duration::from_secs(10);
 
 /// Kinds of work.
@@ -14,5 +14,5 @@ pub(crate) const LOAD: &str = "load";
 pub(crate) const RUN: &str = "run";
 pub(crate) const COMMAND: &str = "command";
 
-/// The property of a command's work that has its time limit, ns.
+/// Property of a command's work with its time limit, ns.
 pub(crate) const TIMEOUT: &str = "timeout";

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_is_to_end_takes_what_is_still_to_come() {
+    fn a_consumer_asked_to_end_takes_the_remaining_items() {
         let shared =
             Arc::new(Consuming::new(Arc::new(|| 5), Arc::new(Slow(AtomicUsize::new(0))), Arc::default()));
         let consumer = Consumer::new(Schema::default(), Arc::clone(&shared));

@@ -186,8 +186,8 @@ pub struct Names {
 impl Names {
     /// Returns the number of a name, assigning one to a new name.
     pub fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
+        if let Some(number) = self.find(name) {
+            return number;
         }
         let number = self.names.len() as u32;
         self.names.push(name.to_owned());
@@ -195,9 +195,9 @@ impl Names {
         number
     }
 
-    /// Returns whether a name has a number.
-    pub fn knows(&self, name: &str) -> bool {
-        self.numbers.contains_key(name)
+    /// Returns the number of a name that has one. Names that came from another process have none.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
     }
 
     /// Returns the name with a number.
@@ -296,7 +296,7 @@ impl Journal {
 
     /// Returns the number of a field, below [`FIELDS_MAX`]; `None` if there are too many fields.
     pub fn field(&mut self, name: &str) -> Option<u8> {
-        if !self.fields.knows(name) && self.fields.len() >= FIELDS_MAX {
+        if self.fields.find(name).is_none() && self.fields.len() >= FIELDS_MAX {
             return None;
         }
         Some(self.fields.number(name) as u8)
@@ -440,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn notes_come_back_as_they_were(mut journal in journal()) {
+        fn journals_survive_a_round_trip(mut journal in journal()) {
             let mut back: Journal = serde_json::from_slice(&serde_json::to_vec(&journal).unwrap()).unwrap();
             for journal in [&mut journal, &mut back] {
                 journal.reads.iter_mut().for_each(|read| read.seen.sort());
@@ -449,7 +449,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_left_out_is_counted(mut journal in journal(), bytes in 0usize..4000) {
+        fn dropped_entries_are_counted(mut journal in journal(), bytes in 0usize..4000) {
             let all = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
             journal.shorten_to(bytes);
             let left = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
@@ -462,7 +462,7 @@ mod tests {
 
     /// What a process notes at most can be sent whole in one frame, where records are not all of different writes.
     #[test]
-    fn the_most_notes_are_not_too_long() {
+    fn the_largest_journal_fits_into_a_message() {
         let writer = crate::stamp::writer(1_760_000_000_000, 1000);
         let (at, stamp) = (9_000_000_000_000_000, Stamp { writer, version: 123_456_789 });
         let key = "user6284781860667377211".to_owned();

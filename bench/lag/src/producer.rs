@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn about_the_share_that_is_asked_for_is_sampled_and_another_one_for_another_seed() {
+    fn the_requested_share_is_sampled_and_the_seed_selects_the_keys() {
         const KEYS: usize = 100_000;
         let keys = || (0..KEYS).map(|n| format!("user{n}"));
         for (share, seed) in [(0.01, 0), (0.01, 1), (0.5, 7)] {

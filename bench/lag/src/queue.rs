@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_order_is_kept() {
+    fn items_beyond_the_capacity_are_refused_and_order_is_kept() {
         let queue = InMemory::new(2);
         assert_eq!(["a", "b", "c"].map(|key| queue.offer(item(key))), [true, true, false]);
         assert_eq!(queue.take().map(|item| item.key), Some("a".to_owned()));

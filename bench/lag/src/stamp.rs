@@ -82,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_stamp_reads_like_its_document() {
+    fn a_stamp_has_the_documented_format() {
         let stamp = Stamp { writer: 36 + 1, version: 35 };
         assert_eq!(&stamp.bytes(), b"0000000011.0000000z.");
         assert_eq!(Stamp::of(b"0000000011.0000000z.and more"), Some(stamp));
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(writer in 0..WRITER_END, version in 0..VERSION_END, more: Vec<u8>) {
+        fn written_stamps_are_parsed(writer in 0..WRITER_END, version in 0..VERSION_END, more: Vec<u8>) {
             let stamp = Stamp { writer, version };
             let mut value = stamp.bytes().to_vec();
             value.extend(more);

@@ -1,5 +1,5 @@
-//! What short histories that were made by hand come to.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+//! Analysis of short histories written by hand.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_lag::{
     analysis::{LagSettings, OffsetSample, PartClock, ProcessJournal, analyse, result},
@@ -10,7 +10,7 @@ use serval_result::lag::{Behind, LagResult, Survival, Violations};
 
 const WRITER: u64 = 1000;
 
-/// The only key and field of all histories.
+/// Returns a journal with the only key and field of all histories.
 fn journal(writer: u64) -> Journal {
     let mut journal = Journal::new(writer);
     journal.keys.number("user1");
@@ -18,14 +18,14 @@ fn journal(writer: u64) -> Journal {
     journal
 }
 
-/// A write of the journal's process that was acknowledged 10 after it was sent.
+/// Adds a write of the journal's process, acknowledged 10 after it was sent.
 fn write(journal: &mut Journal, version: u64, sent: u64) {
     let kind = WriteKind::Update;
     let acknowledged = Some(sent + 10);
     journal.writes.push(Write { key: 0, fields: 1, kind, client: 0, version, sent, acknowledged });
 }
 
-/// A read that was answered 1 after it was sent.
+/// Adds a read, answered 1 after it was sent.
 fn read(journal: &mut Journal, sent: u64, seen: Stamp) {
     let answered = sent + 1;
     let seen = vec![(0, seen)];
@@ -41,12 +41,12 @@ fn part(journal: Journal, clock: PartClock) -> ProcessJournal {
 }
 
 #[test]
-fn a_read_that_goes_back_breaks_both_promises_once_and_what_was_seen_before_is_not_forgotten() {
+fn a_read_of_an_older_version_violates_both_guarantees_once() {
     let mut journal = journal(WRITER);
     let stamp = |version| Stamp { writer: WRITER, version };
     write(&mut journal, 1, 10);
     write(&mut journal, 2, 30);
-    // The second and the third are older than the first, also though the third is no older than the second.
+    // The second and the third are older than the first. The third is not older than the second.
     for (sent, version) in [(50, 2), (60, 1), (70, 1), (80, 2)] {
         read(&mut journal, sent, stamp(version));
     }
@@ -59,12 +59,12 @@ fn a_read_that_goes_back_breaks_both_promises_once_and_what_was_seen_before_is_n
 }
 
 #[test]
-fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
+fn versions_of_an_unknown_clock_leave_staleness_undecided() {
     let mut reader = journal(WRITER);
     write(&mut reader, 1, 1000);
     read(&mut reader, 2000, Stamp { writer: WRITER, version: 1 });
     let mut other = journal(WRITER + 1);
-    // By its own clock long before, which says nothing.
+    // Long before by its own clock, whose offset is unknown.
     write(&mut other, 1, 10);
     let alone = judged(&[part(reader.clone(), PartClock::Common)]).versions.unwrap();
     assert_eq!((alone.undecided, alone.stale()), (0, (1, 0)));
@@ -76,7 +76,7 @@ fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
 }
 
 #[test]
-fn all_fields_that_can_carry_versions_do_so_in_every_write() {
+fn every_write_stamps_all_fields_that_are_long_enough() {
     let mut all = Journal::new(WRITER);
     all.keys.number("user1");
     for field in 0..64 {
@@ -89,15 +89,15 @@ fn all_fields_that_can_carry_versions_do_so_in_every_write() {
     let seen = (0..64).map(|field| (field, Stamp { writer: WRITER, version: 1 })).collect();
     all.reads.push(Read { key: 0, reader: 0, sent: 300, answered: 301, there: true, seen, own: None });
     let versions = judged(&[part(all, PartClock::Common)]).versions.unwrap();
-    // One version is missed, however many fields it wrote.
+    // One version is missed, whatever the number of its fields.
     assert_eq!(versions.behind, [Behind { versions: 1, reads: 1 }]);
 }
 
 #[test]
-fn a_value_that_was_too_short_for_a_version_is_no_proof_of_staleness() {
+fn a_value_too_short_for_a_stamp_does_not_prove_staleness() {
     let mut short = journal(WRITER);
     write(&mut short, 1, 10);
-    // The value of a write that carries nothing.
+    // The value of a write without a stamp.
     short.reads.push(Read {
         key: 0,
         reader: 0,
@@ -115,22 +115,22 @@ fn a_value_that_was_too_short_for_a_version_is_no_proof_of_staleness() {
 }
 
 #[test]
-fn promises_are_kept_only_where_it_could_be_told() {
+fn guarantees_are_checked_only_for_known_versions() {
     let mut reader = journal(WRITER);
     let other = Stamp { writer: WRITER + 1, version: 1 };
     for sent in [50, 60] {
         read(&mut reader, sent, other);
     }
-    // Of a writer that nobody knows.
+    // Of an unknown writer.
     let versions =
         judged(&[part(reader, PartClock::Common), ProcessJournal::lost(0, PartClock::Unknown)]).versions;
     let versions = versions.unwrap_or_default();
     assert_eq!((versions.monotonic_reads.checked, versions.monotonic_writes.checked), (0, 0), "{versions:?}");
 }
 
-/// Its notes are lost with a process, and not what it put into the queue, nor what is known of its clock.
+/// A lost process loses its journal, but not its items in the queue, nor what is known of its clock.
 #[test]
-fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
+fn keys_of_a_lost_writer_keep_their_bounds_if_its_clock_is_known() {
     const LOST: u64 = WRITER + 1;
     const STRANGER: u64 = WRITER + 2;
     let mut reader = journal(WRITER);
@@ -154,7 +154,7 @@ fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
             reads,
         }
     };
-    // The lost one's clock is 5000 ahead, give or take 2.
+    // The clock of the lost process is 5000 ahead, give or take 2.
     reader.trials.push(trial("user1", LOST, 6000, Some(1030), 1040));
     reader.trials.push(trial("user2", LOST, 6000, None, 1021));
     reader.trials.push(trial("user3", STRANGER, 7, Some(1030), 1050));
@@ -170,7 +170,7 @@ fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
     assert_eq!((visible.without, visible.upper.unwrap().count, visible.clock_error_ns), (1, 2, 2));
     let survival = with.survival.unwrap();
     assert_eq!((survival.since.as_str(), Survival::at(&survival.upper, 31)), ("acknowledgement", 0.5));
-    // The paper's lag needs no clocks.
+    // The paper's lag needs no clock offsets.
     assert_eq!((with.keys.later, with.keys.at_once, with.lag.unwrap().count), (2, 1, 2));
 
     let (without, _) = judged(&[part(reader, PartClock::Common)]);
@@ -178,9 +178,9 @@ fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
     assert_eq!(without.survival.unwrap().since, "first read");
 }
 
-/// Of two writes on their way at the same time either may be the last: that the later one is not seen is then no lag.
+/// Of two concurrent writes either may be the last, so missing the later one is not lag.
 #[test]
-fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
+fn a_write_possibly_overwritten_by_its_own_process_is_undecided() {
     let tried = |earlier_acknowledged| {
         let mut journal = journal(WRITER);
         write(&mut journal, 1, 10);
@@ -196,7 +196,7 @@ fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
             sent: 20,
             acknowledged: 30,
         };
-        // Found when a third was there.
+        // Found when a third one was already there.
         let (found, found_by) = (Some(121), Some(120));
         journal.trials.push(PolledKey { item, first: 50, last_in_vain: Some(50), found, found_by, reads: 2 });
         judged(&[part(journal, PartClock::Common)]).keys
@@ -206,7 +206,7 @@ fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
 }
 
 #[test]
-fn keys_that_were_carried_and_came_to_nobody_are_counted() {
+fn keys_put_into_the_queue_and_taken_by_no_consumer_are_counted() {
     let mut journal = journal(WRITER);
     write(&mut journal, 1, 10);
     journal.counts.carried = 5;
@@ -227,6 +227,6 @@ fn keys_that_were_carried_and_came_to_nobody_are_counted() {
     let parts = [part(journal, PartClock::Common)];
     let keys = judged(&parts).keys;
     assert_eq!((keys.tried, keys.unread, keys.not_taken), (1, 1, 2));
-    // Consumers of another result know of theirs.
+    // Consumers of another result have counts of their own.
     assert_eq!(result(&parts, LagSettings::default()).keys.not_taken, 0);
 }

@@ -1,5 +1,5 @@
-//! What is measured of stores whose visibility is known.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+//! Measurements on stores with known visibility delays.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 const MS: u64 = 1_000_000;
 
-/// The paper's lag is the delay less the hand-over, to a poll and the time of a read; the brackets hold
-/// the delay of each key.
+/// The paper's lag is the delay minus the hand-over, up to a poll and the time of a read. The bounds
+/// contain the delay of each key.
 #[test]
-fn inserts_are_found_when_their_delay_is_over() {
+fn inserts_are_found_after_their_delay() {
     for (shape, mean) in [
         (ServiceDistribution::Constant, 50),
         (ServiceDistribution::Exponential, 50),
@@ -39,13 +39,13 @@ fn inserts_are_found_when_their_delay_is_over() {
                 }
                 Some(poll) => {
                     let off = verdict.lag.unwrap() as i64 - (delay - hand_over) as i64;
-                    // A read takes 1 ms at most and may see what became visible while it was on its way.
+                    // A read takes at most 1 ms and may see a write that became visible during it.
                     assert!(-(MS as i64) <= off && off <= poll as i64, "{off} of {poll}");
                     slack = slack.max(poll);
                 }
             }
         }
-        // Nearly always: other keys come first now and then.
+        // Nearly always, since other keys may be read first.
         assert!(slack < 30 * MS, "{slack}");
         assert_eq!(run.result.keys.at_once, at_once);
         assert_eq!((run.result.keys.later, run.result.keys.censored), (2000 - at_once, 0));
@@ -56,7 +56,7 @@ fn inserts_are_found_when_their_delay_is_over() {
     }
 }
 
-/// A store that delays and promises nothing is seen to keep no promise; one that does not, keeps all.
+/// A store that delays without any guarantee violates all of them; one that does not delay keeps all.
 #[test]
 fn a_consistent_store_violates_nothing() {
     for updates in [false, true] {
@@ -80,7 +80,7 @@ fn a_consistent_store_violates_nothing() {
 }
 
 #[test]
-fn a_store_that_delays_in_order_keeps_monotonic_promises_and_is_behind() {
+fn a_store_that_delays_in_order_is_stale_and_keeps_monotonic_guarantees() {
     let run = run(&Run {
         writers: 4,
         consumers: 3,
@@ -94,12 +94,12 @@ fn a_store_that_delays_in_order_keeps_monotonic_promises_and_is_behind() {
     assert_eq!((versions.monotonic_reads.violations, versions.monotonic_writes.violations), (0, 0));
     assert!(versions.stale().1 > 50 && versions.behind.len() > 2);
     let last = versions.last_stale.unwrap();
-    // Delays of one key add up: each waits for those before it.
+    // Delays of one key add up: each write waits for those before it.
     assert!(last.count > 50 && last.max_ns < 500 * MS, "{}", last.max_ns);
 }
 
 #[test]
-fn old_versions_now_and_then_are_found() {
+fn occasional_old_versions_are_detected() {
     let staleness = Staleness { one_behind: 0.05, torn: 0.0 };
     let old = run(&Run {
         staleness,
@@ -113,7 +113,7 @@ fn old_versions_now_and_then_are_found() {
     assert!(versions.monotonic_reads.violations > 20, "{versions:?}");
     assert!(versions.read_your_writes.violations > 10, "{versions:?}");
     let (all, stale) = versions.stale();
-    // One read in twenty, where there was a version before and both are of this run.
+    // One read in twenty, of those with an earlier version of this run.
     assert!((0.03..0.07).contains(&(stale as f64 / all as f64)), "{stale} of {all}");
     assert!(versions.behind.iter().all(|behind| behind.versions <= 1), "{:?}", versions.behind);
     let staleness = Staleness { one_behind: 0.0, torn: 0.2 };
@@ -123,7 +123,7 @@ fn old_versions_now_and_then_are_found() {
 }
 
 #[test]
-fn what_is_not_found_in_time_is_censored_and_not_dropped() {
+fn keys_not_found_in_time_are_censored() {
     let run = run(&Run {
         delay: (ServiceDistribution::Exponential, 2000 * MS),
         ends_after: 3000 * MS,
@@ -131,7 +131,7 @@ fn what_is_not_found_in_time_is_censored_and_not_dropped() {
     });
     let keys = &run.result.keys;
     assert!(keys.censored > 100 && keys.at_once + keys.later + keys.censored == keys.tried, "{keys:?}");
-    // The law's own curve, within five standard errors of a share of a thousand keys, and a poll.
+    // The theoretical curve, within five standard errors of a share of a thousand keys, and a poll.
     let survival = run.result.survival.unwrap();
     for t in [500 * MS, 1000 * MS, 1500 * MS] {
         let law = (-(t as f64) / (2000.0 * MS as f64)).exp();
@@ -143,16 +143,16 @@ fn what_is_not_found_in_time_is_censored_and_not_dropped() {
 }
 
 #[test]
-fn what_the_queue_cannot_take_is_counted() {
-    // The only consumer comes late.
+fn items_refused_by_the_queue_are_counted() {
+    // The only consumer starts late.
     let run = run(&Run { queue_max: 10, consumers: 0, ..Run::inserts(500) });
     assert_eq!((run.result.writes.acknowledged, run.result.writes.carried), (500, 10));
     assert_eq!((run.result.writes.not_carried, run.result.keys.tried), (490, 0));
 }
 
 #[test]
-fn what_is_left_in_the_queue_is_counted() {
-    // Four write more than one can read.
+fn items_left_in_the_queue_are_counted() {
+    // Four writers write more than one consumer can read.
     let run = run(&Run { writers: 4, consumers: 1, ends_after: 100 * MS, ..Run::inserts(500) });
     let (keys, writes) = (&run.result.keys, &run.result.writes);
     assert!(keys.not_taken > 50, "{keys:?} of {writes:?}");

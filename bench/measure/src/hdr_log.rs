@@ -66,7 +66,7 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     #[test]
-    fn the_reference_reader_reads_it() {
+    fn the_reference_reader_accepts_the_log() {
         let mut histogram = Histogram::new();
         [1_500, 2_500_000, 2_500_000].iter().for_each(|&v| histogram.record(v));
         let start = UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// State shared by the writer and the readers of a histogram.
+/// State that the writer and the readers of a histogram share.
 ///
 /// Memory: 264 KiB of address space, only touched pages of it are resident.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl HistogramWriter {
         HistogramWriter { counts: Arc::new(counts), _one_thread: PhantomData }
     }
 
-    /// A reader of the histogram.
+    /// Returns a reader of the histogram.
     pub fn reader(&self) -> HistogramReader {
         HistogramReader { counts: Arc::clone(&self.counts) }
     }
@@ -107,7 +107,7 @@ impl HistogramWriter {
 }
 
 impl HistogramReader {
-    /// The sum of all times so far, ns, which wraps.
+    /// Returns the sum of all times so far, ns, which wraps.
     pub(crate) fn sum(&self) -> u64 {
         self.counts.sum.load(Relaxed)
     }
@@ -132,7 +132,7 @@ impl HistogramReader {
     }
 }
 
-/// A histogram that can be merged, subtracted and asked for percentiles.
+/// A histogram that supports merging, subtraction and percentiles.
 ///
 /// Percentiles of several clients come from merged histograms and are never averaged. Minimum,
 /// maximum and mean are exact after recording and merging; after a subtraction or decoding they
@@ -383,7 +383,7 @@ impl Histogram {
         let hdr: hdrhistogram::Histogram<u64> =
             Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| DecodeError(e.to_string()))?;
         let mut histogram = Histogram::new();
-        // Leaves room for sums of a few histograms; no run measures as many values.
+        // Sums of a few such counts must not overflow. No measurement reaches it.
         const COUNT_MAX: u64 = 1 << 53;
         let mut all = 0u64;
         for step in hdr.iter_recorded() {
@@ -401,8 +401,8 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// As [`decode`](Self::decode), with the exact sum and bounds that a
-    /// result document keeps beside the cells.
+    /// As [`decode`](Self::decode), with the exact sum and bounds that a result document has next to
+    /// the cells.
     pub fn decode_exact(text: &str, mean: f64, min: u64, max: u64) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::decode(text)?;
         if histogram.count > 0 {
@@ -426,7 +426,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_arrives(times in proptest::collection::vec((any::<u64>(), 1u64..1000), 0..50)) {
+        fn encoded_histograms_survive_a_round_trip(times in proptest::collection::vec((any::<u64>(), 1u64..1000), 0..50)) {
             let mut histogram = Histogram::new();
             times.iter().for_each(|(ns, n)| histogram.record_n(*ns >> (n % 60), *n));
             let sent = serde_json::to_vec(&histogram.to_cells()).unwrap();
@@ -435,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_sent_is_taken_or_refused(
+        fn arbitrary_bytes_are_decoded_or_refused(
             steps in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..9), ends in any::<(u64, u64, u64, u64)>(),
         ) {
             let (sum_high, sum_low, min, max) = ends;
@@ -497,11 +497,11 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_encodings_are_refused() {
         for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
             assert!(Histogram::decode(text).is_err());
         }
-        // The values beside the cells may be wrong as well.
+        // The numbers next to the cells may be wrong as well.
         let text = of(&[5, 600]).encode();
         assert!(Histogram::decode_exact(&text, 302.5, 5, 600).is_ok());
         assert!(Histogram::decode_exact(&text, 302.5, 591, 0).unwrap_err().to_string().contains("is above"));
@@ -512,7 +512,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_is_recording_all(a in prop::collection::vec(0u64..1 << 43, 0..50),
+        fn merging_equals_recording_all_values(a in prop::collection::vec(0u64..1 << 43, 0..50),
                                     b in prop::collection::vec(0u64..1 << 43, 0..50)) {
             let mut merged = of(&a);
             merged.merge(&of(&b));
@@ -544,7 +544,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[A-Za-z0-9+/=]{0,200}") {
+        fn arbitrary_text_does_not_panic(text in "[A-Za-z0-9+/=]{0,200}") {
             let _ = Histogram::decode(&text);
         }
     }

@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cells_follow_one_another_without_gap() {
+    fn cells_are_contiguous() {
         for index in 0..CELLS {
             let (low, high) = (lowest_of(index), highest_of(index));
             assert!(low <= high);
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cell_is_as_narrow_as_promised_and_as_hdrhistograms(value in 0u64..=VALUE_MAX) {
+        fn cells_have_the_promised_width_and_hdrhistograms_bounds(value in 0u64..=VALUE_MAX) {
             let index = index_of(value);
             prop_assert!(lowest_of(index) <= value && value <= highest_of(index));
             let width = highest_of(index) - lowest_of(index) + 1;

@@ -1,4 +1,4 @@
-//! Measurements: histograms and the recorders that fill them.
+//! Histograms, recorders and logs of measured times.
 
 pub mod hdr_log;
 pub mod histogram;

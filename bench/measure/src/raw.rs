@@ -1,4 +1,4 @@
-//! Every single time, for statistics of your own.
+//! Every single time, for custom statistics.
 //!
 //! Threads fill chunks and send full ones to a collecting thread, so that the measured path
 //! neither writes files nor waits for them.

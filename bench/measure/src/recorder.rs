@@ -242,7 +242,7 @@ impl RecorderHandle {
         pair
     }
 
-    /// As [`record`](Self::record), for a batch of so many inserts.
+    /// As [`record`](Self::record), for a batch with a number of inserts.
     pub fn record_batch(&self, inserts: u64, outcome: &Outcome, times: Times, origin: SampleOrigin) {
         self.record(Metric::INSERT_BATCH, outcome, times, origin);
         let slots = if origin.warm_up { &self.recorder.warm_up } else { &self.recorder.measured };
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_is_kept_apart_and_statuses_too() {
+    fn warm_up_and_statuses_are_recorded_separately() {
         let (recorder, handle) = Recorder::new(&RecorderOptions { paced: true, ..Default::default() });
         handle.record(Metric::READ, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
         handle.record(Metric::READ, &Outcome::OK, times(20), AT);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_say_how_many_inserts_they_have() {
+    fn batches_count_their_inserts() {
         let (recorder, handle) = Recorder::new(&RecorderOptions::default());
         let recorders = [recorder];
         handle.record_batch(9, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pacing_there_are_no_response_times_of_their_own() {
+    fn without_pacing_response_times_are_service_times() {
         let (recorder, handle) = Recorder::new(&RecorderOptions::default());
         handle.record(Metric::READ, &Outcome::OK, times(10), AT);
         let totals = Totals::of(&[recorder]);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_add_up_to_the_whole() {
+    fn intervals_sum_to_the_total() {
         let (recorder, handle) = Recorder::new(&RecorderOptions::default());
         let recorders = [recorder];
         let mut before = Totals::default();

@@ -1,19 +1,19 @@
-//! What became of writes that a client's buffer held.
+//! Outcome of buffered writes.
 
 use crate::outcome::Outcome;
 
-/// Writes that were acknowledged when they came into a buffer, sent together.
+/// A flush: buffered writes, acknowledged earlier and now sent together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flush {
-    /// How that ended: OK if all of them were done, or else the first failure.
+    /// Its outcome: OK if all writes were done, otherwise the first failure.
     pub outcome: Outcome,
-    /// How long it took, ns.
+    /// Its duration, ns.
     pub took_ns: u64,
-    /// How long ago it ended, ns, when it is told of.
+    /// Time since its end, ns, when the client reports it.
     pub ago_ns: u64,
-    /// Writes that were sent.
+    /// Number of writes sent.
     pub writes: u64,
-    /// Of these, how many were not done, or at most so many where the store does
-    /// not say which.
+    /// Number of these that failed; an upper bound if the store does not report
+    /// single writes.
     pub lost: u64,
 }

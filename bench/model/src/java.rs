@@ -1,12 +1,12 @@
-//! What Java computes, where stores and data sets depend on it.
+//! Functions of Java's library that stores and data sets depend on.
 
-/// `String.hashCode()`: `s[0]*31^(n-1) + ... + s[n-1]` over UTF-16 units, in
-/// wrapping 32-bit arithmetic.
+/// Returns Java's `String.hashCode()`: `s[0]*31^(n-1) + ... + s[n-1]` over
+/// UTF-16 units, in wrapping 32-bit arithmetic.
 pub fn string_hash(text: &str) -> i32 {
     string_hash_from(0, text)
 }
 
-/// The hash of a text whose beginning hashes to `hash` and that goes on with
+/// Returns the hash of a text that consists of a prefix with this hash and of
 /// `more`.
 pub fn string_hash_from(hash: i32, more: &str) -> i32 {
     if more.is_ascii() {
@@ -15,8 +15,8 @@ pub fn string_hash_from(hash: i32, more: &str) -> i32 {
     more.encode_utf16().fold(hash, |h, unit| h.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Eight characters at a time, as sums of products that do not wait for each
-/// other: the plain loop waits for a multiplication a character.
+/// Hashes eight characters at a time, as a sum of independent products: the
+/// plain loop waits for one multiplication per character.
 #[inline]
 fn ascii_hash_from(hash: i32, text: &[u8]) -> i32 {
     const POWERS: [u32; 9] = {
@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fast_way_is_the_definition(text in "[ -~]{0,100}", cut in 0usize..100) {
+        fn the_blockwise_hash_equals_the_definition(text in "[ -~]{0,100}", cut in 0usize..100) {
             let slow = text.bytes().fold(0i32, |h, b| h.wrapping_mul(31).wrapping_add(i32::from(b)));
             prop_assert_eq!(string_hash(&text), slow);
             let (head, tail) = text.split_at(cut.min(text.len()));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_javas() {
+    fn hashes_equal_those_of_java() {
         // Values printed by a Java 17 program.
         for (text, hash) in [
             ("", 0),

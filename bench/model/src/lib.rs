@@ -1,8 +1,8 @@
-//! The ground floor of Serval: what a key, a record, an operation and an
-//! outcome are, how properties are read, and what a store must do.
+//! Serval's base crate: keys, records, operations, outcomes, properties, and
+//! the trait that a store implements.
 //!
-//! Nothing here knows how operations are chosen (`serval-workload`), who
-//! answers them (`serval-stores`) or how they are timed (`serval-measure`).
+//! It does not depend on the choice of operations (`serval-workload`), on the
+//! stores (`serval-stores`) or on timing (`serval-measure`).
 
 pub mod flush;
 pub mod java;

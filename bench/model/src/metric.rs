@@ -1,11 +1,11 @@
-//! The names under which times are kept.
+//! Metrics: the names under which times are recorded.
 
 use crate::operation::OperationKind;
 
-/// Something that is timed: a verb of a store, or something made of several.
+/// A metric: an operation of a store, or a unit of several operations.
 ///
-/// A small number rather than a name, so that the measured path indexes an
-/// array. Workloads may name metrics of their own, see [`Metric::custom`].
+/// It is a small number, not a name, so that the measured path indexes an
+/// array. A workload may define metrics of its own, see [`Metric::custom`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Metric(u8);
 
@@ -16,33 +16,33 @@ impl Metric {
     pub const UPDATE: Metric = Metric(1);
     /// One insert.
     pub const INSERT: Metric = Metric(2);
-    /// One scan, whatever its length.
+    /// One scan of any length.
     pub const SCAN: Metric = Metric(3);
     /// One delete.
     pub const DELETE: Metric = Metric(4);
-    /// A read and the update of the same record, as one.
+    /// A read and the update of the same record, as one unit.
     pub const READ_MODIFY_WRITE: Metric = Metric(5);
-    /// A scan's time divided by the records that it returned; empty scans are
-    /// left out.
+    /// A scan's time divided by the number of records that it returned. Empty
+    /// scans do not count.
     pub const SCAN_PER_RECORD: Metric = Metric(6);
-    /// Comparing what was read with what must have been written.
+    /// The comparison of a read record with its expected value.
     pub const VERIFY: Metric = Metric(7);
     /// Closing a client.
     pub const CLEANUP: Metric = Metric(8);
     /// A batch of inserts sent as one.
     pub const INSERT_BATCH: Metric = Metric(9);
 
-    /// The way to a driver in another process and back: the time of an
-    /// operation without the driver's own part of it.
+    /// The round trip to a driver in another process: the time of an operation
+    /// minus the driver's own part.
     pub const DRIVER_HOP: Metric = Metric(10);
 
-    /// Writes that a buffer held, sent together.
+    /// A flush of buffered writes.
     pub const FLUSH: Metric = Metric(11);
 
-    /// Metrics that a workload may name itself.
+    /// Most metrics that a workload may define.
     pub const CUSTOM_MAX: usize = 6;
     const CUSTOM_FIRST: usize = 12;
-    /// How many metrics there are at most.
+    /// Number of metrics, custom ones included.
     pub const COUNT: usize = Self::CUSTOM_FIRST + Self::CUSTOM_MAX;
 
     const NAMES: [&'static str; Self::CUSTOM_FIRST] = [
@@ -60,28 +60,28 @@ impl Metric {
         "FLUSH",
     ];
 
-    /// The workload's own metric number `index`, below [`Self::CUSTOM_MAX`].
+    /// Returns the workload's own metric number `index`, below [`Self::CUSTOM_MAX`].
     pub const fn custom(index: usize) -> Metric {
         assert!(index < Self::CUSTOM_MAX, "a workload has at most Metric::CUSTOM_MAX metrics");
         Metric((Self::CUSTOM_FIRST + index) as u8)
     }
 
-    /// Position in an array of [`Self::COUNT`].
+    /// Index in an array of [`Self::COUNT`] metrics.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Whether it times one call of a store, and nothing made of others.
+    /// Whether it times a single call of a store.
     pub const fn is_operation(self) -> bool {
         self.index() < OperationKind::ALL.len() || self.0 == Metric::INSERT_BATCH.0
     }
 
-    /// The metric at a position.
+    /// Returns the metric at an index.
     pub fn from_index(index: usize) -> Option<Metric> {
         (index < Self::COUNT).then_some(Metric(index as u8))
     }
 
-    /// The name in results; `custom` holds the workload's own names.
+    /// Returns its name in results; `custom` has the workload's own names.
     pub fn name<'a>(self, custom: &[&'a str]) -> &'a str {
         match Self::NAMES.get(self.index()) {
             Some(name) => name,
@@ -89,7 +89,7 @@ impl Metric {
         }
     }
 
-    /// All metrics.
+    /// Returns all metrics.
     pub fn all() -> impl Iterator<Item = Metric> {
         (0..Self::COUNT as u8).map(Metric)
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_has_a_place_and_a_name() {
+    fn every_metric_has_an_index_and_a_name() {
         assert_eq!(Metric::all().count(), Metric::COUNT);
         for kind in OperationKind::ALL {
             assert_eq!(Metric::from(kind).name(&[]), kind.name());

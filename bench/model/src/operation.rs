@@ -1,29 +1,29 @@
-//! What is asked of a store.
+//! Operations: requests to a store.
 
 use crate::record::Record;
 
-/// The verbs of the database interface layer (YCSB paper, section 5.2), and
-/// delete, which the Java tool added.
+/// The operations of the database interface layer (YCSB paper, section 5.2),
+/// and delete, which YCSB's implementation added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum OperationKind {
-    /// Read one record, all fields or some.
+    /// Read one record, all of its fields or some.
     Read,
-    /// Overwrite fields of a record that exists.
+    /// Overwrite fields of an existing record.
     Update,
     /// Write a new record.
     Insert,
-    /// Read records in key order from a start key on.
+    /// Read records in key order from a start key.
     Scan,
     /// Remove a record.
     Delete,
 }
 
 impl OperationKind {
-    /// All verbs.
+    /// All operations.
     pub const ALL: [OperationKind; 5] = [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::Delete];
 
-    /// The verb's name in results, as YCSB prints it.
+    /// Returns the operation's name in results, as YCSB prints it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "READ",
@@ -35,34 +35,34 @@ impl OperationKind {
     }
 }
 
-/// A set of verbs: what a store can do, or what a workload asks for.
+/// A set of operations: those that a store supports, or those that a workload needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationKinds(u8);
 
 impl OperationKinds {
-    /// Every verb.
+    /// Every operation.
     pub const ALL: OperationKinds = OperationKinds(0b1_1111);
-    /// No verb.
+    /// No operation.
     pub const NONE: OperationKinds = OperationKinds(0);
 
-    /// This set and one verb more.
+    /// Returns this set with an operation added.
     #[must_use]
     pub const fn with(self, kind: OperationKind) -> Self {
         Self(self.0 | 1 << kind as u8)
     }
 
-    /// This set without one verb.
+    /// Returns this set with an operation removed.
     #[must_use]
     pub const fn without(self, kind: OperationKind) -> Self {
         Self(self.0 & !(1 << kind as u8))
     }
 
-    /// Whether the verb is in the set.
+    /// Whether the operation is in the set.
     pub const fn contains(self, kind: OperationKind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }
 
-    /// The verbs in the set.
+    /// Returns the operations in the set.
     pub fn iter(self) -> impl Iterator<Item = OperationKind> {
         OperationKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
     }
@@ -74,7 +74,7 @@ impl FromIterator<OperationKind> for OperationKinds {
     }
 }
 
-/// Which fields a read or scan wants. A buffer that is reused.
+/// The fields that a read or scan requests, in a reusable buffer.
 #[derive(Debug, Default, Clone)]
 pub struct FieldSelection {
     bytes: String,
@@ -82,7 +82,7 @@ pub struct FieldSelection {
 }
 
 impl FieldSelection {
-    /// Asks for all fields without naming them (YCSB passes `null`).
+    /// Requests all fields without naming them (YCSB passes `null`).
     pub fn all(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -94,12 +94,12 @@ impl FieldSelection {
         self.ends.push(self.bytes.len());
     }
 
-    /// Whether all fields are wanted, unnamed.
+    /// Whether all fields are requested without names.
     pub fn is_all(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Number of fields named; 0 means all.
+    /// Returns the number of fields named; 0 means all.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -109,7 +109,7 @@ impl FieldSelection {
         self.is_all()
     }
 
-    /// The fields named.
+    /// Returns the fields named.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         let mut start = 0;
         self.ends.iter().map(move |&end| {
@@ -119,36 +119,36 @@ impl FieldSelection {
         })
     }
 
-    /// Whether a field of this name is wanted.
+    /// Whether a field of this name is requested.
     pub fn wants(&self, name: &str) -> bool {
         self.is_all() || self.iter().any(|field| field == name)
     }
 }
 
-/// One request to a store. A client owns one and refills it, so that nothing
-/// is allocated an operation.
+/// One request to a store. A client owns one and refills it, so that an
+/// operation allocates nothing.
 #[derive(Debug)]
 pub struct Operation {
-    /// The verb.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// The table; for most stores always `usertable`.
+    /// The table; `usertable` for most stores.
     pub table: String,
     /// The record's key, or the key at which a scan starts.
     pub key: String,
-    /// Fields wanted by a read or scan.
+    /// Fields that a read or scan requests.
     pub fields: FieldSelection,
-    /// Fields written by an insert or update.
+    /// Fields that an insert or update writes.
     pub record: Record,
-    /// Records wanted by a scan.
+    /// Number of records that a scan requests.
     pub scan_length: u64,
-    /// Records of a batch that need not be inserted, and count as done.
+    /// Records of a batch that exist already. They are not inserted, and count as done.
     pub skipped: u64,
     batch: Vec<(String, Record)>,
     batch_used: usize,
 }
 
 impl Operation {
-    /// An operation on a table, to be filled in.
+    /// Returns an operation on a table, to be filled in.
     pub fn new(table: &str) -> Self {
         Operation {
             kind: OperationKind::Read,
@@ -163,7 +163,7 @@ impl Operation {
         }
     }
 
-    /// Makes this an operation of that kind, of all fields, with nothing else
+    /// Resets this to an operation of a kind, on all fields, with nothing else
     /// filled in.
     pub fn begin(&mut self, kind: OperationKind) {
         self.kind = kind;
@@ -175,8 +175,8 @@ impl Operation {
         self.batch_used = 0;
     }
 
-    /// Adds a record, empty, to a batch of inserts and returns it with its
-    /// key. An insert with a batch ignores `key` and `record`.
+    /// Adds an empty record to a batch of inserts and returns its key and the
+    /// record. An insert with a batch ignores `key` and `record`.
     pub fn push_batch(&mut self) -> (&mut String, &mut Record) {
         if self.batch_used == self.batch.len() {
             self.batch.push((String::new(), Record::new()));
@@ -188,17 +188,17 @@ impl Operation {
         (key, record)
     }
 
-    /// The batch of inserts; empty for a single operation.
+    /// Returns the batch of inserts; empty for a single operation.
     pub fn batch(&self) -> &[(String, Record)] {
         &self.batch[..self.batch_used]
     }
 
-    /// The same, to be changed.
+    /// Returns the batch of inserts for changes.
     pub fn batch_mut(&mut self) -> &mut [(String, Record)] {
         &mut self.batch[..self.batch_used]
     }
 
-    /// How many operations this counts for: the batch's length, or one.
+    /// Returns the number of operations that this counts as: the length of its batch, or one.
     pub fn units(&self) -> u64 {
         (self.batch_used as u64 + self.skipped).max(1)
     }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_a_set() {
+    fn operation_kinds_are_a_set() {
         let set = OperationKinds::NONE.with(OperationKind::Scan).with(OperationKind::Read);
         assert!(set.contains(OperationKind::Scan) && !set.contains(OperationKind::Delete));
         assert_eq!(set.without(OperationKind::Scan).iter().collect::<Vec<_>>(), [OperationKind::Read]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_of_nothing_means_all() {
+    fn an_empty_selection_means_all_fields() {
         let mut fields = FieldSelection::default();
         assert!(fields.is_all() && fields.wants("anything"));
         fields.push("field1");

@@ -1,4 +1,4 @@
-//! What became of an operation.
+//! Outcomes of operations.
 
 /// YCSB's statuses, by their names in its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -6,21 +6,21 @@
 pub enum Status {
     /// Done.
     Ok,
-    /// Taken into a batch or buffer that the store sends later.
+    /// Added to a batch or buffer that the store sends later.
     BatchedOk,
     /// The operation failed.
     Error,
-    /// There is no such record.
+    /// The record does not exist.
     NotFound,
-    /// The store has no such operation.
+    /// The store does not support the operation.
     NotImplemented,
-    /// Reported as done, but the result was not as expected.
+    /// Reported as done, with an unexpected result.
     UnexpectedState,
-    /// The request was not valid.
+    /// The request is invalid.
     BadRequest,
-    /// Not allowed.
+    /// The client lacks permission.
     Forbidden,
-    /// Something that the store depends on is not there.
+    /// A service that the store depends on is unavailable.
     ServiceUnavailable,
 }
 
@@ -38,7 +38,7 @@ impl Status {
         Self::ServiceUnavailable,
     ];
 
-    /// The name, as YCSB prints it.
+    /// Returns the name that YCSB prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// The status of a name that YCSB prints.
+    /// Returns the status with a name that YCSB prints.
     pub fn from_name(name: &str) -> Option<Status> {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
@@ -64,27 +64,27 @@ impl Status {
     }
 }
 
-/// A status, and on failure the store's own words.
+/// A status, and for a failure the store's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
+    /// The status.
     pub status: Status,
-    /// What the store said of a failure; `None` for success.
+    /// The store's message for a failure; `None` for success.
     pub message: Option<Box<str>>,
 }
 
 impl Outcome {
     /// Success.
     pub const OK: Outcome = Outcome { status: Status::Ok, message: None };
-    /// No such record.
+    /// The record does not exist.
     pub const NOT_FOUND: Outcome = Outcome { status: Status::NotFound, message: None };
 
-    /// A failure in the store's words.
+    /// Returns a failure with the store's message.
     pub fn failed(status: Status, message: impl Into<String>) -> Self {
         Outcome { status, message: Some(message.into().into_boxed_str()) }
     }
 
-    /// A failure of no more particular kind.
+    /// Returns a failure with status `ERROR`.
     pub fn error(message: impl Into<String>) -> Self {
         Self::failed(Status::Error, message)
     }

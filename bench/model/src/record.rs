@@ -1,7 +1,7 @@
-//! Records in flight: what an insert carries and what a read brings back.
+//! Records in flight: the content of inserts and of replies.
 //!
-//! Both are buffers that a client reuses for every operation, so that the
-//! measured path allocates nothing once they have grown to size.
+//! A client reuses these buffers for every operation, so that the measured
+//! path allocates nothing once they have grown to size.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ struct FieldCell {
     value: Range<usize>,
 }
 
-/// Field names with their values, in the order in which they were pushed.
+/// Field names with their values, in insertion order.
 ///
-/// All bytes live in one buffer; [`clear`](Record::clear) keeps its capacity.
+/// One buffer holds all bytes; [`clear`](Record::clear) keeps its capacity.
 #[derive(Debug, Default, Clone)]
 pub struct Record {
     bytes: Vec<u8>,
@@ -21,17 +21,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// An empty record.
+    /// Returns an empty record.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The fields that any of these records has, in the order in which they
-    /// come.
+    /// Returns the fields of all these records, each once, in order of first
+    /// occurrence.
     pub fn fields_of_all(records: &[(String, Record)]) -> Vec<&str> {
         let mut fields: Vec<&str> = Vec::new();
         for (_, record) in records {
-            // Records of a workload are alike: the common case is one comparison.
+            // Records of a workload have the same fields: the common case is one comparison.
             if record.iter().map(|(field, _)| field).eq(fields.iter().copied()) {
                 continue;
             }
@@ -44,14 +44,14 @@ impl Record {
         fields
     }
 
-    /// Forgets all fields and keeps the memory.
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.cells.clear();
     }
 
-    /// Becomes the same as another record, in the memory that it has; a clone
-    /// would take new memory.
+    /// Becomes a copy of another record without new memory, if its buffers are
+    /// large enough; a clone would allocate.
     pub fn copy_from(&mut self, other: &Record) {
         self.clear();
         self.bytes.extend_from_slice(&other.bytes);
@@ -63,10 +63,9 @@ impl Record {
         self.push_with(name, |bytes| bytes.extend_from_slice(value));
     }
 
-    /// Adds a field whose value `write` appends to the buffer it is given.
+    /// Adds a field whose value `write` appends to the given buffer.
     ///
-    /// `write` must only append; what stands in the buffer before belongs to
-    /// other fields.
+    /// `write` must only append, since the buffer already contains other fields.
     pub fn push_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(name.as_bytes());
@@ -75,32 +74,32 @@ impl Record {
         self.cells.push(FieldCell { name: start..middle, value: middle..self.bytes.len() });
     }
 
-    /// Number of fields.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether there is no field.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// Bytes of all names and values together.
+    /// Returns the total size of all names and values, bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The fields in order.
+    /// Returns the fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + '_ {
         self.cells.iter().map(|cell| {
-            // Names enter as `&str` only, so they are UTF-8.
+            // Only `&str` names are stored, so they are UTF-8.
             let name = std::str::from_utf8(&self.bytes[cell.name.clone()]).unwrap_or_default();
             (name, &self.bytes[cell.value.clone()])
         })
     }
 
-    /// Writes `bytes` over the beginning of the value number `index`; false, and
-    /// nothing is written, if there is no such value or it is shorter.
+    /// Overwrites the beginning of the value at `index`. Returns false, and writes
+    /// nothing, if there is no such value or it is shorter than `bytes`.
     pub fn overwrite(&mut self, index: usize, bytes: &[u8]) -> bool {
         let Some(cell) = self.cells.get(index).filter(|cell| cell.value.len() >= bytes.len()) else {
             return false;
@@ -109,7 +108,7 @@ impl Record {
         true
     }
 
-    /// The value of a field, by linear search: records have few fields.
+    /// Returns the value of a field, by linear search: records have few fields.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let cell = self.cells.iter().find(|c| &self.bytes[c.name.clone()] == name.as_bytes())?;
         Some(&self.bytes[cell.value.clone()])
@@ -134,11 +133,10 @@ impl<'a> FromIterator<(&'a str, &'a [u8])> for Record {
     }
 }
 
-/// The records that a read or scan brought back.
+/// The records that a read or scan returned.
 ///
-/// A store calls [`begin_record`](Reply::begin_record) once a record and
-/// [`push`](Reply::push) once a field. Memory is reused from one operation to
-/// the next.
+/// A store calls [`begin_record`](Reply::begin_record) for each record and
+/// [`push`](Reply::push) for each field. Operations reuse the memory.
 #[derive(Debug, Default)]
 pub struct Reply {
     records: Vec<Record>,
@@ -146,12 +144,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An empty reply.
+    /// Returns an empty reply.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets all records and keeps the memory.
+    /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.used = 0;
     }
@@ -167,7 +165,7 @@ impl Reply {
         record
     }
 
-    /// Adds a field to the record begun last; begins one if there is none.
+    /// Adds a field to the last record; begins a record if there is none.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         if self.used == 0 {
             self.begin_record();
@@ -175,7 +173,7 @@ impl Reply {
         self.records[self.used - 1].push(name, value);
     }
 
-    /// The records, in the store's order.
+    /// Returns the records, in the store's order.
     pub fn records(&self) -> &[Record] {
         &self.records[..self.used]
     }
@@ -186,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_keeps_order_and_finds_by_name() {
+    fn a_record_keeps_order_and_finds_fields_by_name() {
         let mut record = Record::new();
         record.push("b", b"2");
         record.push("a", b"");
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_value_is_overwritten_if_it_is_long_enough() {
+    fn overwriting_needs_a_value_that_is_long_enough() {
         let mut record = Record::new();
         record.push("a", b"12345");
         record.push("b", b"1");

@@ -26,7 +26,7 @@ fn command_line() -> Origin {
 }
 
 #[test]
-fn later_files_win_and_the_command_line_wins_wherever_it_stands() {
+fn later_files_win_and_the_command_line_wins_in_any_order() {
     let mut properties = Properties::new();
     properties.set("recordcount", "3", command_line());
     properties.load(b"recordcount=1\ninsertorder=ordered\n", Path::new("a")).unwrap();
@@ -78,7 +78,7 @@ fn units_and_javas_number_forms() {
 }
 
 #[test]
-fn flags_are_what_ycsb_takes_them_for() {
+fn flags_accept_the_words_that_ycsb_accepts() {
     let read = |property: &Property, value: &str| {
         let mut properties = Properties::new();
         properties.set(property.name, value, command_line());
@@ -102,7 +102,7 @@ fn flags_are_what_ycsb_takes_them_for() {
     for value in ["tru", "ture", "", "2"] {
         assert!(read(&ALL_FIELDS, value).0.is_err(), "{value}");
     }
-    // What is Serval's own has no such past.
+    // Serval's own flags accept only `true` and `false`.
     for value in ["y", "n", "yes", "no", "1", "0"] {
         let (read, warnings) = read(&RESUME, value);
         assert!(read.unwrap_err().contains("must be true or false") && warnings == 0, "{value}");
@@ -110,7 +110,7 @@ fn flags_are_what_ycsb_takes_them_for() {
 }
 
 #[test]
-fn commas_at_the_end_of_a_list_are_dropped_as_java_drops_them() {
+fn trailing_commas_of_a_list_are_dropped_as_in_java() {
     let read = |value: &str| {
         let mut properties = Properties::new();
         properties.set(PERCENTILES.name, value, command_line());
@@ -127,7 +127,7 @@ fn commas_at_the_end_of_a_list_are_dropped_as_java_drops_them() {
 }
 
 #[test]
-fn unknown_names_near_a_known_one_are_slips_and_others_warnings() {
+fn a_name_near_a_known_one_is_a_slip_and_any_other_unknown() {
     let mut properties = Properties::new();
     let file = b"recordcuont=1\nmongodb.url=x\nrecordscount=2\nxy=1\nhtrace.sampler=1\nredis.hosts=1\n";
     properties.load(file, Path::new("w")).unwrap();
@@ -147,7 +147,7 @@ fn unknown_names_near_a_known_one_are_slips_and_others_warnings() {
 }
 
 #[test]
-fn missing_and_broken_files_say_what_is_wrong() {
+fn missing_and_malformed_files_are_reported_with_the_reason() {
     let mut properties = Properties::new();
     let missing = properties.load_file(Path::new("no/such/file")).unwrap_err().to_string();
     assert!(missing.contains("no/such/file") && missing.contains("cannot be read"), "{missing}");

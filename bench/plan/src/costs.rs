@@ -1,8 +1,7 @@
-//! What a run costs: the accounts of the client and of watched processes, read at
-//! both ends of the measured part.
+//! CPU, memory and network use of the client and of watched processes, read at both ends of the measured part.
 
 use crate::{
-    client_bound::{Signs, bound_by_client},
+    client_bound::{ClientUsage, bound_by_client},
     plan::Plan,
     properties as p,
     secrets::{is_secret, without_secrets},
@@ -15,28 +14,28 @@ use serval_result::{
 use serval_runner::{ClientExecution, RunRecord, late_from};
 use serval_watch::{Machine, MemoryReading, ProcessGroup, Selection, Snapshot, System};
 
-/// Characters of a command line that a result has.
+/// Longest command line in a result, in characters.
 const COMMAND_MAX: usize = 200;
 
-/// One reading of all accounts.
-struct AccountsReading {
+/// Resource use of all processes at one instant.
+struct UsageReading {
     machine: Option<Machine>,
     own: Snapshot,
     watched: Vec<Snapshot>,
 }
 
-/// The accounts, and what has been read of them.
+/// Observed processes, with their resource use at both ends of the measured part.
 pub(crate) struct Costs {
     system: System,
     own: ProcessGroup,
     watched: Vec<(String, ProcessGroup)>,
-    first: Option<AccountsReading>,
-    last: Option<AccountsReading>,
-    /// Names of this process's threads at the end.
+    first: Option<UsageReading>,
+    last: Option<UsageReading>,
+    /// Ids and names of this process's threads at the end.
     threads: Vec<(u32, String)>,
 }
 
-/// What a document has of costs.
+/// Costs in a result document.
 #[derive(Default)]
 pub(crate) struct CostResults {
     pub(crate) client: Option<ClientLoad>,
@@ -67,21 +66,21 @@ impl Costs {
         Ok(Costs { system, own, watched, first: None, last: None, threads: Vec::new() })
     }
 
-    fn read(&self, memory: MemoryReading) -> AccountsReading {
+    fn read(&self, memory: MemoryReading) -> UsageReading {
         let look = self.system.look();
-        AccountsReading {
+        UsageReading {
             machine: self.system.machine(),
             own: Snapshot::take(&look, &self.own, memory),
             watched: self.watched.iter().map(|(_, group)| Snapshot::take(&look, group, memory)).collect(),
         }
     }
 
-    /// The measured part begins.
+    /// Reads resource use at the begin of the measured part.
     pub(crate) fn begin(&mut self) {
         self.first = Some(self.read(MemoryReading::Leave));
     }
 
-    /// The measured part has ended.
+    /// Reads resource use at the end of the measured part.
     pub(crate) fn end(&mut self) {
         let last = self.read(MemoryReading::Read);
         if let Some(first) = &self.first {
@@ -95,8 +94,8 @@ impl Costs {
         self.last = Some(last);
     }
 
-    /// The costs of the measured part.
-    pub(crate) fn of(self, plan: &Plan, record: &RunRecord) -> CostResults {
+    /// Returns the costs of the measured part; empty if the run did not reach its end.
+    pub(crate) fn results(self, plan: &Plan, record: &RunRecord) -> CostResults {
         let (Some(first), Some(last)) = (&self.first, &self.last) else { return CostResults::default() };
         let mut notes = Vec::new();
         let mut processes = Vec::new();
@@ -124,8 +123,8 @@ impl Costs {
         &self,
         plan: &Plan,
         record: &RunRecord,
-        first: &AccountsReading,
-        last: &AccountsReading,
+        first: &UsageReading,
+        last: &UsageReading,
     ) -> ClientLoad {
         let usage = last.own.since(&first.own);
         let event_loops = matches!(record.execution, ClientExecution::EventLoops(_));
@@ -145,7 +144,7 @@ impl Costs {
         let machine_busy = last.machine.zip(first.machine).and_then(|(now, before)| now.busy_since(&before));
         let outside_store =
             if event_loops || plan.options.rate.is_some() { None } else { outside_store(record) };
-        let bound_by_client = bound_by_client(&Signs {
+        let bound_by_client = bound_by_client(&ClientUsage {
             event_loops: event_loops.then_some(threads.max(1)),
             clients: record.clients as u64,
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
@@ -162,10 +161,9 @@ impl Costs {
     }
 }
 
-/// The share of the clients' time in which no operation was under way.
+/// Returns the share of the clients' time in which no operation was in flight.
 fn outside_store(record: &RunRecord) -> Option<f64> {
-    // Other metrics time the same operations once more. A flush may be within an operation or
-    // between two.
+    // Other metrics count the time of these operations again. A flush may lie inside an operation or between two.
     let counts = |metric: &Metric| metric.is_operation() || *metric == Metric::FLUSH;
     let measured = record.totals.measured.iter().filter(|((metric, _), _)| counts(metric));
     let within: f64 = measured.map(|(_, pair)| pair.service.mean() * pair.service.count() as f64).sum();
@@ -173,7 +171,7 @@ fn outside_store(record: &RunRecord) -> Option<f64> {
     (all > 0.0).then(|| (1.0 - within / all).clamp(0.0, 1.0))
 }
 
-/// A command line for a result: without secrets, cut.
+/// Formats a command line for a result: secrets replaced, length limited.
 fn command(arguments: &[String]) -> String {
     let mut hide = false;
     let shown = without_secrets(arguments.iter().cloned()).into_iter().map(|argument| {
@@ -195,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_have_no_secrets_and_an_end() {
+    fn command_lines_are_truncated_and_without_secrets() {
         let line = |words: &str| command(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(line("redis-server --requirepass x --port 1"), "redis-server --requirepass *** --port 1");
         assert_eq!(line("s --password=x --token y z"), "s --password=*** --token *** z");

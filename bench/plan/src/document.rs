@@ -1,4 +1,4 @@
-//! From what a run wrote down to the result document.
+//! The result document of a run.
 
 use crate::{
     costs::Costs,
@@ -21,10 +21,10 @@ use serval_result::{
 use serval_runner::{AbortCause, clock::nanoseconds};
 use std::{collections::BTreeMap, time::SystemTime};
 
-/// Percentiles that every result has, beside those asked for.
+/// Percentiles of every result, in addition to the requested ones.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// RFC 3339 in UTC, to the millisecond.
+/// Formats an instant by RFC 3339 in UTC, to the millisecond.
 pub fn timestamp(at: SystemTime) -> String {
     jiff::Timestamp::try_from(at).map(|t| format!("{t:.3}")).unwrap_or_default()
 }
@@ -68,8 +68,7 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
     (!histogram.is_empty()).then(|| Latency::of(histogram, percentiles))
 }
 
-/// What a reader must know before quoting a number and the numbers themselves
-/// do not show.
+/// Returns the warnings of the workload, of wrappers and of a lost run.
 fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
     let text = |text: String| Note::Text { text };
     let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
@@ -82,7 +81,7 @@ fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
     notes
 }
 
-/// Makes the document of a run.
+/// Makes the result document of a run.
 pub(crate) fn document(
     plan: &Plan,
     ran: &Ran,
@@ -120,7 +119,7 @@ pub(crate) fn document(
         slack_ns: nanoseconds(record.slack),
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
-    let costs = costs.of(plan, record);
+    let costs = costs.results(plan, record);
     let mut own = notes(plan, ran.lost.as_ref());
     own.extend(costs.notes);
     let mut document = ResultDocument {
@@ -153,7 +152,7 @@ pub(crate) fn document(
         buffered: BufferedResult::of(&totals.buffered),
         pacing,
         steadiness: record.steadiness.clone(),
-        // A load is not one thing all the time: the store grows.
+        // A load is not stationary: the store grows.
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
         client: match &ran.group {
             Some(group) if !group.clients.is_empty() => group.load(),

@@ -1,66 +1,65 @@
-//! Embedded stores that keep their records in the results' folder unless a property
-//! names another place.
+//! Embedded stores whose files are in the results' folder unless a property names another path.
 
 use serval_model::properties::{Origin, Properties};
 use serval_stores::StoreInfo;
 use std::{fs, io, path::Path};
 
-/// Such a store.
+/// An embedded store and the property with its path.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     store: &'static str,
-    /// The property that says where.
+    /// Property with the path of the store's files.
     pub property: &'static str,
-    /// Another one that may.
+    /// Other property that may name the path.
     other: Option<&'static str>,
-    /// Its file or folder.
+    /// Name of the store's file or folder.
     pub file: &'static str,
-    /// Text around the file's path in the property.
-    around: (&'static str, &'static str),
+    /// Text before and after the path in the property's value.
+    affixes: (&'static str, &'static str),
 }
 
 const EMBEDDED_STORES: &[EmbeddedStore] = &[
-    // The durability is that of the store's own default.
+    // Same durability as the default of `yesquel.address`.
     EmbeddedStore {
         store: "yesquel",
         property: "yesquel.address",
         other: None,
         file: "store",
-        around: ("yesquel:", "?durability=100"),
+        affixes: ("yesquel:", "?durability=100"),
     },
     EmbeddedStore {
         store: "sqlite",
         property: "sqlite.path",
         other: Some("db.url"),
         file: "store.db",
-        around: ("", ""),
+        affixes: ("", ""),
     },
-    EmbeddedStore { store: "fjall", property: "fjall.path", other: None, file: "store", around: ("", "") },
+    EmbeddedStore { store: "fjall", property: "fjall.path", other: None, file: "store", affixes: ("", "") },
 ];
 
-/// What may stand beside the file.
+/// Suffixes of the files of a store: its main file, and SQLite's auxiliary files.
 const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 impl EmbeddedStore {
-    /// Whether the store that these properties ask for is one.
+    /// Finds the embedded store of this name; `None` if a property already names its path.
     pub fn of(info: &StoreInfo, properties: &Properties) -> Option<&'static EmbeddedStore> {
-        EMBEDDED_STORES.iter().find(|kept| {
-            let mut names = std::iter::once(kept.property).chain(kept.other);
-            kept.store == info.name && !names.any(|name| properties.get(name).is_some())
+        EMBEDDED_STORES.iter().find(|embedded| {
+            let mut names = std::iter::once(embedded.property).chain(embedded.other);
+            embedded.store == info.name && !names.any(|name| properties.get(name).is_some())
         })
     }
 
-    /// The property's value for a store in a folder.
+    /// Returns the property's value for a store in a folder.
     pub fn value(&self, folder: &Path) -> String {
-        format!("{}{}{}", self.around.0, folder.join(self.file).to_string_lossy(), self.around.1)
+        format!("{}{}{}", self.affixes.0, folder.join(self.file).to_string_lossy(), self.affixes.1)
     }
 
-    /// Has the store be in a folder.
+    /// Sets the property so that the store's files are in a folder.
     pub fn place(&self, properties: &mut Properties, folder: &Path, why: &'static str) {
         properties.set(self.property, self.value(folder), Origin::Program(why));
     }
 
-    /// Removes its files, which are closed.
+    /// Removes the files of the closed store.
     pub fn remove(&self, folder: &Path) -> io::Result<()> {
         for suffix in SUFFIXES {
             let path = folder.join(format!("{}{suffix}", self.file));
@@ -70,8 +69,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Copies its files, which are closed, to another folder, over those that
-    /// are there.
+    /// Copies the files of the closed store to another folder and replaces those there.
     pub fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(to)?;
         self.remove(to)?;

@@ -1,4 +1,4 @@
-//! What machine the client runs on, read from the operating system.
+//! The client's machine, as the operating system describes it.
 
 use serval_result::document::Environment;
 use std::fs::read_to_string;
@@ -8,7 +8,7 @@ fn after_colon(text: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The facts of this machine; what cannot be read is left empty.
+/// Describes this machine. A fact that cannot be read is empty or zero.
 pub fn environment() -> Environment {
     let cpu_info = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let memory = read_to_string("/proc/meminfo").unwrap_or_default();

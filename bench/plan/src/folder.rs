@@ -7,20 +7,20 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A result that cannot be written: what, where, why.
+/// Reason why a result cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Something is there already.
+    /// The path exists already.
     #[error("{0}: exists already; results are never overwritten. Choose another folder or remove it")]
     Exists(PathBuf),
-    /// The system refuses.
+    /// The operating system refuses a step.
     #[error("{path}: cannot {what}: {error}. Nothing was left behind")]
     System {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// Step that failed, as an infinitive.
         what: &'static str,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
     /// A file outside of any result folder cannot be written.
@@ -28,13 +28,13 @@ pub enum FolderError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// The path, or the first with a number after it that is not taken.
-fn free(path: &Path) -> PathBuf {
+/// Returns the path if it does not exist, otherwise the first free path of `path-2`, `path-3`, ...
+fn free_path(path: &Path) -> PathBuf {
     let numbered = (2..).map(|number| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!("-{number}"));
@@ -49,25 +49,23 @@ fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderEr
     move |error| FolderError::System { path, what, error }
 }
 
-/// A result folder in the making. Files go to a hidden folder beside the
-/// final one, which takes the final name when all is written; until then a
-/// failure or an interruption leaves nothing.
+/// A result folder under construction. Files are written to a hidden folder beside the final path, which
+/// [`finish`](ResultFolder::finish) renames. A failure or an interruption before that leaves nothing behind.
 #[derive(Debug)]
 pub struct ResultFolder {
     partial: TempDir,
     path: PathBuf,
-    /// Whether another name will do when this one is taken.
+    /// Whether the folder may get a number after its name if the path exists.
     any_name: bool,
 }
 
 impl ResultFolder {
-    /// Begins the folder that will be at `path`, or beside it with a number
-    /// after the name if that is taken.
+    /// Begins a folder that will be at `path`, or at `path-2`, `path-3`, ... if that exists.
     pub fn begin_near(path: &Path) -> Result<ResultFolder, FolderError> {
-        Ok(ResultFolder { any_name: true, ..Self::begin(&free(path))? })
+        Ok(ResultFolder { any_name: true, ..Self::begin(&free_path(path))? })
     }
 
-    /// Begins the folder that will be at `path`. Its parents are made.
+    /// Begins a folder that will be at `path`. Missing parents are created.
     pub fn begin(path: &Path) -> Result<ResultFolder, FolderError> {
         if path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(path.to_owned()));
@@ -86,12 +84,12 @@ impl ResultFolder {
         Ok(ResultFolder { partial, path: path.to_owned(), any_name: false })
     }
 
-    /// Where files are while the folder is in the making.
+    /// Returns the path of the hidden folder that holds the files until [`finish`](ResultFolder::finish).
     pub fn partial_path(&self) -> &Path {
         self.partial.path()
     }
 
-    /// Where the folder will be.
+    /// Returns the final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -108,22 +106,22 @@ impl ResultFolder {
         file.write_all(contents).and_then(|()| file.flush()).map_err(failed(&self.path.join(name), "write"))
     }
 
-    /// An error while writing a file of the folder.
+    /// Makes the error of a failed write of a file of the folder.
     pub fn failed(&self, name: &str, error: io::Error) -> FolderError {
         failed(&self.path.join(name), "write")(error)
     }
 
-    /// Gives the folder its name.
+    /// Renames the folder to its final path, and returns that.
     pub fn finish(mut self) -> Result<PathBuf, FolderError> {
         if self.any_name {
-            self.path = free(&self.path);
+            self.path = free_path(&self.path);
         }
-        // Renaming onto an empty folder would succeed, so look once more.
+        // Renaming onto an empty folder would succeed, so check again.
         if self.path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(self.path));
         }
         fs::rename(self.partial.path(), &self.path).map_err(failed(&self.path, "name this folder"))?;
-        // Its old name is gone; there is nothing left to remove.
+        // The hidden folder was renamed; nothing is left to remove.
         let _ = self.partial.keep();
         Ok(self.path)
     }
@@ -143,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_folder_is_whole_and_alone() {
+    fn a_finished_folder_is_complete_without_leftovers() {
         let root = TempDir::new().unwrap();
         let path = root.path().join("a/b/result");
         let folder = ResultFolder::begin(&path).unwrap();
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_name_are_both_kept_if_any_name_will_do() {
+    fn folders_with_equal_default_names_are_both_kept() {
         let root = TempDir::new().unwrap();
         let path = root.path().join("result");
         let (first, second) =
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_is_said() {
+    fn an_impossible_path_is_reported() {
         let root = TempDir::new().unwrap();
         fs::write(root.path().join("file"), b"").unwrap();
         let error = ResultFolder::begin(&root.path().join("file/result")).unwrap_err().to_string();

@@ -212,8 +212,8 @@ pub fn setting(properties: &Properties) -> LagSettings {
     }
 }
 
-/// How often a stop request is polled.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which a stop request is polled.
+const STOP_POLL: Duration = Duration::from_millis(20);
 
 impl LagMeasurement {
     /// Reads the measurement that properties ask for. Faults go to the reader.
@@ -342,7 +342,7 @@ impl LagMeasurement {
         noted
     }
 
-    /// Returns its number as a writer, if it writes.
+    /// Returns the writer number of this process; `None` for a process of consumers.
     pub fn writer(&self) -> Option<u64> {
         self.producing.as_ref().map(|_| self.journal().writer)
     }
@@ -442,7 +442,7 @@ impl LagMeasurement {
             let (over, until_over) = mpsc::channel::<()>();
             let (asked, passed_on) = (control.clone(), mine.clone());
             scope.spawn(move || {
-                while until_over.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                while until_over.recv_timeout(STOP_POLL) == Err(mpsc::RecvTimeoutError::Timeout) {
                     if asked.interrupted() {
                         passed_on.interrupt();
                     }
@@ -499,8 +499,8 @@ impl ArmingObserver<'_> {
 }
 
 impl Observer for ArmingObserver<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.observer)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.observer);
     }
     fn measuring(&mut self) {
         self.arm(true);

@@ -1,5 +1,4 @@
-//! A plan: one load or run of one workload on one store, from properties to its
-//! result document.
+//! Plans: one load or run of one workload on one store, from properties to the result document.
 
 mod client_bound;
 mod costs;

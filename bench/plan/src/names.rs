@@ -1,12 +1,11 @@
-//! Names of properties that no table has.
+//! Unknown property names.
 
 use crate::properties as p;
 use serval_model::properties::{Catalog, Fault, NameFault, NameKind, Properties};
 use serval_scripts::Script;
 use serval_stores::StoreInfo;
 
-/// Names that Serval does not know: faults, and warnings. Those of a script
-/// are known too.
+/// Checks property names against all tables and the script's own. Returns faults and warnings.
 pub fn names(
     properties: &Properties,
     store: &StoreInfo,
@@ -22,13 +21,13 @@ pub fn names(
         let faults_of = |found: Vec<NameFault>| found.into_iter().map(|found| found.fault).collect();
         return (faults_of(faults), faults_of(warnings));
     }
-    // The driver may know them; what looks like a slip is worth a word.
+    // A driver may know any name, so a probable misspelling is only a warning.
     let slips =
         found.iter().filter(|found| found.kind == NameKind::Slip).map(|NameFault { fault, .. }| Fault {
             problem: format!("{} It is passed to the driver", fault.problem),
             ..fault.clone()
         });
-    // What a store of Serval's own makes nothing of may be what the driver's needs.
+    // A name that a built-in store ignores may have an effect in the driver.
     let stores = || serval_stores::STORES.iter().flat_map(|info| info.properties.properties);
     let of_a_store = |name: &str| stores().any(|own| own.name == name);
     let own = found.iter().filter(|found| match found.kind {

@@ -1,4 +1,4 @@
-//! How much a run does, how long it takes and at what rate, from properties.
+//! The options of a run, from properties: operations, times, rate.
 
 use crate::{
     properties as p,
@@ -20,11 +20,11 @@ use serval_workload::{
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How much this process does of a run, how long it takes and at what rate.
+/// Number of operations, times and rate of this process's part of a run.
 pub(crate) struct Extent {
     pub(crate) share: Share,
     clients: usize,
-    /// Operations of this process; `None` for any number.
+    /// Operations of this process; `None` for no limit.
     operations: Option<u64>,
     time: Option<Duration>,
     warm_up: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Reads it from properties; faults go to the reader.
+    /// Reads the extent from properties. Faults go to the reader.
     pub(crate) fn read(reader: &mut Reader<'_>, phase: Phase, workload: Option<&WorkloadInfo>) -> Extent {
         let rate = rate(reader);
         let share = share(reader, workload);
@@ -52,7 +52,7 @@ impl Extent {
             }
         };
         let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
-        // The values of a record follow from the seed and its number, whichever process loads it.
+        // A load does not derive a seed per process: a record's values must not depend on the process that loads it.
         let seed = if phase == Phase::Load { seed } else { share.seed(seed) };
         Extent { share, clients, operations, time, warm_up, steady, rate, seed }
     }
@@ -61,11 +61,11 @@ impl Extent {
         self.steady.map_or(self.warm_up, |steady| steady.max.max(self.warm_up))
     }
 
-    /// What the workload must know of the run.
+    /// Returns the circumstances of the run for the workload.
     pub(crate) fn circumstances(&self, phase: Phase, store: &StoreInfo, resume: bool) -> Circumstances {
         let warm_up_max = self.warm_up_max();
         let rate_max = self.rate.as_ref().map(|rate| self.share.of_rate(rate.rate_max()));
-        // A schedule that ends says how many operations there will be.
+        // A schedule with an end determines the number of operations.
         let scheduled = self.rate.as_ref().and_then(|rate| {
             let due = self.share.of_rate(rate.due(rate.length_s()?)) as u64;
             Some(due + (rate_max? * warm_up_max.as_secs_f64()) as u64)
@@ -82,7 +82,7 @@ impl Extent {
         }
     }
 
-    /// The options of the run, and the time between status lines, if they are wanted.
+    /// Returns the options of the run, and the time between status lines if those are wanted.
     pub(crate) fn options(self, reader: &mut Reader<'_>, phase: Phase) -> (RunOptions, Option<Duration>) {
         let arrivals = arrivals(reader);
         let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
@@ -118,13 +118,13 @@ impl Extent {
     }
 }
 
-/// Operations of this process.
+/// Reads the number of operations of this process; `None` for no limit.
 fn operations(reader: &mut Reader<'_>, share: Share) -> Option<u64> {
     let count = reader.count(&p::OPERATION_COUNT);
     if count == 0 {
         return None;
     }
-    // A share of none would mean any number.
+    // A share of zero operations would read as no limit.
     if share.of(count) == 0 {
         let problem = format!("{count} operations cannot be divided among {} processes", share.count());
         reader.fault(&p::OPERATION_COUNT, problem);
@@ -157,7 +157,7 @@ fn rate(reader: &mut Reader<'_>) -> Option<RateSchedule> {
     paced.then(|| RateSchedule::constant(target))
 }
 
-/// The part of the work that is this process's.
+/// Reads this process's share of the work.
 fn share(reader: &mut Reader<'_>, workload: Option<&WorkloadInfo>) -> Share {
     let share = reader.text(&p::SHARE).parse().map_err(|problem: String| reader.fault(&p::SHARE, problem));
     let share: Share = share.unwrap_or_default();
@@ -168,7 +168,7 @@ fn share(reader: &mut Reader<'_>, workload: Option<&WorkloadInfo>) -> Share {
     share
 }
 
-/// Whether the warm-up lasts until steady, and how long at most.
+/// Reads the settings of a warm-up until steady; `None` for a warm-up of fixed length.
 fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule>) -> Option<Steady> {
     let max = reader.duration(&p::WARM_UP_MAX);
     if max.is_zero() {
@@ -205,7 +205,7 @@ fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
     }
 }
 
-/// A seed that is hardly the last one's.
+/// Returns a seed from the time and the process id, so that two runs hardly share one.
 pub fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     derived_seed(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)

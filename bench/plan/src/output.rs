@@ -1,11 +1,11 @@
-//! What YCSB's output shows.
+//! Options of YCSB's output, from properties.
 
 use crate::properties as p;
 use serval_model::properties::Reader;
 use serval_report::ycsb;
 use std::path::PathBuf;
 
-/// What YCSB's output shows.
+/// Options of YCSB's output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputOptions {
     /// `measurementtype`.
@@ -14,28 +14,28 @@ pub struct OutputOptions {
     pub interval: ycsb::Interval,
     /// `hdrhistogram.percentiles`, in the order given.
     pub percentiles: Vec<f64>,
-    /// Where `.hdr` files go, if asked for.
+    /// Prefix of the paths of `.hdr` files; `None` for no files.
     pub hdr_files: Option<String>,
-    /// Whether every cell is shown.
+    /// Whether every cell of the histograms is listed.
     pub verbose: bool,
-    /// Buckets of the older histogram.
+    /// Number of buckets with `measurementtype=histogram`.
     pub buckets: usize,
-    /// Where raw times go; `None` is standard output.
+    /// File for raw times; `None` is standard output.
     pub raw_file: Option<PathBuf>,
-    /// Whether raw times come without a summary.
+    /// Whether raw times have no summary.
     pub raw_no_summary: bool,
-    /// Whether failures are shown by status.
+    /// Whether failures are listed by status.
     pub each_error: bool,
-    /// Statuses of failures shown apart.
+    /// Statuses of failures that are listed separately.
     pub tracked_errors: Vec<String>,
     /// `exporter`.
     pub exporter: String,
-    /// Where the export goes; `None` is standard output.
+    /// File for the export; `None` is standard output.
     pub export_file: Option<PathBuf>,
 }
 
 impl OutputOptions {
-    /// Reads what properties say of it.
+    /// Reads the options from properties. Faults go to the reader.
     pub(crate) fn read(reader: &mut Reader<'_>) -> OutputOptions {
         let percentiles = reader.numbers(&p::PERCENTILES);
         if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
@@ -62,7 +62,7 @@ impl OutputOptions {
         }
     }
 
-    /// The options of YCSB's output.
+    /// Returns the options in the form that the report takes.
     pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> ycsb::Options<'a> {
         ycsb::Options {
             custom,

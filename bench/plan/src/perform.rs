@@ -1,4 +1,4 @@
-//! Carrying out a plan: refusals, preparation, the run, its document.
+//! Performing a plan: refusals, preparation, the run, its document.
 
 use crate::{
     costs::Costs,
@@ -22,31 +22,31 @@ use serval_runner::{Control, Observer, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
 
-/// What a plan led to.
+/// Outcome of a plan that was performed.
 pub struct Performed {
     /// The result document.
     pub document: ResultDocument,
-    /// What it was made from.
+    /// The run's record, from which the document was made.
     pub record: RunRecord,
-    /// Why the run could not go on, if it could not.
+    /// Reason why the run ended early; `None` if it did not.
     pub lost: Option<RunLost>,
-    /// Every single time, if `measurementtype` asks for them.
+    /// Time of every operation, if `measurementtype` asks for raw times.
     pub raw: Vec<RawSample>,
-    /// What could not be written during the run or at its end. The numbers
-    /// are whole all the same and should be shown before this is.
+    /// Failure to write a file during the run or at its end. The document is complete nevertheless;
+    /// callers show it before this error.
     pub unwritten: Option<FolderError>,
 }
 
 impl Performed {
-    /// Records that a load of this plan did not store; `None` if it stored all.
+    /// Returns the number of records that a load did not store; `None` if it stored all.
     pub fn missing(&self, plan: &Plan) -> Option<u64> {
         let stored = self.document.overall.operations.saturating_sub(self.document.failed());
         let units = plan.workload.units().filter(|_| plan.phase == Phase::Load)?;
         units.checked_sub(stored).filter(|missing| *missing > 0)
     }
 
-    /// How many records a load could not store, and the store's reasons, in a
-    /// sentence without its point; `None` if all were stored.
+    /// Returns a sentence, without its full stop, with the number of failed inserts of a load and the
+    /// store's messages; `None` if none failed.
     pub fn load_failure(&self) -> Option<String> {
         let ResultDocument { overall, metrics, .. } = &self.document;
         let failed = self.document.failed();
@@ -61,24 +61,25 @@ impl Performed {
     }
 }
 
-/// Files of a result folder that grow during a run.
+/// Files of a result folder that are written during a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFiles<'a> {
     /// The folder.
     pub folder: &'a ResultFolder,
-    /// What file names begin with.
+    /// Prefix of the file names.
     pub prefix: &'a str,
-    /// Whether every single time is written.
+    /// Whether the time of every operation is written.
     pub raw: bool,
 }
 
-/// The raw log's name, after the prefix.
+/// Name of the file of raw times, after the prefix.
 const RAW_LOG: &str = "raw.csv";
 
-/// The name of what became of sampled keys, after the prefix.
+/// Name of the file of sampled keys with their lags, after the prefix.
 const LAG_KEYS: &str = "lag-keys.csv";
 
-/// Refuses what the store cannot do, naming the settings that ask for it.
+/// Refuses a plan whose workload needs an operation that the store does not support. The faults name the
+/// settings that ask for it.
 pub fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let able = session.store().capabilities();
     let refusals = plan.workload.demands().into_iter().filter(|demand| !able.contains(demand.kind));
@@ -92,7 +93,7 @@ pub fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     Faults(faults).or(())
 }
 
-/// Refuses to let clients of a group consume where there is no group: nothing would be measured, in silence.
+/// Refuses `lag.consumers.clients` without a group: without this check the run would silently measure no lag.
 fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let property = &lag::CONSUMER_CLIENTS;
     if session.is_group() || Reader::new(&plan.properties).count(property) == 0 {
@@ -105,17 +106,18 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
     Err(Faults(vec![plan.properties.fault_of(property, problem)]))
 }
 
-/// Refuses to go on with a load where there is nothing to go on with.
+/// Refuses to resume a load on a store that keeps no records.
 fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
     if !plan.resume || plan.store.keeps_records {
         return Ok(());
     }
     let problem =
-        format!("{}: {} keeps no records, so no load can go on", p::LOAD_RESUME.name, plan.store.name);
+        format!("{}: {} keeps no records, so no load can be resumed", p::LOAD_RESUME.name, plan.store.name);
     Err(Faults(vec![plan.properties.fault_of(&p::LOAD_RESUME, problem)]))
 }
 
-/// Looks for records. If there are none, refuses a run whose operations need them, and returns a note for any other run.
+/// Looks up sample keys. If none has a record, refuses a run whose operations need records, and returns a
+/// note for any other run.
 fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<Note>, StoreError> {
     let keys = plan.workload.sample_keys();
     let table = plan.workload.schema().table;
@@ -142,11 +144,12 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<Note>, Sto
     Ok(Some(Note::NoRecords { keys, key: key.clone(), table, store: name.to_owned() }))
 }
 
-/// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
+/// Opens the plan's store a second time, for consumers, if one open store cannot have two runs, as with a
+/// driver process.
 fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
     let delay = serval_wrappers::settings::DELAY.name;
     if plan.properties.get(delay).is_some() {
-        return Err(format!("what {delay} holds back is known to clients of one open store only"));
+        return Err(format!("{delay} delays writes for the clients of one open store only"));
     }
     let session = crate::session::open_to_send(plan.store.name, &plan.properties);
     let session = session.map_err(|faults| faults.to_string())?;
@@ -155,7 +158,7 @@ fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
     Ok(session)
 }
 
-/// Carries out a plan on an open store.
+/// Performs a plan on an open store.
 pub fn perform(
     plan: &Plan,
     session: &dyn Session,
@@ -201,14 +204,14 @@ pub fn perform(
             lag.run(&plan.workload, session, &another, &options, control, &mut recording)
         }
     };
-    // The collecting threads end when the last handle on the log is gone.
+    // The threads that collect raw times end when the last handle of their log is dropped.
     drop(options);
     let ran = ran?;
     let (series, costs, mut unwritten) = recording.finish(|error| match &files {
         Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
         None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
     });
-    // A client that hangs keeps its handle; then what it has is lost.
+    // A client that hangs keeps its handle, and then joining would wait for it. The raw times are dropped.
     let hangs = !ran.record.in_flight.is_empty();
     let raw = match in_memory {
         Some(thread) if !hangs => thread.join().unwrap_or_default(),

@@ -1,5 +1,4 @@
-//! From properties to a plan: everything that a phase needs, checked before
-//! anything starts.
+//! Plans: everything that a phase needs, checked before anything starts.
 
 use crate::{
     lag::LagMeasurement,
@@ -26,10 +25,10 @@ use serval_workload::{
 use serval_wrappers::{WrapperSettings, settings};
 use std::{sync::Arc, time::Duration};
 
-/// What a plan is made from.
+/// Input of a plan.
 #[derive(Debug, Clone)]
 pub struct PlanRequest {
-    /// All properties, files and command line.
+    /// All properties, from files and the command line.
     pub properties: Properties,
     /// Load or run.
     pub phase: Phase,
@@ -45,39 +44,39 @@ pub struct Plan {
     pub phase: Phase,
     /// The store.
     pub store: &'static StoreInfo,
-    /// What kind of workload.
+    /// Kind of the workload.
     pub workload_info: &'static WorkloadInfo,
-    /// What results call it: its class, or its script's path.
+    /// Name of the workload in results: its class, or its script's path.
     pub workload_name: String,
     /// The workload.
     pub workload: Arc<dyn Workload>,
-    /// The same, if it is the core workload.
+    /// The core workload, if the workload is one or is based on it.
     pub core: Option<CoreWorkload>,
-    /// How it is run.
+    /// Options of the run.
     pub options: RunOptions,
-    /// What YCSB's output shows.
+    /// Options of YCSB's output.
     pub output: OutputOptions,
-    /// Time between status lines, if they are wanted.
+    /// Time between status lines; `None` for no status lines.
     pub status: Option<Duration>,
     /// The label.
     pub label: String,
-    /// Processes whose costs are measured, as the property names them.
+    /// Processes whose costs are measured, in the syntax of the property `watch`.
     pub watch: Vec<String>,
     /// The measurement of read-after-write lag, if the properties ask for it.
     pub lag: Option<Arc<LagMeasurement>>,
-    /// Share of failures that is all right.
+    /// Share of operations that may fail before the exit status is 1.
     pub failures_allowed: f64,
     /// Whether this is a load that continues an interrupted one.
     pub resume: bool,
     /// Wrappers between clients and store.
     pub between: WrapperSettings,
-    /// Everything that was set.
+    /// All properties that were set, given or derived.
     pub properties: Properties,
     /// Warnings to show before the start.
     pub warnings: Vec<Fault>,
 }
 
-/// The workload that properties name.
+/// Finds the workload that the properties name. Faults go to the reader.
 fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     let class = reader.text(&p::WORKLOAD);
     let info = workloads::find(class.trim());
@@ -97,7 +96,7 @@ fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     info
 }
 
-/// The script of this name, if it is one. What it sets by default is set.
+/// Reads the script at this path and applies its defaults; `None` if the class is not a script.
 fn script(class: &str, properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
     if !is_script(class) {
         return Ok(None);
@@ -107,15 +106,15 @@ fn script(class: &str, properties: &mut Properties) -> Result<Option<Arc<Script>
     Ok(Some(Arc::new(script)))
 }
 
-/// Sets what a script and the workload derive from properties. Returns the script, the faults
-/// of names and derivations, and warnings.
+/// Sets the defaults of a script and the properties that the workload derives. Returns the script, the
+/// faults of names and derivations, and warnings.
 fn prepare(
     properties: &mut Properties,
     store: &StoreInfo,
     strict: bool,
 ) -> (Option<Arc<Script>>, Faults, Vec<Fault>) {
     let class = Reader::new(properties).text(&p::WORKLOAD);
-    // Names cannot be judged without the script that may know them.
+    // Names are checked after the script is read, because the script may declare some.
     let (script, mut faults, mut warnings) = match script(class.trim(), properties) {
         Ok(script) => {
             let (faults, warnings) = names(properties, store, script.as_deref(), strict);
@@ -130,7 +129,7 @@ fn prepare(
     (script, faults, warnings)
 }
 
-/// The workload's name in results: its class, or the path of its script.
+/// Returns the workload's name in results: its class, or the path of its script.
 fn workload_name(script: Option<&Script>, info: &WorkloadInfo) -> String {
     match (script, info.classes) {
         (Some(script), _) => script.path().display().to_string(),
@@ -139,7 +138,7 @@ fn workload_name(script: Option<&Script>, info: &WorkloadInfo) -> String {
     }
 }
 
-/// A warning if a time series runs on a store that does not answer queries over time.
+/// Returns a warning if a time series runs on a store that does not answer queries over time.
 fn time_series_warning(
     properties: &Properties,
     workload: Option<&WorkloadInfo>,
@@ -151,8 +150,8 @@ fn time_series_warning(
     let able = serval_stores::STORES.iter().filter(|store| store.time_series);
     let able: Vec<&str> = able.map(|store| store.name).collect();
     let problem = format!(
-        "{} takes the points of a time series for plain records and does not understand queries over time; \
-         {} do not mind",
+        "{} stores the points of a time series as plain records and does not understand queries over time; \
+         {} ignore them",
         store.name,
         able.join(" and ")
     );
@@ -165,7 +164,7 @@ impl Plan {
         Plan::new(PlanRequest { properties, phase, store, strict: true })
     }
 
-    /// Checks all properties and makes the plan. All faults come at once.
+    /// Checks all properties and makes the plan. Reports all faults at once.
     pub fn new(request: PlanRequest) -> Result<Plan, Faults> {
         let PlanRequest { mut properties, phase, store, strict } = request;
         let (script, mut faults, mut warnings) = prepare(&mut properties, store, strict);
@@ -174,8 +173,7 @@ impl Plan {
         let extent = Extent::read(&mut reader, phase, workload_info);
         let resume = reader.flag(&p::LOAD_RESUME) && phase == Phase::Load;
         let circumstances = extent.circumstances(phase, store, resume);
-        // The properties of an unknown workload are read as the core's, so that all faults
-        // come at once.
+        // An unknown workload's properties are read as the core's, so that all faults are reported at once.
         let read_as = workload_info.unwrap_or(&workloads::CORE);
         let opened = workloads::open(read_as, script.as_ref(), &mut reader, &circumstances);
         let lag = LagMeasurement::read(&mut reader, workload_info, opened.as_ref(), phase, extent.share);
@@ -224,7 +222,7 @@ impl Plan {
         })
     }
 
-    /// The phase's name in results.
+    /// Returns the phase's name in results.
     pub fn phase_name(&self) -> &'static str {
         match self.phase {
             Phase::Load => "load",
@@ -232,7 +230,7 @@ impl Plan {
         }
     }
 
-    /// The plan in one line; `processes` perform it together.
+    /// Describes the plan in one line. `processes` is the number of processes that perform it together.
     pub fn describe(&self, processes: usize) -> String {
         let options = &self.options;
         let of_each = counted(options.clients as u64, "client");
@@ -254,7 +252,7 @@ impl Plan {
             },
         };
         let rate = match &options.rate {
-            None => "as fast as it goes".to_owned(),
+            None => "as fast as possible".to_owned(),
             Some(rate) => format!("offered load {rate}, arrivals {}", options.arrivals.name()),
         };
         let least = format_span(options.warm_up);
@@ -268,7 +266,7 @@ impl Plan {
         format!("{} {}: {clients}, {bound}{warm_up}, {rate}", self.phase_name(), self.store.name)
     }
 
-    /// Whether the run ends by itself.
+    /// Returns whether a number of operations, a time or a schedule ends the run.
     pub fn is_bounded(&self) -> bool {
         let options = &self.options;
         self.workload.units().or(options.units).is_some()
@@ -277,7 +275,7 @@ impl Plan {
     }
 }
 
-/// Sets a property for a reason of the program's own, unless it was given.
+/// Sets a property that was not given. `why` is shown as its origin.
 pub fn default_to(
     properties: &mut Properties,
     property: &serval_model::properties::Property,

@@ -1,5 +1,4 @@
-//! The client's and the measurement's properties: YCSB's, and what Serval
-//! adds; and the catalog of all properties of this build.
+//! Properties of the client and of the measurement, and the catalog of all properties of this build.
 
 use serval_model::properties::{Catalog, Kind, Property, Table};
 
@@ -49,7 +48,7 @@ pub const TARGET_ARRIVALS: Property = Property::serval(
      are in flight, later ones queue and are never dropped.",
 )
 .default("client");
-/// Gathering of operations.
+/// Longest delay of due operations on an event loop.
 pub const PACING_SLACK: Property = Property::serval(
     "pacing.slack",
     Kind::MICROSECONDS,
@@ -58,7 +57,7 @@ pub const PACING_SLACK: Property = Property::serval(
      reported as lateness.",
 )
 .unit("us");
-/// Operations of a run.
+/// Number of operations of a run.
 pub const OPERATION_COUNT: Property = Property::ycsb(
     "operationcount",
     Kind::COUNT,
@@ -66,7 +65,7 @@ pub const OPERATION_COUNT: Property = Property::ycsb(
 )
 .default("0")
 .unit("operations");
-/// Time of a run.
+/// Longest time of a run.
 pub const MAX_EXECUTION_TIME: Property = Property::ycsb(
     "maxexecutiontime",
     Kind::SECONDS,
@@ -74,7 +73,7 @@ pub const MAX_EXECUTION_TIME: Property = Property::ycsb(
 )
 .default("0")
 .unit("s");
-/// Warm-up.
+/// Length of the warm-up, or its minimum.
 pub const WARM_UP: Property = Property::serval(
     "warmup",
     Kind::SECONDS,
@@ -93,7 +92,7 @@ pub const WARM_UP_MAX: Property = Property::serval(
 )
 .default("0")
 .unit("s");
-/// Grace at the end.
+/// Time limit for operations in flight at the end.
 pub const SHUTDOWN_GRACE: Property = Property::serval(
     "shutdown.grace",
     Kind::SECONDS,
@@ -102,7 +101,7 @@ pub const SHUTDOWN_GRACE: Property = Property::serval(
 )
 .default("2")
 .unit("s");
-/// Event loops.
+/// Number of event loops.
 pub const EVENT_LOOPS: Property = Property::serval(
     "eventloops",
     Kind::Count { min: 1, max: 1024 },
@@ -116,7 +115,7 @@ pub const SEED: Property = Property::serval(
     "Seed of all random choices: with the same seed each client performs the same stream of operations on \
      every machine. If unset: a new seed for each run, which the result records.",
 );
-/// The part of the work that is this process's.
+/// This process's share of the work.
 pub const SHARE: Property = Property::serval(
     "share",
     Kind::Text,
@@ -125,7 +124,7 @@ pub const SHARE: Property = Property::serval(
      threadcount is per process.",
 )
 .default("1/1");
-/// Whether YCSB's load continues an interrupted one.
+/// Whether a load continues an interrupted one.
 pub const LOAD_RESUME: Property = Property::serval(
     "load.resume",
     Kind::Flag,
@@ -133,21 +132,21 @@ pub const LOAD_RESUME: Property = Property::serval(
      are not in the results.",
 )
 .default("false");
-/// How many phases.
+/// Number of phases.
 pub const PHASES: Property = Property::serval(
     "phases",
     Kind::Count { min: 1, max: 1000 },
     "Number of phases of 'serval load' and 'serval run', as in YCSB++: phaseK.NAME=VALUE sets a property \
      for phase K only, phaseK.load=yes or no makes it a load or a run (docs/phases.md).",
 );
-/// Load or run.
+/// Whether to run or to load.
 pub const DO_TRANSACTIONS: Property = Property::ycsb(
     "dotransactions",
     Kind::Flag,
     "Whether to run (true) or load (false). The command, 'serval run' or 'serval load', wins.",
 )
 .default("true");
-/// Status lines.
+/// Whether status lines are printed.
 pub const STATUS: Property = Property::ycsb(
     "status",
     Kind::Flag,
@@ -157,7 +156,7 @@ pub const STATUS: Property = Property::ycsb(
 /// Time between status lines.
 pub const STATUS_INTERVAL: Property =
     Property::ycsb("status.interval", Kind::SECONDS, "Time between status lines.").default("10").unit("s");
-/// Processes of the store.
+/// Processes of the store whose costs are measured.
 pub const WATCH: Property = Property::serval(
     "watch",
     Kind::Names,
@@ -165,38 +164,38 @@ pub const WATCH: Property = Property::serval(
      lines, separated by commas. All processes whose command line contains a part are measured together, \
      with their children.",
 );
-/// The label.
+/// Label of the result.
 pub const LABEL: Property = Property::ycsb(
     "label",
     Kind::Text,
     "Prefix of status lines, and name of the result; -l on the command line.",
 )
 .default("");
-/// Share of failures that is all right.
+/// Share of operations that may fail before the exit status is 1.
 pub const FAILURES_ALLOWED: Property = Property::serval(
     "failures.allowed",
     Kind::FRACTION,
     "Share of operations that may fail before the exit status is 1.",
 )
 .default("0");
-/// Not needed here.
+/// Of YCSB, without effect in Serval.
 pub const SPIN_SLEEP: Property =
     Property::ignored("spin.sleep", "clients sleep with absolute timers of nanoseconds and need not spin");
-/// Not needed here.
+/// Of YCSB, without effect in Serval.
 pub const TRACK_JVM: Property = Property::ignored("measurement.trackjvm", "there is no Java virtual machine");
-/// Not needed here.
+/// Of YCSB, without effect in Serval.
 pub const HTRACE: Property = Property::ignored("htrace.*", "there is no HTrace");
-/// In YCSB's template, without effect there.
+/// Of YCSB's template, without effect in YCSB too.
 pub const MAX_SCAN_RATE: Property =
     Property::ignored("maxscanrate", "YCSB's template has it and nothing reads it");
-/// In YCSB's template, without effect there.
+/// Of YCSB's template, without effect in YCSB too.
 pub const SCAN_TIME_LIMIT: Property =
     Property::ignored("scanoptimelimit", "YCSB's template has it and nothing reads it");
-/// In YCSB's template, without effect there.
+/// Of YCSB's template, without effect in YCSB too.
 pub const DISCARD_SCANNED: Property =
     Property::ignored("discardscannedrecord", "YCSB's template has it and nothing reads it");
 
-/// The client's table.
+/// Properties of the client.
 pub const CLIENT: Table = Table {
     heading: "client",
     properties: &[
@@ -232,7 +231,7 @@ pub const CLIENT: Table = Table {
     ],
 };
 
-/// Form in which times are kept.
+/// Form of the times in YCSB's output.
 pub const MEASUREMENT_TYPE: Property = Property::ycsb(
     "measurementtype",
     Kind::Choice(&[
@@ -247,7 +246,7 @@ pub const MEASUREMENT_TYPE: Property = Property::ycsb(
      or every single time. Serval's own results always come from HdrHistograms.",
 )
 .default("hdrhistogram");
-/// Which times YCSB's output shows.
+/// Times in YCSB's output: service, response or both.
 pub const MEASUREMENT_INTERVAL: Property = Property::ycsb(
     "measurement.interval",
     Kind::Choice(&["op", "intended", "both"]),
@@ -255,7 +254,7 @@ pub const MEASUREMENT_INTERVAL: Property = Property::ycsb(
      always have both.",
 )
 .default("op");
-/// Percentiles.
+/// Percentiles of YCSB's output.
 pub const PERCENTILES: Property = Property::ycsb(
     "hdrhistogram.percentiles",
     Kind::Numbers,
@@ -263,28 +262,28 @@ pub const PERCENTILES: Property = Property::ycsb(
 )
 .default("50,95,99")
 .unit("%");
-/// HDR files.
+/// Whether histogram logs are written to `.hdr` files.
 pub const HDR_FILE_OUTPUT: Property = Property::ycsb(
     "hdrhistogram.fileoutput",
     Kind::Flag,
     "Whether each operation's histogram log is written to a file, in microseconds.",
 )
 .default("false");
-/// Where HDR files go.
+/// Prefix of the paths of `.hdr` files.
 pub const HDR_OUTPUT_PATH: Property = Property::ycsb(
     "hdrhistogram.output.path",
     Kind::Text,
     "Prefix of the files of hdrhistogram.fileoutput; the operation's name and .hdr follow.",
 )
 .default("");
-/// All cells.
+/// Whether all cells of the histograms are listed.
 pub const HISTOGRAM_VERBOSE: Property = Property::ycsb(
     "measurement.histogram.verbose",
     Kind::Flag,
     "Whether YCSB's output lists every cell of the histograms.",
 )
 .default("false");
-/// Buckets of the older histogram.
+/// Number of buckets with `measurementtype=histogram`.
 pub const HISTOGRAM_BUCKETS: Property = Property::ycsb(
     "histogram.buckets",
     Kind::Count { min: 1, max: 10_000_000 },
@@ -292,7 +291,7 @@ pub const HISTOGRAM_BUCKETS: Property = Property::ycsb(
 )
 .default("1000")
 .unit("ms");
-/// Unit of the time series.
+/// Averaging interval with `measurementtype=timeseries`.
 pub const TIME_SERIES_GRANULARITY: Property = Property::ycsb(
     "timeseries.granularity",
     Kind::MILLISECONDS,
@@ -300,20 +299,20 @@ pub const TIME_SERIES_GRANULARITY: Property = Property::ycsb(
 )
 .default("1000")
 .unit("ms");
-/// Raw output.
+/// File for raw times.
 pub const RAW_OUTPUT_FILE: Property = Property::ycsb(
     "measurement.raw.output_file",
     Kind::Path,
     "File to which measurementtype=raw appends every time. If unset: standard output.",
 );
-/// Raw summary.
+/// Whether raw times have no summary.
 pub const RAW_NO_SUMMARY: Property = Property::ycsb(
     "measurement.raw.no_summary",
     Kind::Flag,
     "Whether measurementtype=raw omits its summary.",
 )
 .default("false");
-/// Failures by status.
+/// Whether failures are listed by status.
 pub const REPORT_EACH_ERROR: Property = Property::ycsb(
     "reportlatencyforeacherror",
     Kind::Flag,
@@ -321,13 +320,13 @@ pub const REPORT_EACH_ERROR: Property = Property::ycsb(
      together (READ-FAILED).",
 )
 .default("false");
-/// Statuses reported apart.
+/// Statuses of failures that are listed separately.
 pub const TRACKED_ERRORS: Property = Property::ycsb(
     "latencytrackederrors",
     Kind::Names,
     "Statuses whose times YCSB's output lists separately if reportlatencyforeacherror is false.",
 );
-/// The exporter.
+/// Format of the export.
 pub const EXPORTER: Property = Property::ycsb(
     "exporter",
     Kind::Text,
@@ -335,13 +334,13 @@ pub const EXPORTER: Property = Property::ycsb(
      'json' for Serval's result document.",
 )
 .default("site.ycsb.measurements.exporter.TextMeasurementsExporter");
-/// Where the export goes.
+/// File for the export.
 pub const EXPORT_FILE: Property = Property::ycsb(
     "exportfile",
     Kind::Path,
     "File for the output of load and run, instead of standard output.",
 );
-/// Length of intervals.
+/// Length of the intervals of the series.
 pub const SERIES_INTERVAL: Property = Property::serval(
     "series.interval",
     Kind::SECONDS,
@@ -350,7 +349,7 @@ pub const SERIES_INTERVAL: Property = Property::serval(
 .default("1")
 .unit("s");
 
-/// The measurement's table.
+/// Properties of the measurement.
 pub const MEASUREMENT: Table = Table {
     heading: "measurement",
     properties: &[
@@ -372,8 +371,7 @@ pub const MEASUREMENT: Table = Table {
     ],
 };
 
-/// Every property of this build: the client's, the measurement's, the
-/// workloads' and the stores'.
+/// Returns the catalog of all properties of this build.
 pub fn catalog() -> Catalog {
     let workloads = crate::workloads::WORKLOADS.iter().flat_map(|info| info.tables.iter().copied());
     let mut tables = vec![

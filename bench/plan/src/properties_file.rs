@@ -1,8 +1,8 @@
-//! The properties of a plan as a file.
+//! The file `run.properties` of a result folder.
 
 use crate::{plan::Plan, properties as p, secrets::shown};
 
-/// The properties of a plan as a file that runs it again.
+/// Formats the properties of a plan as a file that repeats the run. Secrets are left out.
 pub fn effective_properties(plan: &Plan) -> String {
     let mut text = format!(
         "# Serval {}: the properties of this run. To run it again:\n# serval {} {} -P run.properties\n",
@@ -23,7 +23,7 @@ pub fn effective_properties(plan: &Plan) -> String {
     text
 }
 
-/// A line in Java's property syntax.
+/// Formats a line in the syntax of Java's properties files.
 pub fn escape(name: &str, value: &str) -> String {
     let escape = |text: &str, key: bool| {
         let mut out = String::new();
@@ -53,7 +53,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn escaped_properties_read_back() {
+    fn escaped_properties_survive_a_round_trip() {
         for (name, value) in [("a", "b"), ("a b=c", " lead \\ and\ttab\n"), ("#x", "!y"), ("e", "")] {
             let mut properties = Properties::new();
             properties.load(escape(name, value).as_bytes(), Path::new("x")).unwrap();

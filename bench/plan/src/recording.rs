@@ -1,5 +1,4 @@
-//! What a run leaves behind besides its totals: the series, and histogram
-//! logs as they grow.
+//! Recording of the intervals of a run: the series, the histogram log and YCSB's `.hdr` files.
 
 use crate::{costs::Costs, folder::FolderError, session::merged};
 use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
@@ -13,8 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Observes a run for its result, and passes each event on to the observer that
-/// shows it.
+/// Observer that records a run for its result and passes each event on to `show`.
 pub(crate) struct Recording<'a> {
     custom: Vec<String>,
     costs: Costs,
@@ -26,7 +24,7 @@ pub(crate) struct Recording<'a> {
     show: &'a mut dyn Observer,
 }
 
-/// All pairs of a metric that succeeded, and all that failed.
+/// Merges pairs by metric: first those of successful operations, second those of failed ones.
 pub(crate) fn by_metric<'a>(
     pairs: impl IntoIterator<Item = (&'a (Metric, Status), &'a Pair)>,
 ) -> BTreeMap<Metric, (Pair, Pair)> {
@@ -49,8 +47,7 @@ impl<'a> Recording<'a> {
         Recording { custom, costs, series: Vec::new(), log_file, log: None, log_error: None, hdr_files, show }
     }
 
-    /// Closes the logs. A log that cannot be written does not take the series
-    /// with it.
+    /// Closes the logs. Returns the series and the costs also if a log cannot be written.
     pub(crate) fn finish(
         self,
         failed: impl FnOnce(io::Error) -> FolderError,
@@ -94,8 +91,8 @@ impl<'a> Recording<'a> {
 }
 
 impl Observer for Recording<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.show)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.show);
     }
 
     fn started(&mut self, at: SystemTime) {
@@ -160,23 +157,23 @@ impl Observer for Recording<'_> {
     }
 }
 
-/// YCSB's `.hdr` files: one a metric, in microseconds, an entry a status
-/// interval.
+/// YCSB's `.hdr` files: one per metric, in microseconds, with one entry per status interval.
 #[derive(Debug)]
 pub(crate) struct HdrFiles {
     prefix: String,
     every: Option<Duration>,
     times: ycsb::Interval,
     started: SystemTime,
+    /// Begin and end of the open entry, from the start of the run.
     since: Duration,
     until: Duration,
+    /// Histograms of the open entry.
     sums: BTreeMap<String, Histogram>,
     logs: BTreeMap<String, Vec<(Duration, Duration, Histogram)>>,
 }
 
 impl HdrFiles {
-    /// Files whose names begin with `prefix`, with an entry every so often or
-    /// one for all.
+    /// Makes files whose paths begin with `prefix`. `None` for `every` gives one entry for the whole run.
     pub(crate) fn new(prefix: String, every: Option<Duration>, times: ycsb::Interval) -> Self {
         HdrFiles {
             prefix,

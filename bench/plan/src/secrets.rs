@@ -1,9 +1,9 @@
-//! Secrets in properties and command lines, which no result shows.
+//! Removal of secrets from properties and command lines for results.
 
 /// Text shown instead of a secret.
 pub const HIDDEN: &str = "***";
 
-/// Names of properties whose values are secrets.
+/// Returns whether a property's name says that its value is a secret.
 pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["passw", "secret", "token", "accesskey", "access_key", "credential"]
@@ -11,8 +11,7 @@ pub(crate) fn is_secret(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// The value of a property as others may see it: nothing of a secret, and of a
-/// URL not its password.
+/// Returns the value of a property for results: secrets and passwords in URLs are replaced.
 pub fn shown(name: &str, value: &str) -> String {
     if is_secret(name) {
         return HIDDEN.to_owned();
@@ -27,7 +26,7 @@ pub fn shown(name: &str, value: &str) -> String {
         match (body.split_once('='), body.split_once("://")) {
             (Some((name, _)), _) if index > 0 && is_secret(name) => text.push_str(&format!("{name}=***")),
             (_, Some((scheme, rest))) => {
-                // USER:PASSWORD@HOST; an @ behind the host's slash is no such.
+                // USER:PASSWORD@HOST. An @ after the first slash belongs to the path.
                 let place = rest.split('/').next().unwrap_or_default();
                 match place.rsplit_once('@').and_then(|(login, _)| login.split_once(':')) {
                     Some((user, password)) => {
@@ -44,7 +43,7 @@ pub fn shown(name: &str, value: &str) -> String {
     text
 }
 
-/// A command line without the values of secrets.
+/// Returns command line arguments with secrets replaced.
 pub fn without_secrets(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
     arguments
         .into_iter()
@@ -60,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_reach_results() {
+    fn secrets_are_left_out_of_results() {
         let arguments = ["run", "redis.password=hunter2", "-p", "db.passwd=x=y", "recordcount=5"];
         let kept = without_secrets(arguments.map(String::from));
         assert_eq!(kept, ["run", "redis.password=***", "-p", "db.passwd=***", "recordcount=5"]);
     }
 
     #[test]
-    fn passwords_in_urls_do_not_reach_results() {
+    fn passwords_in_urls_are_left_out_of_results() {
         for (url, expected) in [
             (
                 "jdbc:postgresql://h:1/d?user=u&password=a=b&ssl=1",

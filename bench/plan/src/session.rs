@@ -1,4 +1,4 @@
-//! A store that is open, of whatever type: what a plan needs of it.
+//! Open stores behind one trait, whatever their type.
 
 use crate::error::PlanError;
 use serval_measure::recorder::Pair;
@@ -20,19 +20,20 @@ use serval_workload::Workload;
 use serval_wrappers::{RunClock, Wrapped, WrapperSettings};
 use std::sync::Arc;
 
-/// An open store, apart from runs on it. Each method is compiled once a store.
+/// An open store, for everything but runs. Each method is compiled once per store.
 pub trait OpenStore {
-    /// Where clients of it run.
+    /// Returns whether clients run on threads or on event loops.
     fn execution(&self) -> Execution;
-    /// Verbs that the store can do.
+    /// Returns the operations that the store supports.
     fn capabilities(&self) -> OperationKinds;
-    /// Makes ready for, or checks against, the records to come.
+    /// Prepares the store for records of this schema, or checks that it fits them.
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError>;
-    /// What the store says of itself.
+    /// Returns the store's description of itself, as names and values.
     fn describe(&self) -> Vec<(String, String)>;
-    /// How many of these keys have a record.
+    /// Counts the keys that have a record.
     fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError>;
-    /// One verb, for the shell. Shows what a read or scan brought back.
+    /// Performs the requests of the shell until `questions` returns `None`. `answer` gets each outcome with
+    /// the records that were read.
     fn ask(
         &self,
         questions: &mut dyn FnMut() -> Option<ShellRequest>,
@@ -40,47 +41,47 @@ pub trait OpenStore {
     ) -> Result<(), StoreError>;
 }
 
-/// What came of a run: of one process, or of several.
+/// Outcome of a run of one process or of a group.
 #[derive(Debug)]
 pub struct Ran {
-    /// What the clients did, together.
+    /// Record of all clients together.
     pub record: RunRecord,
-    /// What the clients ran on, in words.
+    /// Description of the threads or event loops of the clients.
     pub execution: String,
-    /// Why it could not go on, if it could not.
+    /// Reason why the run ended early; `None` if it did not.
     pub lost: Option<RunLost>,
-    /// The processes that took part, where there were several.
+    /// The processes of a group.
     pub group: Option<GroupResult>,
-    /// How stale reads were, where consumers looked.
+    /// Read-after-write lag, if consumers measured it.
     pub lag: Option<LagFound>,
 }
 
-/// What consumers found.
+/// Read-after-write lag that consumers measured.
 #[derive(Debug)]
 pub struct LagFound {
-    /// All keys together.
+    /// Summary of all keys.
     pub result: LagResult,
-    /// What became of each sampled key that a consumer took from the queue.
+    /// Each sampled key that a consumer took from the queue, with its times.
     pub keys: Vec<LagKey>,
 }
 
-/// Why a run of one process, or of several, could not go on.
+/// Reason why a run of one process or of a group ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunLost {
-    /// The store is lost, or the workload cannot go on.
+    /// The store is lost, or the workload cannot continue.
     #[error(transparent)]
     Run(#[from] AbortCause),
-    /// Processes of its group are lost, in words.
+    /// Processes of the group are lost; the text says which and why.
     #[error("{0}")]
     Clients(String),
 }
 
 impl RunLost {
-    /// The same as an error of this store.
+    /// Converts the reason into an error. `store` names the store in the error's text.
     pub fn into_error(self, store: &str) -> PlanError {
         match self {
             RunLost::Run(lost) => PlanError::Store(StoreError::new(store, lost.to_string())),
-            // It is not the store that failed.
+            // A lost process is not a failure of the store.
             RunLost::Clients(why) => PlanError::Group(why),
         }
     }
@@ -93,10 +94,10 @@ impl From<RunRecord> for Ran {
     }
 }
 
-/// What a plan is carried out on: an open store, or several processes that have one open. The calls between
-/// clients and store inside [`run`](Session::run) are direct.
+/// An open store that performs plans, in this process or in the processes of a group. Inside
+/// [`run`](Session::run) clients call the store directly, not through a trait object.
 pub trait Session {
-    /// The store as it is open here.
+    /// Returns the store that this process has open.
     fn store(&self) -> &dyn OpenStore;
     /// Runs a workload.
     fn run(
@@ -106,20 +107,20 @@ pub trait Session {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Ran, PlanError>;
-    /// The same open store, for another run at the same time; `None` where there can be none.
+    /// Returns a session on the same open store for a concurrent run; `None` if the store allows one run only.
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
         None
     }
-    /// Whether runs of it are those of several processes.
+    /// Returns whether several processes perform the runs.
     fn is_group(&self) -> bool {
         false
     }
 }
 
-/// What the shell asks.
+/// A request of the shell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShellRequest {
-    /// Verb, table, key, fields.
+    /// The verb with its fields.
     pub operation: ShellVerb,
     /// The table.
     pub table: String,
@@ -130,24 +131,24 @@ pub struct ShellRequest {
 /// The verbs of the shell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ShellVerb {
-    /// Read these fields, or all.
+    /// Read these fields; all if empty.
     Read(Vec<String>),
-    /// Scan so many records of these fields, or all.
+    /// Scan this number of records for these fields; all fields if empty.
     Scan(u64, Vec<String>),
-    /// Insert.
+    /// Insert a record with these fields.
     Insert(Vec<(String, String)>),
-    /// Update.
+    /// Update these fields of a record.
     Update(Vec<(String, String)>),
-    /// Delete.
+    /// Delete a record.
     Delete,
 }
 
-/// An open store.
+/// A session on an open store in this process.
 struct StoreSession<S> {
     store: Arc<S>,
-    /// The name that it was asked for by.
+    /// Name by which the store was opened.
     name: String,
-    /// Whether it is in virtual time, in which nothing but a run can be performed.
+    /// Whether the store is in virtual time, in which only runs can be performed.
     only_runs: bool,
 }
 
@@ -183,7 +184,7 @@ fn selection(fields: &[String]) -> FieldSelection {
 }
 
 impl<S: Store> StoreSession<S> {
-    /// Whether a key has a record; the store's words when it cannot say.
+    /// Returns whether a key has a record. The error carries the store's message.
     async fn has(
         &self,
         client: &mut S::Client,
@@ -286,7 +287,7 @@ impl<S: Store> Session for StoreSession<S> {
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        // What serves one event loop has it in use.
+        // The one event loop of such a store is in use by the first run.
         if self.store.event_loops_max() < 2 {
             return None;
         }
@@ -295,7 +296,7 @@ impl<S: Store> Session for StoreSession<S> {
     }
 }
 
-/// A store that is open already, under the name that errors call it by.
+/// Makes a session on a store that is open already. Errors name the store by `name`.
 pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
     Box::new(StoreSession::new(store, name.to_owned()))
 }
@@ -325,19 +326,19 @@ impl<S: Store> Session for InVirtualTime<S> {
     }
 }
 
-/// Opens a store by name.
+/// Opens a store by its name, with the wrappers that properties ask for.
 pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
     open_to_send(name, properties).map(|session| -> Box<dyn Session> { session })
 }
 
-/// The same, for another thread.
+/// Opens a store by its name in a session that may move to another thread.
 pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dyn Session + Send>, Faults> {
     struct Boxed(String, WrapperSettings);
     impl Visitor for Boxed {
         type Output = Box<dyn Session + Send>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session + Send> {
             let Boxed(name, settings) = self;
-            // Without anything between clients have the store itself: a wrapper that does nothing takes time too.
+            // Without settings there is no wrapper: even one that does nothing costs time per operation.
             if settings.is_nothing() {
                 return Box::new(StoreSession::new(store, name));
             }
@@ -353,7 +354,7 @@ pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dy
     serval_stores::open(name, properties, Boxed(name.to_owned(), settings))
 }
 
-/// Merges pairs of several statuses.
+/// Merges several pairs into one.
 pub(crate) fn merged<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Pair {
     let mut sum = Pair::default();
     pairs.into_iter().for_each(|pair| sum.merge(pair));

@@ -21,16 +21,15 @@ use std::{
 /// The description of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkloadInfo {
-    /// The name.
+    /// Name of the workload.
     pub name: &'static str,
-    /// YCSB's class names, as workload files carry them. None for scripts,
-    /// which go by their paths.
+    /// YCSB's class names; empty for scripts, whose path is their name.
     pub classes: &'static [&'static str],
-    /// One line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// What to know.
+    /// Description in a few sentences.
     pub details: &'static str,
-    /// Its properties.
+    /// Properties that the workload reads.
     pub tables: &'static [Table],
 }
 
@@ -94,7 +93,7 @@ pub const SCRIPT: WorkloadInfo = WorkloadInfo {
 /// Every workload of this build, in the order in which help lists them.
 pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES, REST, SCRIPT];
 
-/// The workload of a name, class or script's path.
+/// Finds a workload by its name, a class or the path of a script.
 pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
     if is_script(name) {
         return Some(&SCRIPT);
@@ -112,16 +111,15 @@ impl InputFiles for FileSystem {
     }
 }
 
-/// A workload that was opened.
+/// An open workload.
 pub struct OpenWorkload {
     /// The workload.
     pub workload: Arc<dyn Workload>,
-    /// The same, when it is (a kind of) the core workload: loads of it can
-    /// be resumed.
+    /// The core workload, if the workload is one or is based on it. Its loads can be resumed.
     pub core: Option<CoreWorkload>,
 }
 
-/// Adjusts properties that follow from others. Returns warnings.
+/// Sets the properties that the workload derives from others. Returns warnings.
 pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<String>, Faults> {
     if info.name == CONSTANT_OCCUPANCY.name {
         return Ok(occupancy::derive_counts(properties, &FileSystem)?.into_iter().collect());
@@ -129,8 +127,7 @@ pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<St
     Ok(Vec::new())
 }
 
-/// Opens a workload, or the script. Faults go to the reader; `None` when there
-/// were some.
+/// Opens a workload or the script. Faults go to the reader; returns `None` after some faults.
 pub fn open(
     info: &WorkloadInfo,
     script: Option<&Arc<Script>>,

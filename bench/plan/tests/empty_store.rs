@@ -1,6 +1,7 @@
-//! A run on a store without records: refused if its operations need them, and a warning if not.
+//! A run on a store without records is refused if its operations need them, and otherwise starts
+//! with a warning.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Purpose,
@@ -12,7 +13,7 @@ use serval_runner::{Control, Observer};
 use serval_stores::memory::Memory;
 use serval_workload::core::Phase;
 
-/// Keeps what it is warned of.
+/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
@@ -22,7 +23,7 @@ impl Observer for Warnings {
     }
 }
 
-/// Runs on an empty store of this name. Returns the warnings before the run and the result, or why there was none.
+/// Runs on an empty store of this name. Returns the warnings before the run, and the result or error.
 fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, ResultDocument), String> {
     let mut properties = Properties::new();
     let counts = [("recordcount", "100"), ("operationcount", "20"), ("seed", "1")];
@@ -44,7 +45,7 @@ fn run(store: &str, settings: &[(&str, &str)]) -> Result<(Vec<String>, ResultDoc
 const UPDATES: [(&str, &str); 2] = [("readproportion", "0"), ("updateproportion", "1")];
 
 #[test]
-fn updates_that_insert_go_on_with_a_warning() {
+fn updates_that_insert_run_with_a_warning() {
     let (before, result) = run("redis", &UPDATES).unwrap();
     assert_eq!(before.len(), 1);
     assert!(before[0].starts_with("there are no records: none of 16 keys such as 'user"), "{before:?}");
@@ -63,7 +64,7 @@ fn updates_that_insert_go_on_with_a_warning() {
 }
 
 #[test]
-fn what_needs_records_is_refused() {
+fn operations_that_need_records_are_refused() {
     for (store, more) in [
         ("memory", ("updateproportion", "1")),
         ("redis", ("readproportion", "0.1")),
@@ -77,7 +78,7 @@ fn what_needs_records_is_refused() {
 }
 
 #[test]
-fn inserts_alone_and_stores_that_keep_nothing_are_not_asked() {
+fn pure_inserts_and_stores_without_records_are_not_checked() {
     let inserts = [("readproportion", "0"), ("updateproportion", "0"), ("insertproportion", "1")];
     assert_eq!(run("memory", &inserts).unwrap().0, Vec::<String>::new());
     assert_eq!(run("noop", &[]).unwrap().0, Vec::<String>::new());

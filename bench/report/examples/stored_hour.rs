@@ -1,6 +1,6 @@
-//! Makes stored results of an hour in a folder: `sweep/`, an experiment of 2
-//! stores, 8 points and 3 repeats of 75 s, and `run/`, one run of 3,600 s; all
-//! in seconds, of two operations. For `cargo xtask bench report`.
+//! Writes results of an hour into a folder for `cargo xtask bench report`: `sweep/`, an experiment of 2
+//! stores, 8 points and 3 repeats of 75 s, and `run/`, one run of 3,600 s. All have two operations and
+//! intervals of a second.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

@@ -1,34 +1,36 @@
-//! Several client processes that made one result: what each did.
+//! The client processes of a group's result.
 
 use crate::{
-    html::parts::figure,
-    plot::{Axis, Line, Plot},
-    terminal::{Styles, line, wrapped},
+    html::{
+        parts::{Table, explained, figure},
+        series::HEIGHT,
+    },
+    plot::{
+        Plot,
+        timeline::{TimePlots, Timeline},
+    },
+    summary::quantile,
+    terminal::{Styles, TextTable, line, wrapped},
     text::{escape, printable},
-    units::{count, rate, time},
+    units::{count, known, rate, time},
 };
 use serval_result::{
-    document::{IntervalSummary, Latency},
+    document::IntervalSummary,
     group::{GroupClient, GroupResult},
 };
-use std::fmt::Write as _;
 
-/// Processes that have a curve of their own; all are in the table.
+/// Largest number of processes with lines in the plot; the table has all.
 const CURVES_MAX: usize = 12;
 
-/// Processes that a summary lists.
+/// Largest number of processes that a summary lists.
 const LISTED_MAX: usize = 20;
 
-/// What people call it.
+/// The name of a process: its share, host and process id.
 fn name(client: &GroupClient) -> String {
     format!("{} on {} (process {})", client.share, printable(&client.host, 40), client.process)
 }
 
-fn quantile(latency: Option<&Latency>, p: f64) -> String {
-    latency.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
-}
-
-/// How exactly they began together, in words.
+/// How closely together the processes started, in words.
 fn together(group: &GroupResult) -> Option<String> {
     let (skew, error) = (group.start_skew_ns?, group.clock_error_ns?);
     Some(format!(
@@ -38,28 +40,24 @@ fn together(group: &GroupResult) -> Option<String> {
     ))
 }
 
-/// A line a process.
+/// The table of processes in a summary.
 pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
     let shown = &group.clients[..group.clients.len().min(LISTED_MAX)];
     let names: Vec<String> = shown.iter().map(name).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("PROCESS".len());
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["PROCESS"]).collect();
+    let columns = TextTable::new(&names, [10, 8, 7, 7, 7, 8]);
     text.push('\n');
-    let head = format!(
-        "{:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
-        "PROCESS", "count", "/s", "failed", "p50", "p99", "late p99"
-    );
-    line(text, &head, styles.heading);
-    for (client, name) in shown.iter().zip(&names) {
-        let cells = format!(
-            "{name:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
+    columns.row(text, styles.heading, "PROCESS", ["count", "/s", "failed", "p50", "p99", "late p99"]);
+    for (client, name) in shown.iter().zip(names) {
+        let cells = [
             count(client.operations),
             rate(client.throughput),
             count(client.failed),
             quantile(client.response.as_ref(), 50.0),
             quantile(client.response.as_ref(), 99.0),
             quantile(client.lateness.as_ref(), 99.0),
-        );
-        line(text, &cells, anstyle::Style::new());
+        ];
+        columns.row(text, anstyle::Style::new(), name, cells);
     }
     if group.clients.len() > shown.len() {
         line(text, &format!("and {} more", group.clients.len() - shown.len()), styles.dim);
@@ -71,37 +69,18 @@ pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
 
 /// Operations a second of each process.
 pub(crate) fn plot(group: &GroupResult, series: &[IntervalSummary]) -> Option<Plot> {
-    let end = series.last().map(|interval| interval.start_s + interval.length_s)?;
-    let middle = |interval: &IntervalSummary| interval.start_s + interval.length_s / 2.0;
-    let lines: Vec<Line> = group
-        .clients
-        .iter()
-        .take(CURVES_MAX)
-        .zip(1..)
-        .map(|(client, style)| {
-            let points =
-                series.iter().zip(&client.rates).map(|(interval, rate)| (middle(interval), Some(*rate)));
-            Line::new(&client.share, style, points).dashed_by_style()
-        })
-        .collect();
-    let y = Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 540)?;
-    let x = Axis::seconds(end, 1040)?;
-    Some(Plot::new("Operations a second, of each process", (1040, 240), x, y).with_lines(lines))
+    let timeline = Timeline::of_series(&[(0.0, series)]);
+    let lines = group.clients.iter().take(CURVES_MAX).zip(1..);
+    let lines = lines.map(|(client, style)| timeline.process(&client.share, style, |_| Some(&client.rates)));
+    TimePlots::new(timeline.end(), HEIGHT)?.rates("Operations a second, of each process", lines.collect())
 }
 
 /// The section of a page.
 pub(crate) fn section(page: &mut String, group: &GroupResult, series: &[IntervalSummary]) {
-    page.push_str(
-        "<h2>Client processes</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">process</th>\
-         <th class=\"text\">host</th><th>clients</th><th>operations</th><th>/s</th><th>failed</th><th>p50</th><th>p99</th>\
-         <th>late p99</th><th>CPU</th></tr></thead>\n<tbody>\n",
-    );
+    let mut table =
+        Table::numbers("<process | <host | clients | operations | /s | failed | p50 | p99 | late p99 | CPU");
     for client in &group.clients {
-        let cpu = client.load.as_ref().map_or("–".to_owned(), |load| time(load.usage.cpu_s * 1e9));
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{cpu}</td></tr>",
+        table.row([
             escape(&client.share),
             escape(format!("{} (process {})", printable(&client.host, 60), client.process)),
             count(client.clients),
@@ -111,12 +90,12 @@ pub(crate) fn section(page: &mut String, group: &GroupResult, series: &[Interval
             quantile(client.response.as_ref(), 50.0),
             quantile(client.response.as_ref(), 99.0),
             quantile(client.lateness.as_ref(), 99.0),
-        );
+            known(client.load.as_ref(), |load| time(load.usage.cpu_s * 1e9)),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
-    if let Some(words) = together(group) {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
-    }
+    page.push_str("<h2>Client processes</h2>\n");
+    table.write(page);
+    explained(page, &together(group).unwrap_or_default());
     if let Some(plot) = plot(group, series) {
         figure(page, &plot, true);
     }

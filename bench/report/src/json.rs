@@ -8,20 +8,20 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a result that are read at most. An interval is about 1 KiB an
-/// operation: a day of seconds with two operations fits.
+/// Largest size of a result, in bytes. An interval takes about 1 KiB an operation: a day of seconds
+/// with two operations fits.
 pub const RESULT_MAX: u64 = 256 << 20;
 
 /// A result that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file itself.
+    /// The file cannot be read.
     #[error("cannot read the result: {0}")]
     Io(#[from] io::Error),
     /// Longer than [`RESULT_MAX`].
     #[error("the result is longer than {} MiB, which is the most that is read", RESULT_MAX >> 20)]
     TooLong,
-    /// It ends in the middle.
+    /// The document is truncated.
     #[error("the result is incomplete: it ends at line {line}, column {column}; was the run killed?")]
     Truncated {
         /// Line, from 1.
@@ -29,7 +29,7 @@ pub enum ReadError {
         /// Column, from 1.
         column: usize,
     },
-    /// Some other file.
+    /// The file is not a result.
     #[error("not a result of Serval's: {0}")]
     NotAResult(String),
     /// Written by a later Serval.
@@ -40,7 +40,7 @@ pub enum ReadError {
         /// The version found.
         found: u64,
     },
-    /// A result, but with a fault.
+    /// The document does not match the schema.
     #[error("the result has a fault at line {line}, column {column}: {fault}")]
     Fault {
         /// Line, from 1.
@@ -52,7 +52,7 @@ pub enum ReadError {
     },
 }
 
-/// Writes a result, pretty-printed, with a line's end at its end.
+/// Writes a result, pretty-printed, with a newline at the end.
 pub fn write(document: &ResultDocument, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)?;
@@ -75,7 +75,7 @@ fn read_at_most(input: impl Read, max: u64) -> Result<ResultDocument, ReadError>
     if bytes.len() as u64 > max {
         return Err(ReadError::TooLong);
     }
-    /// The version alone, so that a later version's other fields do not matter.
+    /// The version alone: documents of later versions may have other fields.
     #[derive(Deserialize)]
     struct Version {
         schema_version: Option<u64>,
@@ -94,14 +94,14 @@ fn read_at_most(input: impl Read, max: u64) -> Result<ResultDocument, ReadError>
 }
 
 fn not_a_result(error: serde_json::Error) -> ReadError {
-    // An empty file is no part of anything.
+    // An empty file is not a truncated result.
     if error.is_eof() && (error.line(), error.column()) > (1, 0) {
         return ReadError::Truncated { line: error.line(), column: error.column() };
     }
     ReadError::NotAResult(error.to_string())
 }
 
-/// The fault without serde's own ` at line …`, which the error says already.
+/// The message without serde's ` at line …`, which our error has.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn errors_name_their_cause() {
         let whole = text(&sample::paced());
         assert!(error(&whole[..whole.len() / 2]).starts_with("the result is incomplete: it ends at line"));
         assert!(error(b"").starts_with("not a result of Serval's"));

@@ -1,7 +1,6 @@
-//! Results for people and for programs: YCSB's text, tables, JSON, CSV and
-//! HTML, and several results merged into one.
+//! Reports of results: YCSB's text, tables, JSON, CSV and HTML. Also merges several results into one.
 //!
-//! Everywhere the response time leads: what a user waits.
+//! Reports put response times first: they are what a user waits.
 
 pub mod csv;
 pub mod experiment;
@@ -17,6 +16,7 @@ mod sample;
 mod stationary;
 pub mod stored;
 pub mod summary;
+mod sums;
 pub mod terminal;
 pub mod text;
 pub mod units;

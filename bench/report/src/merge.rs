@@ -1,13 +1,14 @@
-//! Several results made one: clients that ran at the same time, or a run
-//! repeated.
+//! Merges results: of clients that ran at the same time, or of repeated runs.
 //!
-//! Histograms are added and percentiles computed anew, never averaged.
-//! Summaries of intervals cannot be added, so that the series is left out
-//! (the HDR logs of the parts have all of it).
+//! Histograms are merged and percentiles computed from them, never averaged. Summaries of intervals
+//! cannot be merged, so that the series is left out (the HDR logs of the parts have it).
 
 mod lag;
 
-use crate::notes::{lines, stored};
+use crate::{
+    notes::{lines, stored},
+    sums::{sum, sums},
+};
 use serval_measure::histogram::{DecodeError, Histogram};
 use serval_result::{
     document::{
@@ -20,7 +21,7 @@ use serval_result::{
 };
 use std::collections::BTreeMap;
 
-/// How the parts lie in time.
+/// How the parts relate in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Together {
     /// Clients that ran at the same time: throughputs are added.
@@ -29,7 +30,7 @@ pub enum Together {
     InTurn,
 }
 
-/// A result and what to call it in warnings.
+/// A result and its name in warnings.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
     /// For example its folder.
@@ -39,7 +40,7 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// What is noted of it, in a result that it is a part of.
+    /// A note of the part, for the merged result.
     fn noted(&self, note: Note) -> MergedNote {
         MergedNote::OfPart { part: self.name.to_owned(), note: Box::new(note) }
     }
@@ -48,10 +49,10 @@ impl Part<'_> {
 /// Results that cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// No result at all.
+    /// There are no parts.
     #[error("there is nothing to merge")]
     Nothing,
-    /// Results with different meanings of their fields.
+    /// A part has another schema version.
     #[error("{name} has schema version {found}, and {SCHEMA_VERSION} is wanted")]
     Version {
         /// The part.
@@ -59,40 +60,40 @@ pub enum MergeError {
         /// Its version.
         found: u32,
     },
-    /// The same result twice.
+    /// Two parts are the same result.
     #[error("{first} and {second} are the same result; counting it twice would be wrong")]
     Same {
         /// A part.
         first: String,
-        /// The part that is the same.
+        /// The other part.
         second: String,
     },
-    /// Results of different things.
+    /// Parts have different stores, workloads or phases.
     #[error("{first} and {second} differ in {what}: `{left}` and `{right}`")]
     Different {
         /// A part.
         first: String,
         /// Another part.
         second: String,
-        /// The store, the workload or the phase.
+        /// What differs: the store, the workload or the phase.
         what: &'static str,
-        /// The first's.
+        /// The value of the first.
         left: String,
-        /// The second's.
+        /// The value of the second.
         right: String,
     },
-    /// A histogram that is none.
+    /// A histogram cannot be decoded.
     #[error("{name}: {error}")]
     Histogram {
         /// The part.
         name: String,
-        /// The fault.
+        /// Why not.
         error: DecodeError,
     },
 }
 
-/// Merges results. Those of different stores, workloads or phases, and one
-/// given twice, are refused unless `force`d, and then a warning says so.
+/// Merges results. Refuses results of different stores, workloads or phases, and duplicates; with
+/// `force` it notes them instead.
 pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
     let mut notes = Vec::new();
@@ -152,7 +153,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     })
 }
 
-/// That there is no instant at which all parts measured, by their clocks.
+/// A note if no instant exists at which all parts measured, by their clocks.
 fn not_at_once(parts: &[Part<'_>]) -> Option<MergedNote> {
     let measured = |part: &Part<'_>| {
         let overall = &part.document.overall;
@@ -186,12 +187,7 @@ fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// A sum that does not overflow, whatever the files say.
-fn add(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
-/// A text that is the same everywhere, or all different ones.
+/// Joins texts, each once.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut different: Vec<&str> = Vec::new();
     for text in texts {
@@ -202,7 +198,7 @@ fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     different.join("; ")
 }
 
-/// A map whose values are the same everywhere or joined.
+/// Merges maps; `join` merges the values of a key.
 fn joined_maps<V>(maps: &[&BTreeMap<String, V>], join: impl Fn(&[&V]) -> V) -> BTreeMap<String, V> {
     let mut values: BTreeMap<&String, Vec<&V>> = BTreeMap::new();
     for (name, value) in maps.iter().copied().flatten() {
@@ -221,8 +217,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
         serval_version: text(|run| &run.serval_version),
         label: text(|run| &run.label),
         phase: text(|run| &run.phase),
-        // The first stands for all; what the others were given differently
-        // stands in the properties.
+        // The first stands for all; the properties have the differences.
         command_line: runs[0].command_line.clone(),
         started: runs.iter().map(|run| run.started.as_str()).min().unwrap_or_default().to_owned(),
         store: text(|run| &run.store),
@@ -230,7 +225,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
         workload: text(|run| &run.workload),
         seed: runs[0].seed,
         clients: match together {
-            Together::AtOnce => add(clients),
+            Together::AtOnce => sum(clients),
             Together::InTurn => clients.max().unwrap_or(0),
         },
         execution: text(|run| &run.execution),
@@ -241,8 +236,8 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
     }
 }
 
-/// What is equal stays. Texts that differ are joined, numbers that differ
-/// are 0, and a warning tells whose they are.
+/// Merges environments: texts that differ are joined, numbers that differ are 0, and a note lists
+/// the machines.
 fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
     let all: Vec<&Environment> = parts.iter().map(|part| &part.document.environment).collect();
     let text = |field: fn(&Environment) -> &str| joined(all.iter().map(|e| field(e)));
@@ -273,12 +268,12 @@ fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
 fn overall(parts: &[Part<'_>], together: Together) -> Overall {
     let all: Vec<&Overall> = parts.iter().map(|part| &part.document.overall).collect();
     let longest = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).fold(0.0, f64::max);
-    let sum = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
-    let operations = add(all.iter().map(|o| o.operations));
+    let total = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
+    let operations = sum(all.iter().map(|o| o.operations));
     let (duration_s, throughput) = match together {
-        Together::AtOnce => (longest(|o| o.duration_s), sum(|o| o.throughput)),
+        Together::AtOnce => (longest(|o| o.duration_s), total(|o| o.throughput)),
         Together::InTurn => {
-            let duration = sum(|o| o.duration_s);
+            let duration = total(|o| o.duration_s);
             (duration, if duration > 0.0 { operations as f64 / duration } else { 0.0 })
         }
     };
@@ -287,35 +282,34 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
         duration_s,
         warm_up_s: longest(|o| o.warm_up_s),
         operations,
-        failed: add(all.iter().map(|o| o.failed)),
+        failed: sum(all.iter().map(|o| o.failed)),
         throughput,
         ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), Word::from),
-        client_cpu_s: sum(|o| o.client_cpu_s),
+        client_cpu_s: total(|o| o.client_cpu_s),
     }
 }
 
-/// What all used together; what one of them does not know is not known of all.
-/// Memory of clients that ran at once is added, of runs in turn the largest
-/// stands for all.
+/// Adds up usage; a value is unknown if any of them is. Memory is added for clients that ran at the
+/// same time; for runs in turn it is the maximum.
 fn usage(all: &[&Usage], together: Together) -> Usage {
     fn known<N>(all: &[&Usage], field: fn(&Usage) -> Option<N>) -> Option<Vec<N>> {
         all.iter().map(|usage| field(usage)).collect()
     }
-    let sum = |field| known(all, field).map(|numbers| add(numbers.into_iter()));
+    let all_of = |field| known(all, field).map(sum);
     let memory = known(all, |usage| usage.memory_bytes);
     Usage {
         cpu_s: all.iter().map(|usage| usage.cpu_s).sum(),
         run_queue_s: known(all, |usage| usage.run_queue_s).map(|seconds| seconds.iter().sum()),
         memory_bytes: match together {
-            Together::AtOnce => memory.map(|bytes| add(bytes.into_iter())),
+            Together::AtOnce => memory.map(sum),
             Together::InTurn => memory.and_then(|bytes| bytes.into_iter().max()),
         },
-        sent_bytes: sum(|usage| usage.sent_bytes),
-        received_bytes: sum(|usage| usage.received_bytes),
+        sent_bytes: all_of(|usage| usage.sent_bytes),
+        received_bytes: all_of(|usage| usage.received_bytes),
     }
 }
 
-/// The clients as one; the busiest of them speaks for shares.
+/// Adds up the load of clients; shares are those of the busiest.
 fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     let all: Vec<&ClientLoad> =
         parts.iter().map(|part| part.document.client.as_ref()).collect::<Option<_>>()?;
@@ -328,7 +322,7 @@ fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     Some(ClientLoad {
         usage: usage(&all.iter().map(|load| &load.usage).collect::<Vec<_>>(), together),
         threads: match together {
-            Together::AtOnce => add(threads),
+            Together::AtOnce => sum(threads),
             Together::InTurn => threads.max().unwrap_or(0),
         },
         busiest_thread: largest(|load| load.busiest_thread),
@@ -338,9 +332,8 @@ fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
     })
 }
 
-/// Watched processes. Those of one name and the same process ids, seen by clients
-/// at once on one machine, are the same processes, and what they used is not
-/// added twice: the largest account is theirs.
+/// Merges watched processes. Processes with the same name and process ids that clients on one machine
+/// watched at the same time are the same: their usage counts once, by the largest account.
 fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
     let mut merged: Vec<(&str, ProcessLoad)> = Vec::new();
     for part in parts {
@@ -367,7 +360,7 @@ fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
     merged.into_iter().map(|(_, load)| load).collect()
 }
 
-/// Adds up distributions, with all percentiles that any of them has.
+/// Merges distributions; the result has the percentiles of all of them.
 fn latency<'a>(all: impl Iterator<Item = (&'a str, &'a Latency)>) -> Result<Option<Latency>, MergeError> {
     let (mut sum, mut percentiles, mut any) = (Histogram::new(), Vec::new(), false);
     for (name, latency) in all {
@@ -387,7 +380,7 @@ fn times(all: &[(&str, &TimesResult)]) -> Result<Option<TimesResult>, MergeError
 }
 
 fn metrics(parts: &[Part<'_>]) -> Result<Vec<MetricResult>, MergeError> {
-    // In the order in which the parts have them.
+    // Keep the order of the parts.
     let mut names: Vec<&str> = Vec::new();
     for metric in parts.iter().flat_map(|part| &part.document.metrics) {
         if !names.contains(&metric.name.as_str()) {
@@ -403,22 +396,14 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
         .flat_map(|part| part.document.metrics.iter().map(|metric| (part.name, metric)))
         .filter(|(_, metric)| metric.name == name)
         .collect();
-    let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
     let mut failed: BTreeMap<String, Vec<(&str, &TimesResult)>> = BTreeMap::new();
-    let mut messages: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (part, metric) in &all {
-        for (status, count) in &metric.statuses {
-            let sum = statuses.entry(status.clone()).or_default();
-            *sum = sum.saturating_add(*count);
-        }
         for (status, times) in &metric.failed {
             failed.entry(status.clone()).or_default().push((part, times));
         }
-        for MessageCount { status, message, count } in &metric.messages {
-            let sum = messages.entry((status, message)).or_default();
-            *sum = sum.saturating_add(*count);
-        }
     }
+    let messages = all.iter().flat_map(|(_, metric)| metric.messages.clone());
+    let messages = sums(messages.map(|m| ((m.status, m.message), m.count))).into_iter();
     let ok: Vec<_> = all.iter().filter_map(|(part, metric)| Some((*part, metric.ok.as_ref()?))).collect();
     let mut failed_times = BTreeMap::new();
     for (status, all) in failed {
@@ -426,37 +411,27 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
     }
     Ok(MetricResult {
         name: name.to_owned(),
-        statuses,
+        statuses: sums(all.iter().flat_map(|(_, metric)| metric.statuses.clone())),
         ok: times(&ok)?,
         failed: failed_times,
         messages: messages
-            .into_iter()
-            .map(|((status, message), count)| MessageCount {
-                status: status.to_owned(),
-                message: message.to_owned(),
-                count,
-            })
+            .map(|((status, message), count)| MessageCount { status, message, count })
             .collect(),
     })
 }
 
 fn buffered(parts: &[Part<'_>]) -> Option<BufferedResult> {
-    let all = parts.iter().filter_map(|part| part.document.buffered.as_ref());
-    all.fold(None, |sum: Option<BufferedResult>, part| {
-        let sum = sum.unwrap_or_default();
-        Some(BufferedResult {
-            sent: sum.sent.saturating_add(part.sent),
-            lost: sum.lost.saturating_add(part.lost),
-            unsent: sum.unsent.saturating_add(part.unsent),
-        })
-    })
+    let all: Vec<_> = parts.iter().filter_map(|part| part.document.buffered.as_ref()).collect();
+    let sum = |field: fn(&BufferedResult) -> u64| sum(all.iter().map(|buffered| field(buffered)));
+    let whole = BufferedResult { sent: sum(|b| b.sent), lost: sum(|b| b.lost), unsent: sum(|b| b.unsent) };
+    (!all.is_empty()).then_some(whole)
 }
 
 fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
     let all = || parts.iter().map(|part| (part.name, &part.document.censored));
     Ok(Censored {
-        in_flight: add(all().map(|(_, c)| c.in_flight)),
-        not_started: add(all().map(|(_, c)| c.not_started)),
+        in_flight: sum(all().map(|(_, c)| c.in_flight)),
+        not_started: sum(all().map(|(_, c)| c.not_started)),
         in_flight_age: latency(all().filter_map(|(name, c)| Some((name, c.in_flight_age.as_ref()?))))?,
         not_started_age: latency(all().filter_map(|(name, c)| Some((name, c.not_started_age.as_ref()?))))?,
     })
@@ -484,7 +459,7 @@ fn pacing(
     Ok(lateness.map(|lateness| PacingResult {
         schedule: text(|pacing| &pacing.schedule),
         target: match together {
-            // Clients in a closed loop have no target; what they did is not owed.
+            // Clients in a closed loop add nothing to the target.
             Together::AtOnce => paced.iter().map(|(.., pacing)| pacing.target).sum(),
             Together::InTurn if duration > 0.0 => due / duration,
             Together::InTurn => 0.0,
@@ -507,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_refused_or_forced() {
+    fn different_results_are_refused_or_forced() {
         let mut documents = [sample::paced(), sample::paced()];
         documents[1].run.store = "sqlite".to_owned();
         let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err().to_string();
@@ -530,13 +505,13 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_is_itself() {
+    fn merging_a_single_result_returns_it() {
         let documents = [sample::paced()];
         assert_eq!(merge(&parts(&documents), Together::AtOnce, false).unwrap(), documents[0]);
     }
 
     #[test]
-    fn throughput_adds_up_and_warnings_tell_whose_they_are() {
+    fn throughput_adds_up_and_warnings_name_their_part() {
         let mut documents = [sample::paced(), sample::unpaced()];
         documents[1].environment.host = "client-2".to_owned();
         let [a, b] = &documents;
@@ -555,7 +530,7 @@ mod tests {
         assert!((in_turn.overall.throughput - mean).abs() < 1e-9);
     }
 
-    /// Their throughputs are no throughput of anything.
+    /// Throughputs of runs that did not overlap must not be added.
     #[test]
     fn runs_that_did_not_overlap_are_noted() {
         let mut documents = [sample::paced(), sample::unpaced()];
@@ -575,10 +550,10 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
         assert!((apart_s - 1.0).abs() < 1e-6, "{apart_s}");
         assert_eq!(apart(&documents, Together::InTurn), None);
-        // The order in which they are named does not matter.
+        // The order of the parts does not matter.
         documents.swap(0, 1);
         assert_eq!(apart(&documents, Together::AtOnce).unwrap().0, ["b", "a"]);
-        // A clock that nobody can read says nothing.
+        // A start that cannot be parsed is ignored.
         documents[1].run.started = "once upon a time".to_owned();
         assert_eq!(apart(&documents, Together::AtOnce), None);
     }
@@ -614,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_histogram_is_named() {
+    fn an_invalid_histogram_is_named() {
         let mut documents = [sample::paced(), sample::paced()];
         documents[1].metrics[0].ok.as_mut().unwrap().service.histogram = "?".to_owned();
         let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err();

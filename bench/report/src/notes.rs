@@ -1,8 +1,8 @@
-//! What a reader must know before quoting a number, in words: the sentences of
-//! notes.
+//! The texts of notes: what to know before quoting a number.
 
 use crate::{
     stationary::{changed, stalled},
+    sums::sum,
     text::printable,
     units::{count, percent, plural, rate, time, were},
 };
@@ -14,25 +14,25 @@ use serval_result::{
 };
 use std::collections::BTreeMap;
 
-/// Characters shown of one message: a store may answer with a whole page.
+/// Characters shown of a message: a store may answer with a whole page.
 const MESSAGE_MAX: usize = 200;
 
 /// Characters shown of a reason why the client bounded a result.
 const REASON_MAX: usize = 500;
 
-/// Characters shown of what one process of a group says.
+/// Characters shown of a text of a process of a group.
 const CLIENT_MAX: usize = 300;
 
-/// Why a key may never be found behind write buffers.
+/// Explains why keys may never be found with write buffers.
 const OVERTAKEN: &str = " Behind write buffers some may never be found: what one client acknowledged before, and sent after, \
     has written over them.";
 
 /// A note in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What is the matter.
+    /// The sentence.
     pub text: String,
-    /// More of it, for example a store's messages.
+    /// Details, for example a store's messages.
     pub details: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl From<&Note> for Warning {
 }
 
 impl Warning {
-    /// The warning in one line, as a document's `warnings` have it.
+    /// Returns the warning in one line, as a document's `warnings` have it.
     pub fn line(&self) -> String {
         if self.details.is_empty() {
             self.text.clone()
@@ -53,27 +53,26 @@ impl Warning {
     }
 }
 
-/// The sentence of a note in one line.
+/// Returns the text of a note in one line.
 pub fn line(note: &Note) -> String {
     Warning::from(note).line()
 }
 
-/// The notes that a document has. Those of an older version are sentences only.
+/// The notes that a document has. Documents of older versions have warnings only.
 pub(crate) fn stored(document: &ResultDocument) -> Vec<Note> {
     let text = |text: &String| Note::Text { text: text.clone() };
     if document.notes.is_empty() {
         return document.warnings.iter().map(text).collect();
     }
     let notes = document.notes.iter().enumerate().map(|(number, note)| match note {
-        // The later version that has this note has a sentence for it.
+        // The later version that wrote this note wrote a warning too.
         Note::Other { .. } => document.warnings.get(number).map_or_else(|| note.clone(), text),
         note => note.clone(),
     });
     notes.collect()
 }
 
-/// All notes of a result, the gravest first: those that its numbers make, and
-/// its own.
+/// Returns all notes of a result, the gravest first: those derived from its numbers, and its own.
 pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut notes = derived(document);
     let lines = lines(&notes);
@@ -81,12 +80,12 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     notes
 }
 
-/// All notes of a result in words, the gravest first.
+/// Returns the warnings of a result, the gravest first.
 pub fn warnings(document: &ResultDocument) -> Vec<Warning> {
     notes(document).iter().map(Warning::from).collect()
 }
 
-/// The sentences of notes, as a document's `warnings` have them.
+/// Returns the texts of notes, as a document's `warnings` have them.
 pub fn lines(notes: &[Note]) -> Vec<String> {
     notes.iter().map(line).collect()
 }
@@ -317,18 +316,18 @@ fn unfinished(in_flight: u64, not_started: u64, oldest_ns: Option<u64>, finished
     )
 }
 
-/// The percentile up to which unfinished operations, which may be slower
-/// than all others, leave the numbers alone; rounded down.
+/// The percentile up to which unfinished operations, which may be slower than all others, change
+/// nothing; rounded down.
 fn known_percentile(finished: u64, unfinished: u64) -> String {
     let unknown = unfinished as f64 / finished.saturating_add(unfinished) as f64 * 100.0;
-    // One digit more than the share needs: p99.98 for 0.013 %.
+    // One digit more than the share has: p99.98 for 0.013 %.
     let decimals = (-unknown.log10().floor()).clamp(0.0, 6.0) as usize;
     let factor = 10f64.powi(decimals as i32);
     let known = ((100.0 - unknown) * factor + 1e-6).floor() / factor;
     format!("{known:.decimals$}")
 }
 
-/// Writes that were acknowledged and not done.
+/// Acknowledged writes that failed or were never sent.
 fn not_done(sent: u64, lost: u64, unsent: u64) -> String {
     let lost = (lost > 0).then(|| format!("of {} sent up to {} failed (FLUSH)", count(sent), count(lost)));
     let unsent = (unsent > 0).then(|| format!("{} were never sent", count(unsent)));
@@ -337,7 +336,7 @@ fn not_done(sent: u64, lost: u64, unsent: u64) -> String {
 }
 
 fn failures(operation: &str, all: u64, failed: &BTreeMap<String, u64>) -> String {
-    let sum = failed.values().fold(0u64, |sum, n| sum.saturating_add(*n));
+    let sum = sum(failed.values().copied());
     let by_status: Vec<String> =
         failed.iter().map(|(status, n)| format!("{} {}", count(*n), printable(status, 40))).collect();
     format!(
@@ -398,7 +397,7 @@ mod tests {
         );
     }
 
-    /// What failed at once kept no client busy.
+    /// A run whose operations fail at once does not load its client.
     #[test]
     fn a_failed_run_is_not_bounded_by_its_client() {
         let mut document = sample::costly();
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_writes_that_were_not_done_are_told() {
+    fn acknowledged_writes_that_failed_are_noted() {
         assert_eq!(
             not_done(1000, 30, 4),
             "Writes were acknowledged when they were buffered, and not done: of 1,000 sent up to 30 failed (FLUSH), \
@@ -445,9 +444,9 @@ mod tests {
         assert!(!first(&document).contains("steady"));
     }
 
-    /// Stored with its notes or without, as older versions do: each is said once.
+    /// A document has each note once, whether it stores notes or only warnings.
     #[test]
-    fn a_document_says_each_note_once() {
+    fn a_document_has_each_note_once() {
         let mut document = sample::paced();
         let said = warnings(&document);
         let mut notes = notes(&document);

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// Random enough and the same in every test.
+/// A linear congruential generator: deterministic.
 struct Draws(u64);
 
 impl Draws {
@@ -24,14 +24,14 @@ impl Draws {
         ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// About log-normal.
+    /// A time from an approximate log-normal distribution.
     fn time(&mut self, median_ns: f64, spread: f64) -> u64 {
         let normal = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
         (median_ns * (normal * spread).exp()) as u64
     }
 }
 
-/// What a pair of histograms comes to.
+/// The times of a pair of histograms.
 pub(crate) fn times(pair: &Pair, paced: bool) -> TimesResult {
     TimesResult::of(pair, paced, &PERCENTILES)
 }
@@ -43,17 +43,20 @@ fn interval_metric(pair: &Pair, failed: u64, paced: bool) -> IntervalMetric {
     IntervalMetric { ok: pair.service.count(), failed, response, service, levels }
 }
 
-/// A run of two minutes with two stalls; `paced` or not. Made once: property tests ask for many.
+/// A run of two minutes with two stalls, paced or not. Cached: property tests need many.
 fn run(paced: bool) -> ResultDocument {
     static RUNS: LazyLock<[ResultDocument; 2]> = LazyLock::new(|| [false, true].map(simulated_run));
     RUNS[usize::from(paced)].clone()
 }
 
-fn simulated_run(paced: bool) -> ResultDocument {
+/// The operations of the run: name, median of the service times in ns, and rate.
+const OPERATIONS: [(&str, f64, u64); 3] =
+    [("READ", 180_000.0, 100), ("UPDATE", 310_000.0, 90), ("SCAN", 2_400_000.0, 6)];
+
+/// The series of the run, its times by operation without the warm-up, and its lateness.
+fn simulated_series(paced: bool) -> (Vec<IntervalSummary>, BTreeMap<&'static str, Pair>, Histogram) {
     let mut draws = Draws(7);
-    let names = [("READ", 180_000.0, 100), ("UPDATE", 310_000.0, 90), ("SCAN", 2_400_000.0, 6)];
     let mut pairs: BTreeMap<&str, Pair> = BTreeMap::new();
-    let mut not_found = Pair::default();
     let mut late = Histogram::new();
     let mut series = Vec::new();
     for second in 0..120u32 {
@@ -61,7 +64,7 @@ fn simulated_run(paced: bool) -> ResultDocument {
         let stall = if matches!(second, 47 | 48 | 90) { 40.0 } else { 1.0 };
         let mut metrics = BTreeMap::new();
         let mut late_now = Histogram::new();
-        for (name, median, rate) in names {
+        for (name, median, rate) in OPERATIONS {
             let mut pair = Pair::default();
             let rate = if stall > 1.0 && !paced { rate / 4 } else { rate + (draws.unit() * 6.0) as u64 };
             for _ in 0..rate {
@@ -84,33 +87,36 @@ fn simulated_run(paced: bool) -> ResultDocument {
         series.push(IntervalSummary { start_s, length_s, warm_up, metrics, pacing });
         late.merge(&late_now);
     }
-    for i in 1..=3u64 {
-        not_found.service.record(i * 50_000);
-        if paced {
-            not_found.response.record(i * 70_000);
+    (series, pairs, late)
+}
+
+/// The metric of an operation; three reads have failed.
+fn simulated_metric(name: &str, pair: &Pair, paced: bool) -> MetricResult {
+    let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+    let (mut failed, mut messages) = (BTreeMap::new(), Vec::new());
+    if name == "READ" {
+        let mut not_found = Pair::default();
+        for i in 1..=3u64 {
+            not_found.service.record(i * 50_000);
+            if paced {
+                not_found.response.record(i * 70_000);
+            }
         }
-    }
-    let mut metrics: Vec<MetricResult> = Vec::new();
-    for (name, pair) in &pairs {
-        let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
-        let (mut failed, mut messages) = (BTreeMap::new(), Vec::new());
-        if *name == "READ" {
-            statuses.insert("NOT_FOUND".to_owned(), 3);
-            failed.insert("NOT_FOUND".to_owned(), times(&not_found, paced));
-            messages.push(MessageCount {
-                status: "NOT_FOUND".to_owned(),
-                message: "<b>no such key</b> & \"none\" in 'usertable'".to_owned(),
-                count: 3,
-            });
-        }
-        metrics.push(MetricResult {
-            name: (*name).to_owned(),
-            statuses,
-            ok: Some(times(pair, paced)),
-            failed,
-            messages,
+        statuses.insert("NOT_FOUND".to_owned(), 3);
+        failed.insert("NOT_FOUND".to_owned(), times(&not_found, paced));
+        messages.push(MessageCount {
+            status: "NOT_FOUND".to_owned(),
+            message: "<b>no such key</b> & \"none\" in 'usertable'".to_owned(),
+            count: 3,
         });
     }
+    MetricResult { name: name.to_owned(), statuses, ok: Some(times(pair, paced)), failed, messages }
+}
+
+fn simulated_run(paced: bool) -> ResultDocument {
+    let (series, pairs, late) = simulated_series(paced);
+    let metrics: Vec<MetricResult> =
+        pairs.iter().map(|(name, pair)| simulated_metric(name, pair, paced)).collect();
     let operations = metrics.iter().flat_map(|m| m.statuses.values()).sum::<u64>();
     let mut ages = Histogram::new();
     [3_200_000_000, 150_000_000].iter().for_each(|&age| ages.record(age));
@@ -210,7 +216,7 @@ pub(crate) fn unpaced() -> ResultDocument {
     run(false)
 }
 
-/// A paced run whose costs are known, and that the client bounded.
+/// A paced run with costs that the client bounded.
 pub(crate) fn costly() -> ResultDocument {
     let usage = |cpu_s: f64, megabytes: u64, bytes: Option<(u64, u64)>| Usage {
         cpu_s,
@@ -245,14 +251,14 @@ pub(crate) fn costly() -> ResultDocument {
     document
 }
 
-/// A run with consumers beside it.
+/// A run whose lag consumers measured.
 pub(crate) fn lagging() -> ResultDocument {
     let spans = |spans: &mut dyn Iterator<Item = u64>| {
         let mut histogram = Histogram::new();
         spans.for_each(|ns| histogram.record(ns));
         Some(Latency::of(&histogram, &PERCENTILES))
     };
-    // Exponential, mean 50 ms, by its quantiles.
+    // Quantiles of an exponential distribution with mean 50 ms.
     let delay = |i: u64| (-(1.0 - (i as f64 + 0.5) / 1000.0).ln() * 5e7) as u64;
     let curve = |more: u64| {
         let step = |i: u64| SurvivalStep { at_ns: delay(i) + more, share: 1.0 - (i + 1) as f64 / 1000.0 };
@@ -297,7 +303,7 @@ pub(crate) fn lagging() -> ResultDocument {
     ResultDocument { lag: Some(lag), ..run(true) }
 }
 
-/// A result with nothing in it.
+/// An empty result.
 pub(crate) fn empty() -> ResultDocument {
     ResultDocument {
         metrics: Vec::new(),
@@ -318,7 +324,7 @@ pub(crate) fn empty() -> ResultDocument {
     }
 }
 
-/// A result of a few operations: what each took, and whether it succeeded.
+/// A result of operations, each given by wait and service time in ns and whether it succeeded.
 pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocument {
     let (mut ok, mut error, mut late) = (Pair::default(), Pair::default(), Histogram::new());
     for &(wait, service, is_ok) in operations {
@@ -375,7 +381,7 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
     prop::collection::vec((0u64..1 << 36, 1u64..1 << 36, prop::bool::weighted(0.9)), 0..60)
 }
 
-/// Any result: odd texts, odd numbers.
+/// Results with arbitrary texts and numbers.
 pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
     let numbers = (0.0f64..1e12, any::<u64>(), any::<u64>());
     let texts = (".{0,20}", ".{0,20}", prop::collection::vec(".{0,10}", 0..4));

@@ -1,14 +1,14 @@
-//! What is said of a run that did not stay what it was while it was measured.
+//! The texts about a run that changed or stalled while it was measured.
 
 use crate::units::{plural, rate, time};
 use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 
-/// The sentence of stalls.
+/// The sentence about stalls.
 pub(crate) fn stalled(told: &Stalls, judged_s: f64) -> String {
     format!("The run stalled while it was measured: {}.", stalls(told, judged_s))
 }
 
-/// The sentence of changes.
+/// The sentence about changes.
 pub(crate) fn changed(throughput: Option<&Change>, service: Option<&Change>, judged_s: f64) -> String {
     let changes = changes(throughput, service, judged_s);
     format!("The run changed while it was measured: {changes}. Its numbers are of all of that together.")
@@ -21,7 +21,7 @@ pub(crate) fn changes(throughput: Option<&Change>, service: Option<&Change>, jud
     throughput.into_iter().chain(service).collect::<Vec<_>>().join("; ")
 }
 
-/// In a few words, for a table.
+/// A short text for a table.
 pub(crate) fn in_short(stationarity: &Stationarity) -> String {
     let change = |name: &str, told: &Change| {
         let how = match told.shape {
@@ -51,7 +51,7 @@ fn per_second(value: f64) -> String {
     format!("{}/s", rate(value))
 }
 
-/// An instant of the measured time.
+/// A second of the measured time, with at most one decimal.
 fn second(s: f64) -> String {
     let text = if s < 100.0 { format!("{s:.1}") } else { format!("{s:.0}") };
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -80,7 +80,7 @@ fn change(name: &str, told: &Change, judged_s: f64, write: fn(f64) -> String) ->
     }
 }
 
-/// When nearly nothing was done, and for how long.
+/// When the store did nearly nothing, and for how long.
 pub(crate) fn stalls(told: &Stalls, judged_s: f64) -> String {
     let Stalls { count, total_s, longest_s, longest_at_s } = told;
     let (longest, all) = (time(longest_s * 1e9), time(total_s * 1e9));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_with_their_numbers() {
+    fn texts_about_changes_have_their_numbers() {
         let drift = told(ChangeShape::Drift, 20_100.0, 16_500.0);
         assert_eq!(
             changed(Some(&drift), None, 60.0),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_are_told_with_their_times() {
+    fn texts_about_stalls_have_their_times() {
         let one = Stalls { count: 1, total_s: 2.35, longest_s: 2.35, longest_at_s: 12.25 };
         assert_eq!(
             stalled(&one, 60.0),

@@ -1,5 +1,4 @@
-//! What is stored: a run's result, or an experiment with the results of its
-//! runs.
+//! Reads stored results of runs and stored experiments.
 
 use crate::json::{self, ReadError};
 use serval_result::{
@@ -12,21 +11,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The name of an experiment's document in its folder.
+/// Name of an experiment's document in its folder.
 pub const EXPERIMENT: &str = "experiment.json";
-/// The name of a result in its folder.
+/// Name of a result in its folder.
 pub const RESULT: &str = "result.json";
-/// The name of the histogram log in a result's folder.
+/// Name of the histogram log in a result's folder.
 pub const HISTOGRAM_LOG: &str = "histograms.hlog";
 
-/// Bytes of an experiment's document that are read at most: some 500 a run,
-/// so a hundred thousand runs.
+/// Largest size of an experiment's document, in bytes: about 100,000 runs of 500 bytes.
 const EXPERIMENT_MAX: u64 = 64 << 20;
 
-/// Something stored cannot be read.
+/// An error of reading a result or an experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {
-    /// There is neither.
+    /// The folder has neither a result nor an experiment.
     #[error("{0}: there is no {RESULT} and no {EXPERIMENT} in it")]
     Nothing(PathBuf),
     /// A result cannot be read.
@@ -47,7 +45,7 @@ pub enum StoredError {
     },
 }
 
-/// An experiment and where it is.
+/// An experiment and its folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredExperiment {
     /// Its folder.
@@ -57,24 +55,24 @@ pub struct StoredExperiment {
 }
 
 impl StoredExperiment {
-    /// Where a run of it is. A folder's name that leads out of the experiment
-    /// is refused: documents come from anywhere.
+    /// Returns the folder of a run; `None` if its name leads out of the experiment's folder: documents
+    /// are not trusted.
     pub fn run_folder(&self, entry: &RunEntry) -> Option<PathBuf> {
         self.is_inside(&entry.folder).then(|| self.folder.join(&entry.folder))
     }
 
-    /// Whether a folder's name leads to one inside the experiment's.
+    /// Whether a relative name stays inside the experiment's folder.
     pub(crate) fn is_inside(&self, folder: &str) -> bool {
         let mut parts = Path::new(folder).components();
         parts.all(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir))
     }
 
-    /// The result of a run of it.
+    /// Reads the result of a run.
     pub fn result(&self, entry: &RunEntry) -> Result<ResultDocument, StoredError> {
         self.result_in(&entry.folder)
     }
 
-    /// The result in a folder of it.
+    /// Reads the result in a folder of the experiment.
     pub fn result_in(&self, folder: &str) -> Result<ResultDocument, StoredError> {
         if !self.is_inside(folder) {
             return Err(StoredError::Experiment {
@@ -86,7 +84,7 @@ impl StoredExperiment {
     }
 }
 
-/// What is stored at a place.
+/// A stored result or experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stored {
     /// A run's result and its file.
@@ -95,8 +93,7 @@ pub enum Stored {
     Experiment(Box<StoredExperiment>),
 }
 
-/// Reads a result in a file or folder, or an experiment in a folder or by its
-/// document's file.
+/// Reads a result or an experiment, given by its folder or its file.
 pub fn read(path: &Path) -> Result<Stored, StoredError> {
     if path.is_dir() {
         let (experiment, result) = (path.join(EXPERIMENT), path.join(RESULT));
@@ -120,17 +117,15 @@ fn read_result(path: &Path) -> Result<ResultDocument, StoredError> {
 pub fn read_experiment(path: &Path) -> Result<StoredExperiment, StoredError> {
     let fault = |problem: String| StoredError::Experiment { path: path.to_owned(), problem };
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
-    file.take(EXPERIMENT_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let read = File::open(path).and_then(|file| file.take(EXPERIMENT_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| fault(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > EXPERIMENT_MAX {
         return Err(fault(format!(
             "is longer than {} MiB, which is the most that is read",
             EXPERIMENT_MAX >> 20
         )));
     }
-    /// The version alone, so that a later version's other fields do not matter.
+    /// The version alone: documents of later versions may have other fields.
     #[derive(serde::Deserialize)]
     struct Version {
         experiment_version: u32,

@@ -1,43 +1,31 @@
-//! A result as a table for people, at most [`WIDTH`](crate::terminal::WIDTH) columns wide.
+//! The summary of a result as text, at most [`WIDTH`](crate::terminal::WIDTH) columns wide.
 
 use crate::{
     notes::warnings,
-    terminal::{Styles, line, wrapped},
+    terminal::{self, Styles, TextTable, wrapped},
     text::{printable, title},
-    units::{bytes, percent, percentile, plural, rate, short_count, time},
+    units::{bytes, known, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::Style;
-use serval_result::document::{Latency, MetricResult, ResultDocument, TimesResult};
-use std::fmt::Write as _;
+use serval_result::document::{Latency, ResultDocument, TimesResult};
 
-/// Percentiles that a line has room for; `result.json` has all.
+/// Largest number of percentiles in a row; `result.json` has all.
 const PERCENTILES_MAX: usize = 4;
 
-/// The name of the longest of YCSB's metrics has 23 characters.
+/// Width of names: the longest of YCSB's metrics has 23 characters.
 const NAME_MAX: usize = 23;
 
-/// The table.
+/// Returns the summary.
 pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     let mut text = String::new();
     headline(&mut text, document, styles);
-    let warnings = warnings(document);
-    if !warnings.is_empty() {
-        text.push('\n');
-    }
-    for warning in warnings {
-        wrapped(&mut text, "! ", &warning.text, styles.warning);
-        for detail in &warning.details {
-            wrapped(&mut text, "    ", detail, styles.dim);
-        }
-    }
-    let rows = rows(document, styles);
-    if !rows.is_empty() {
-        let what = what_times_are(document);
-        table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
+    terminal::warnings(&mut text, &warnings(document), styles);
+    if !document.metrics.is_empty() {
+        table(&mut text, "RESPONSE TIME", document, styles, |times| &times.response);
         if two_times(document) {
-            table(&mut text, "SERVICE TIME", &rows, document, styles, |times| &times.service);
+            table(&mut text, "SERVICE TIME", document, styles, |times| &times.service);
         }
-        wrapped(&mut text, "", what, styles.dim);
+        wrapped(&mut text, "", what_times_are(document), styles.dim);
     }
     if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
         crate::group::summary(&mut text, group, styles);
@@ -49,8 +37,8 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     text
 }
 
-/// Whether response and service times differ: with an offered load, and with
-/// a driver, which tells its own part of the time.
+/// Whether response and service times differ: with an offered load, or with a driver, which measures
+/// the service time.
 pub fn two_times(document: &ResultDocument) -> bool {
     document.pacing.is_some() || driven(document)
 }
@@ -59,7 +47,7 @@ fn driven(document: &ResultDocument) -> bool {
     document.metrics.iter().any(|metric| metric.name == "DRIVER-HOP")
 }
 
-/// What the times of a document are, for its readers.
+/// Explains the times of a document.
 pub(crate) fn what_times_are(document: &ResultDocument) -> &'static str {
     match (document.pacing.is_some(), driven(document)) {
         (true, false) => RESPONSE_AND_SERVICE,
@@ -68,19 +56,19 @@ pub(crate) fn what_times_are(document: &ResultDocument) -> &'static str {
     }
 }
 
-/// What the two times are.
+/// Explains response and service times.
 const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to the end, what a user \
     waits. Service time: from the actual start to the end, what the store takes.";
 
-/// What the times are when a driver in another process is between.
+/// Explains times measured through a driver process.
 const DRIVEN: &str = "Response time: from the start (the intended one with an offered load) to the receipt of the \
     outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
 
-/// What the costs are.
+/// Explains costs.
 const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. run-queue wait: time that threads were \
     ready to run and waited for a processor. sent, received: payload of TCP connections. memory: at the end.";
 
-/// Why there is only one table.
+/// Explains why there is only one table.
 const NOT_PACED: &str = "Closed loop: response time equals service time.";
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
@@ -106,43 +94,60 @@ fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", &third, styles.headline);
 }
 
-/// A line of the table.
-struct Row<'a> {
-    name: String,
-    count: u64,
-    failed: Option<u64>,
-    times: Option<&'a TimesResult>,
+/// A row of the table of times: an operation, or its failures with one status.
+pub(crate) struct Row<'a> {
+    pub(crate) operation: &'a str,
+    pub(crate) status: Option<&'a str>,
+    pub(crate) count: u64,
+    pub(crate) failed: Option<u64>,
+    pub(crate) times: Option<&'a TimesResult>,
 }
 
-/// An operation's successes, and below it its failures by status.
-fn rows<'a>(document: &'a ResultDocument, styles: &Styles) -> Vec<Row<'a>> {
-    let mut rows = Vec::new();
-    for metric in &document.metrics {
-        let MetricResult { name, ok, failed, .. } = metric;
-        rows.push(Row {
-            name: styles.cell(name, NAME_MAX),
-            count: metric.count(),
-            failed: Some(metric.failed()),
-            times: ok.as_ref(),
+/// The rows of a document: each operation, followed by its failures by status.
+pub(crate) fn rows(document: &ResultDocument) -> impl Iterator<Item = Row<'_>> {
+    document.metrics.iter().flat_map(|metric| {
+        let operation = metric.name.as_str();
+        let (count, failed, times) = (metric.count(), Some(metric.failed()), metric.ok.as_ref());
+        let failures = metric.failed.iter().map(move |(status, times)| Row {
+            operation,
+            status: Some(status),
+            count: times.service.count,
+            failed: None,
+            times: Some(times),
         });
-        for (status, times) in failed {
-            let name = format!("  {}", styles.cell(status, NAME_MAX - 2));
-            rows.push(Row { name, count: times.service.count, failed: None, times: Some(times) });
-        }
-    }
-    rows
+        std::iter::once(Row { operation, status: None, count, failed, times }).chain(failures)
+    })
 }
 
-/// Those percentiles that are shown: the usual ones before others.
-fn shown(document: &ResultDocument) -> Vec<f64> {
-    let mut all: Vec<f64> = document
-        .metrics
-        .iter()
-        .flat_map(|m| m.ok.iter().chain(m.failed.values()))
-        .flat_map(|times| times.response.percentiles.iter().map(|p| p.percentile))
-        .collect();
+/// All percentiles that a document has, in ascending order.
+pub(crate) fn percentiles(document: &ResultDocument) -> Vec<f64> {
+    let times = rows(document).filter_map(|row| row.times);
+    let mut all: Vec<f64> =
+        times.flat_map(|times| times.response.percentiles.iter().map(|p| p.percentile)).collect();
     all.sort_by(f64::total_cmp);
     all.dedup();
+    all
+}
+
+/// Mean, percentiles and maximum of times, in words.
+pub(crate) fn times_in_words<'a>(
+    latency: Option<&'a Latency>,
+    percentiles: &'a [f64],
+) -> impl Iterator<Item = String> + 'a {
+    let latency = latency.filter(|latency| latency.count > 0);
+    let middle = percentiles.iter().map(move |p| quantile(latency, *p));
+    let mean = known(latency.map(|l| l.mean_ns), time);
+    std::iter::once(mean).chain(middle).chain([known(latency.map(|l| l.max_ns as f64), time)])
+}
+
+/// A percentile of times, in words.
+pub(crate) fn quantile(latency: Option<&Latency>, percentile: f64) -> String {
+    known(latency.and_then(|latency| latency.percentile(percentile)), |ns| time(ns as f64))
+}
+
+/// The percentiles that the summary shows; the usual ones take precedence.
+fn shown(document: &ResultDocument) -> Vec<f64> {
+    let all = percentiles(document);
     let usual = |p: &f64| [50.0, 95.0, 99.0, 99.9].contains(p);
     let mut chosen: Vec<f64> = all.iter().copied().filter(usual).collect();
     let room = PERCENTILES_MAX.saturating_sub(chosen.len());
@@ -154,40 +159,34 @@ fn shown(document: &ResultDocument) -> Vec<f64> {
 fn table(
     text: &mut String,
     title: &str,
-    rows: &[Row<'_>],
     document: &ResultDocument,
     styles: &Styles,
     which: impl Fn(&TimesResult) -> &Latency,
 ) {
     let percentiles = shown(document);
-    let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(title.len());
-    let mut head = format!("{title:name_width$} {:>10} {:>8} {:>7} {:>7}", "count", "/s", "failed", "mean");
-    for &p in &percentiles {
-        let _ = write!(head, " {:>7}", percentile(p));
-    }
-    let _ = write!(head, " {:>7}", "max");
+    let name = |row: Row<'_>| match row.status {
+        None => styles.cell(row.operation, NAME_MAX),
+        Some(status) => format!("  {}", styles.cell(status, NAME_MAX - 2)),
+    };
+    let names: Vec<String> = std::iter::once(title.to_owned()).chain(rows(document).map(name)).collect();
+    let columns = TextTable::new(&names, [10, 8, 7].into_iter().chain(vec![7; percentiles.len() + 2]));
+    let heads = ["count", "/s", "failed", "mean"].map(str::to_owned).into_iter();
+    let heads = heads.chain(percentiles.iter().map(|p| percentile(*p))).chain(["max".to_owned()]);
     text.push('\n');
-    line(text, &head, styles.heading);
-    for row in rows {
-        let rate_text = rate(row.count as f64 / document.overall.duration_s);
-        let failed = row.failed.map_or(String::new(), short_count);
-        let mut cells =
-            format!("{:name_width$} {:>10} {rate_text:>8} {failed:>7}", row.name, short_count(row.count));
-        let mut cell = |value: Option<f64>| {
-            let _ = write!(cells, " {:>7}", value.map_or("–".to_owned(), time));
-        };
-        let latency = row.times.map(&which).filter(|latency| latency.count > 0);
-        cell(latency.map(|l| l.mean_ns));
-        for &p in &percentiles {
-            cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
-        }
-        cell(latency.map(|l| l.max_ns as f64));
-        line(text, &cells, if row.failed.is_none() { styles.dim } else { Style::new() });
+    columns.row(text, styles.heading, title, heads);
+    for (row, name) in rows(document).zip(&names[1..]) {
+        let counts = [
+            short_count(row.count),
+            rate(row.count as f64 / document.overall.duration_s),
+            row.failed.map_or(String::new(), short_count),
+        ];
+        let style = if row.failed.is_none() { styles.dim } else { Style::new() };
+        let times = times_in_words(row.times.map(&which), &percentiles);
+        columns.row(text, style, name, counts.into_iter().chain(times));
     }
 }
 
-/// What an operation cost the client and the processes that were watched. Without
-/// either there is nothing to say.
+/// The table of costs of an operation; nothing if neither the client's nor any process's are known.
 fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let operations = document.overall.operations;
     let client = document.client.iter().map(|load| ("client".to_owned(), &load.usage));
@@ -196,35 +195,28 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     if rows.is_empty() || operations == 0 {
         return;
     }
-    let title = "COST";
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(title.len());
-    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
-    let [cpu, sent, received, memory, all, queue] = head;
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).chain(["COST"]).collect();
+    let columns = TextTable::new(&names, [9, 10, 11, 10, 7, 14]);
+    let heads = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "run-queue wait"];
     text.push('\n');
-    line(
-        text,
-        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>14}"),
-        styles.heading,
-    );
-    let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    columns.row(text, styles.heading, "COST", heads);
     let per = |bytes: Option<u64>| {
-        // What is below ten has decimals; what is large is counted in whole bytes.
-        known(bytes.map(|bytes| match bytes as f64 / operations as f64 {
+        // Small numbers have decimals.
+        known(bytes, |bytes| match bytes as f64 / operations as f64 {
             few if few < 1e9 => format!("{} B", rate(few)),
             many => format!("{many:.1e} B"),
-        }))
+        })
     };
     for (name, usage) in &rows {
-        let cells = format!(
-            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>14}",
+        let cells = [
             time(usage.cpu_s * 1e9 / operations as f64),
             per(usage.sent_bytes),
             per(usage.received_bytes),
-            known(usage.memory_bytes.map(bytes)),
+            known(usage.memory_bytes, bytes),
             time(usage.cpu_s * 1e9),
-            known(usage.run_queue_s.map(|seconds| time(seconds * 1e9))),
-        );
-        line(text, &cells, Style::new());
+            known(usage.run_queue_s, |seconds| time(seconds * 1e9)),
+        ];
+        columns.row(text, Style::new(), name, cells);
     }
     wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
 }
@@ -254,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_have_a_table_and_a_bound_of_the_client_comes_first() {
+    fn costs_have_a_table_and_a_client_bound_warning_comes_first() {
         let text = summary(&sample::costly(), &Styles::colourless());
         let first = text.lines().find(|line| line.starts_with('!')).unwrap();
         assert!(first.starts_with("! The client bounded this result"), "{first}");
@@ -268,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_table() {
+    fn a_result_without_operations_has_no_table() {
         let text = summary(&sample::empty(), &Styles::plain());
         assert!(!text.contains("RESPONSE TIME") && !text.contains("NaN"), "{text}");
     }
 
     #[test]
-    fn colour_only_when_asked_for() {
+    fn only_ansi_styles_have_colours() {
         assert!(!summary(&sample::paced(), &Styles::plain()).contains('\x1b'));
         assert!(summary(&sample::paced(), &Styles::ansi()).contains("\x1b["));
     }

@@ -1,8 +1,8 @@
 //! Styled lines for terminals, at most [`WIDTH`] columns wide.
 
-use crate::text::printable;
+use crate::{notes::Warning, text::printable};
 use anstyle::{AnsiColor, Style};
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Largest width of a line, in columns.
 pub const WIDTH: usize = 100;
@@ -18,8 +18,8 @@ pub struct Styles {
     pub warning: Style,
     /// Less important parts.
     pub dim: Style,
-    /// Whether cells that have no room in a line of [`WIDTH`] columns are cut: on terminals, where a line that is
-    /// too long breaks the table. Files and pipes get all of a text.
+    /// Whether to cut cells that do not fit into [`WIDTH`] columns. Terminals would break the line; files
+    /// and pipes get the whole text.
     pub cuts: bool,
 }
 
@@ -46,7 +46,7 @@ impl Styles {
         }
     }
 
-    /// The text of a cell, without characters that steer a terminal; at most so long where cells are cut.
+    /// The text of a cell without control characters, cut to `max` characters if cells are cut.
     pub fn cell(&self, text: &str, max: usize) -> String {
         printable(text, if self.cuts { max } else { usize::MAX })
     }
@@ -55,6 +55,46 @@ impl Styles {
 /// Appends a line in a style.
 pub fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
+}
+
+/// A table of text: the first column is aligned left, the others right.
+pub(crate) struct TextTable {
+    widths: Vec<usize>,
+}
+
+impl TextTable {
+    /// A table whose first column is as wide as the longest of `first`; `others` are the widths of the
+    /// other columns in characters.
+    pub(crate) fn new(first: &[impl AsRef<str>], others: impl IntoIterator<Item = usize>) -> Self {
+        let width = first.iter().map(|text| text.as_ref().chars().count()).max().unwrap_or(0);
+        TextTable { widths: std::iter::once(width).chain(others).collect() }
+    }
+
+    /// Appends a row.
+    pub(crate) fn row<C: Display>(
+        &self,
+        text: &mut String,
+        style: Style,
+        first: &str,
+        others: impl IntoIterator<Item = C>,
+    ) {
+        let mut row = format!("{first:width$}", width = self.widths[0]);
+        for (cell, width) in others.into_iter().zip(&self.widths[1..]) {
+            let _ = write!(row, " {cell:>width$}");
+        }
+        line(text, &row, style);
+    }
+}
+
+/// Appends warnings, each with its details below it.
+pub(crate) fn warnings(text: &mut String, warnings: &[Warning], styles: &Styles) {
+    if !warnings.is_empty() {
+        text.push('\n');
+    }
+    for warning in warnings {
+        wrapped(text, "! ", &warning.text, styles.warning);
+        warning.details.iter().for_each(|detail| wrapped(text, "    ", detail, styles.dim));
+    }
 }
 
 /// Appends words wrapped at [`WIDTH`]: the first line after `lead`, the others indented below it.

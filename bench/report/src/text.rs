@@ -1,11 +1,10 @@
-//! Texts that come from outside, made fit to be shown.
+//! Makes untrusted texts safe to show.
 
 use serval_result::document::ResultDocument;
 use std::fmt::Display;
 
-/// `run of CoreWorkload on redis`, after the label if there is one. Workloads
-/// are classes in packages to YCSB, and scripts files in folders; their last
-/// names say enough.
+/// Returns the title of a result: `run of CoreWorkload on redis`, after the label if there is one.
+/// Packages of workload classes and folders of scripts are left out.
 pub fn title(document: &ResultDocument) -> String {
     let run = &document.run;
     let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
@@ -14,7 +13,7 @@ pub fn title(document: &ResultDocument) -> String {
     format!("{label}{} of {workload} on {}", run.phase, run.store)
 }
 
-/// What came from outside, without characters that steer a terminal, and cut.
+/// Returns a text without control characters, cut to `max` characters.
 pub fn printable(text: &str, max: usize) -> String {
     let mut clean = String::new();
     for (index, c) in text.chars().enumerate() {
@@ -27,13 +26,13 @@ pub fn printable(text: &str, max: usize) -> String {
     clean
 }
 
-/// Whether a character turns the direction of what stands behind it, over the end of its own text: a name
-/// must not change how the numbers beside it are read.
+/// Whether a character changes the direction of text beyond its own: a name must not reorder the
+/// numbers beside it.
 fn turns(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
 }
 
-/// Text as part of a page: in an element or in a quoted attribute.
+/// Escapes a text for an element or a quoted attribute.
 pub(crate) fn escape(text: impl Display) -> String {
     let mut out = String::new();
     for c in text.to_string().chars() {
@@ -51,12 +50,21 @@ pub(crate) fn escape(text: impl Display) -> String {
     out
 }
 
+/// Quotes a word of a command line for a shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn terminals_are_not_steered_by_stores() {
+    fn control_characters_are_removed() {
         assert_eq!(printable("a\x1b[31m\nb", 99), "a [31m b");
         assert_eq!(printable("abcdef", 3), "abc…");
     }

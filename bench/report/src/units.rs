@@ -1,15 +1,14 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// A time with three significant digits in the unit that fits: `999 ns`,
-/// `1.50 µs`, `12.3 ms`, `3.20 s`. Above 1000 s whole seconds, above what a table has
-/// room for a power of ten: `3.2e9 s`.
+/// Formats a time with three significant digits in the unit that fits: `999 ns`, `1.50 µs`,
+/// `12.3 ms`, `3.20 s`; whole seconds above 1000 s, powers of ten from 10,000,000 s: `3.2e9 s`.
 pub fn time(ns: f64) -> String {
     if !ns.is_finite() {
         return "–".to_owned();
     }
     for (unit, size) in [("ns", 1.0), ("µs", 1e3), ("ms", 1e6)] {
         let value = ns / size;
-        // What would be rounded to 1000 belongs to the next unit.
+        // A value that rounds to 1000 gets the next unit.
         if value < 999.5 {
             return if unit == "ns" { format!("{value:.0} ns") } else { format!("{} {unit}", digits(value)) };
         }
@@ -20,10 +19,15 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// From where numbers are told as powers of ten.
+/// Formats a value with `words`; a dash if it is unknown.
+pub fn known<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), words)
+}
+
+/// Value from which numbers are shown as powers of ten.
 const MUCH: f64 = 1e7;
 
-/// Three significant digits for numbers below 1000, whole ones above.
+/// Formats a number with three significant digits; whole numbers above 1000.
 pub fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v < 9.995 => 2,
@@ -33,7 +37,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A whole number in groups of three: `1,234,567`.
+/// Formats a whole number in groups of three: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -46,13 +50,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// As [`count`], in at most eleven characters: from a thousand million on
-/// in `G`.
+/// As [`count`], in at most eleven characters: numbers from a billion on in `G`.
 pub fn short_count(number: u64) -> String {
     if number < 1_000_000_000 { count(number) } else { format!("{} G", digits(number as f64 / 1e9)) }
 }
 
-/// Something a second: three significant digits, all before the point.
+/// Formats a rate: three significant digits, and all digits of the whole part.
 pub fn rate(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -60,8 +63,8 @@ pub fn rate(value: f64) -> String {
     if value < 999.5 { digits(value) } else { short_count(value.round() as u64) }
 }
 
-/// A part in percent, two significant digits below 10 %. What is not nothing
-/// is never `0 %`, what is not all never `100 %`.
+/// Formats a part as a percentage, with two significant digits below 10 %. Only 0 is `0 %`, and only
+/// the whole is `100 %`.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0 %".to_owned();
@@ -78,27 +81,27 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// `p50`, `p99.9`.
+/// Formats a percentile: `p50`, `p99.9`.
 pub fn percentile(percentile: f64) -> String {
     format!("p{percentile}")
 }
 
-/// The name of a number: `1 operation`, `2 operations`.
+/// Formats a number of things: `1 operation`, `2 operations`.
 pub fn plural(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A number of things and the verb: `1 record is`, `2 records are`.
+/// Formats a number of things with the verb: `1 record is`, `2 records are`.
 pub fn are(number: u64, thing: &str) -> String {
     format!("{} {}", plural(number, thing), if number == 1 { "is" } else { "are" })
 }
 
-/// A number of things and the verb: `1 key was`, `2 keys were`.
+/// Formats a number of things with the verb: `1 key was`, `2 keys were`.
 pub fn were(number: u64, thing: &str) -> String {
     format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
 }
 
-/// Bytes in the binary unit that fits.
+/// Formats bytes in the binary unit that fits.
 pub fn bytes(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["bytes", "KiB", "MiB", "GiB"] {

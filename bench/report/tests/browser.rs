@@ -1,16 +1,14 @@
-//! Report pages in a real browser: nothing is wrong in its eyes, all sections
-//! are there, and something is to be seen. What it saw is kept as pictures in
-//! `browser/` of the target directory's `tmp`, to be looked at.
+//! Opens report pages in a browser: it reports no errors, all sections are there, and the pages are
+//! not blank. Screenshots are in `browser/` of the target directory's `tmp`.
 //!
-//! `cargo xtask test` says by SERVAL_TEST_BROWSER where Chromium is; without
-//! it this is skipped.
+//! `cargo xtask test` sets SERVAL_TEST_BROWSER to Chromium's path; without it the test is ignored.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod synthetic;
 
 use serval_conformance::variable;
 use serval_report::{
-    experiment::{self, Loaded, Part},
+    experiment::{self, Part},
     html, stored,
 };
 use std::{
@@ -22,15 +20,14 @@ use std::{
 };
 use synthetic::Size;
 
-/// Chromium with what a test wants of it: no window, no calls home, and a
-/// profile of its own.
+/// Chromium without a window and background requests, with a profile of its own.
 struct Browser {
     program: String,
     profiles: tempfile::TempDir,
     pictures: PathBuf,
 }
 
-/// A theme, and how Chromium is asked for it.
+/// A theme, and Chromium's flag for it.
 const THEMES: [(&str, &str); 2] = [
     ("light", "--blink-settings=preferredColorScheme=1"),
     ("dark", "--blink-settings=preferredColorScheme=0"),
@@ -58,19 +55,18 @@ impl Browser {
         let output = command.arg(format!("file://{}", page.display())).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {errors}", output.status);
-        // Refused by the page's own policy, malformed, or anything else that it tells.
+        // Violations of the page's policy, syntax errors, and other messages.
         let told: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
         assert!(told.is_empty(), "{}: {told:#?}", page.display());
         output
     }
 
-    /// The page as the browser has it after reading.
+    /// The page's DOM after loading.
     fn read(&self, page: &Path) -> String {
         String::from_utf8(self.run(page, &["--dump-dom".to_owned()]).stdout).unwrap()
     }
 
-    /// A picture of the page's first pixels down to `height`; how many colours
-    /// it has.
+    /// Takes a screenshot of this height; returns its number of colours.
     fn picture(&self, page: &Path, name: &str, theme: &str, width: u32, height: u32) -> BTreeSet<[u8; 3]> {
         let path = self.pictures.join(format!("{name}.png"));
         let _ = std::fs::remove_file(&path);
@@ -102,15 +98,12 @@ impl Browser {
 fn experiment_page(place: &Path, make: impl Fn(&Path)) -> String {
     std::fs::create_dir_all(place).unwrap();
     make(place);
-    let stored::Stored::Experiment(experiment) = stored::read(place).unwrap() else {
-        panic!("no experiment")
-    };
-    experiment::html(&experiment, &Loaded::read(&experiment).unwrap())
+    experiment::html(&[Part::read("experiment", &stored::read(place).unwrap()).unwrap()])
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_BROWSER"]
-fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
+fn pages_open_without_errors_in_both_themes_and_in_print() {
     let Some(program) = variable("SERVAL_TEST_BROWSER") else { return };
     let place = tempfile::tempdir().unwrap();
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
@@ -163,7 +156,7 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
             &format!("The highest rate that keeps the SLO|Loads and searches|{all}"),
             9000,
         ),
-        ("overlaid", experiment::together_html(&runs), "3 runs|Over time|All points", 7000),
+        ("overlaid", experiment::html(&runs), "3 runs|Over time|All points", 7000),
     ];
     for (name, page, sections, height) in &pages {
         let file = place.path().join(format!("{name}.html"));
@@ -173,12 +166,12 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
         for section in sections.split('|') {
             assert!(read.contains(&format!("{section}</h")), "{name} has no {section}");
         }
-        // What the browser has it read to the end.
+        // The browser parsed the whole page.
         assert_eq!(read.matches("</svg>").count(), page.matches("</svg>").count(), "{name}");
         let [light, dark] = THEMES.map(|(theme, argument)| {
             browser.picture(&file, &format!("{name}-{theme}"), argument, 1280, *height)
         });
-        // Paper, ink and lines, with all that lies between.
+        // Background, text and lines, with antialiasing.
         assert!(light.len() > 50 && dark.len() > 50, "{name}: {} and {} colours", light.len(), dark.len());
         assert!(
             light.contains(&[0xf6, 0xf7, 0xf9]) && !light.contains(&[0x12, 0x15, 0x1b]),
@@ -189,7 +182,7 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
             browser.paper(&file, name);
         }
     }
-    // A telephone's width.
+    // The width of a phone.
     let narrow = browser.picture(&place.path().join("sweep.html"), "sweep-narrow", THEMES[0].1, 500, 5000);
     assert!(narrow.len() > 50);
     println!("pictures: {}", browser.pictures.display());

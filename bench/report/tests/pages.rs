@@ -1,12 +1,12 @@
-//! Writes pages to look at: `cargo test -p serval-report --test pages`, then
-//! open `pages/*.html` in the target directory's `tmp`.
+//! Writes pages for inspection: run `cargo test -p serval-report --test pages`, then open
+//! `pages/*.html` in the target directory's `tmp`.
 
 #[expect(dead_code, reason = "pages are drawn of some of the samples")]
 #[path = "../src/sample.rs"]
 mod sample;
 
 #[test]
-fn pages_to_look_at() {
+fn pages_for_inspection() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
     std::fs::create_dir_all(&folder).unwrap();
     for (name, document) in

@@ -1,25 +1,23 @@
-//! What searches found: on the page, as plots, and as CSV.
+//! Results of searches: on the page, as plots, and as CSV.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod synthetic;
 
 use serval_report::{
-    experiment::{self, Loaded, TRIAL_COLUMNS},
-    stored::{self, StoredExperiment},
+    experiment::{self, Part, TRIAL_COLUMNS},
+    stored,
 };
 
-fn searched(make: impl Fn(&std::path::Path)) -> (StoredExperiment, Loaded) {
+fn searched(make: impl Fn(&std::path::Path)) -> [Part; 1] {
     let place = tempfile::tempdir().unwrap();
     make(place.path());
-    let stored::Stored::Experiment(experiment) = stored::read(place.path()).unwrap() else { panic!() };
-    let loaded = Loaded::read(&experiment).unwrap();
-    (*experiment, loaded)
+    [Part::read("searched", &stored::read(place.path()).unwrap()).unwrap()]
 }
 
 #[test]
 fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
-    let (experiment, loaded) = searched(synthetic::searched::max);
-    let page = experiment::html(&experiment, &loaded);
+    let part = searched(synthetic::searched::max);
+    let page = experiment::html(&part);
     for part in [
         "The highest rate that keeps the SLO</h2>",
         "redis: read.p99 against offered load",
@@ -35,12 +33,12 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
     ] {
         assert!(page.contains(part), "{part}");
     }
-    let files = experiment::files(&experiment, &loaded).unwrap();
+    let files = experiment::files(&part[0]).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert!(names.contains(&"plots/redis-read-p99-against-offered-load.svg"), "{names:?}");
     let (_, csv) = files.iter().find(|(name, _)| name == "trials.csv").unwrap();
     let mut reader = csv::Reader::from_reader(&csv[..]);
-    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>(), TRIAL_COLUMNS);
+    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), TRIAL_COLUMNS);
     let lines: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     // Six doublings; 16 trials of two conditions each; two stores.
     assert_eq!(lines.len(), 2 * (6 + 16 * 2));
@@ -54,11 +52,11 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
 }
 
 #[test]
-fn a_sweep_without_searches_has_no_file_of_trials() {
+fn a_sweep_without_searches_has_no_trials_csv() {
     let size = synthetic::Size { stores: 1, points: 2, repeats: 1, seconds: 2, drawn: 40 };
-    let (experiment, loaded) = searched(|place| synthetic::sweep(place, size));
-    let files = experiment::files(&experiment, &loaded).unwrap();
+    let part = searched(|place| synthetic::sweep(place, size));
+    let files = experiment::files(&part[0]).unwrap();
     assert!(files.iter().all(|(name, _)| name != "trials.csv"));
-    let page = experiment::html(&experiment, &loaded);
+    let page = experiment::html(&part);
     assert!(page.contains("Loads</h3>") && !page.contains("Search for the saturation"));
 }

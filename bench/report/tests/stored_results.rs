@@ -1,11 +1,10 @@
-//! Reports of results as they are stored: experiments of every form, and
-//! several laid over each other.
+//! Reports of stored experiments of every kind, and of several together.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod synthetic;
 
 use serval_report::{
-    experiment::{self, Loaded, Part},
+    experiment::{self, Part},
     stored::{self, Stored, StoredExperiment},
     terminal::{Styles, WIDTH},
 };
@@ -22,17 +21,21 @@ fn read(folder: &Path) -> StoredExperiment {
     }
 }
 
+fn part_of(experiment: &StoredExperiment) -> [Part; 1] {
+    [Part::of(experiment.clone()).unwrap()]
+}
+
 fn cells(csv: &[u8]) -> Vec<std::collections::HashMap<String, String>> {
     csv::Reader::from_reader(csv).deserialize().map(Result::unwrap).collect()
 }
 
 #[test]
-fn a_sweep_has_all_its_parts() {
+fn the_page_of_a_sweep_has_all_sections() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let experiment = read(place.path());
-    let loaded = Loaded::read(&experiment).unwrap();
-    let page = experiment::html(&experiment, &loaded);
+    let part = part_of(&experiment);
+    let page = experiment::html(&part);
     for part in [
         "Stands for: YCSB paper, figure 3",
         "What was seen there: Cassandra",
@@ -66,7 +69,7 @@ fn a_sweep_has_all_its_parts() {
     assert!(first < page.find("Overloaded:").unwrap() && first < page.find("<div class=\"tiles\">").unwrap());
     assert!(!page.contains("redis: failures a second"), "only where there are any");
     assert!(!page.contains("NaN") && !page.contains("<script"));
-    let summary = experiment::summary(&experiment, &loaded, &Styles::plain());
+    let summary = experiment::summary(&part, &Styles::plain());
     assert!(
         summary.contains("overloaded") && summary.contains("redis") && summary.contains("UPDATE"),
         "{summary}"
@@ -78,9 +81,9 @@ fn a_sweep_has_all_its_parts() {
     ] {
         assert!(summary.contains(part), "{part}\n{summary}");
     }
-    let narrow = experiment::summary(&experiment, &loaded, &Styles::colourless());
+    let narrow = experiment::summary(&part, &Styles::colourless());
     assert!(narrow.lines().all(|line| line.chars().count() <= WIDTH), "{narrow}");
-    let plots = experiment::plots(&experiment, &loaded);
+    let plots = experiment::plots(&part);
     let mut names: Vec<&str> = plots.iter().map(|plot| plot.name.as_str()).collect();
     assert!(
         names.contains(&"read-response-time-p99") && names.contains(&"redis-operations-a-second"),
@@ -92,15 +95,14 @@ fn a_sweep_has_all_its_parts() {
     assert!(plots.iter().all(|plot| plot.svg.starts_with("<svg") && plot.png.starts_with(b"\x89PNG")));
 }
 
-/// Percentiles of a point are those of all its times; the least and the most
-/// are those of its repeats.
+/// Percentiles of a point come from all its times; minimum and maximum are those of its repeats.
 #[test]
 fn repeats_are_merged_and_not_averaged() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let experiment = read(place.path());
     let mut csv = Vec::new();
-    experiment::csv(&experiment, &Loaded::read(&experiment).unwrap(), &mut csv).unwrap();
+    experiment::csv(&part_of(&experiment), &mut csv).unwrap();
     let rows = cells(&csv);
     assert_eq!(rows.len(), 2 * 6 * 2, "a line an operation at a point");
     let row = rows
@@ -141,12 +143,12 @@ fn closed_loops_and_axes_have_plots_of_their_own() {
     synthetic::axis(&place.path().join("axis"), 3, 100);
     let page = |name: &str| {
         let experiment = read(&place.path().join(name));
-        experiment::html(&experiment, &Loaded::read(&experiment).unwrap())
+        experiment::html(&part_of(&experiment))
     };
     let closed = page("closed");
     assert!(closed.contains("Throughput, operations/s") && closed.contains("Response time, p99"));
     assert!(!closed.contains("Latency against throughput") && !closed.contains("service time, p99"));
-    // A strip a store, the workloads end to end.
+    // A strip for each store, with the workloads end to end.
     assert!(closed.contains("<title>postgres: response time</title>"));
     let axis = page("axis");
     assert!(
@@ -157,14 +159,14 @@ fn closed_loops_and_axes_have_plots_of_their_own() {
 }
 
 #[test]
-fn runs_are_laid_over_each_other_and_experiments_named_apart() {
+fn runs_are_overlaid_and_experiments_have_names() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..=3u64 {
         synthetic::write_run(&place.path().join(format!("run-{seed}")), &synthetic::one_run(8, 80, seed));
     }
     let part = |name: &str| Part::read(name, &stored::read(&place.path().join(name)).unwrap()).unwrap();
     let runs: Vec<Part> = ["run-1", "run-2", "run-3"].map(part).into();
-    let page = experiment::together_html(&runs);
+    let page = experiment::html(&runs);
     assert!(page.contains("<h1>3 runs</h1>") && page.contains("Response time, UPDATE, p99"));
     for run in ["run-1", "run-2", "run-3"] {
         assert!(page.contains(&format!("{run}</span>")), "{run} is in a legend");
@@ -172,35 +174,35 @@ fn runs_are_laid_over_each_other_and_experiments_named_apart() {
     assert!(page.contains("Client bound:"), "the first is");
     synthetic::sweep(&place.path().join("a"), SMALL);
     synthetic::sweep(&place.path().join("b"), SMALL);
-    let page = experiment::together_html(&[part("a"), part("b")]);
+    let page = experiment::html(&[part("a"), part("b")]);
     assert!(page.contains("redis (a)") && page.contains("redis (b)"));
     let mut csv = Vec::new();
-    experiment::together_csv(&runs, &mut csv).unwrap();
+    experiment::csv(&runs, &mut csv).unwrap();
     assert_eq!(cells(&csv).len(), 3 * 2);
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
+fn unreadable_results_are_named_and_the_rest_is_shown() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
     let folder =
         experiment.document.runs.iter().find(|run| run.kind == RunKind::Point).unwrap().folder.clone();
     std::fs::write(place.path().join(&folder).join("result.json"), "{").unwrap();
-    let page = experiment::html(&experiment, &Loaded::read(&experiment).unwrap());
+    let page = experiment::html(&part_of(&experiment));
     assert!(page.contains("Results cannot be read") && page.contains(&folder));
-    // A document that names folders outside is answered with a refusal.
+    // A document that names a folder outside is refused.
     experiment.document.runs.iter_mut().for_each(|run| run.folder = "../elsewhere".to_owned());
-    let error = Loaded::read(&experiment).unwrap_err().to_string();
+    let error = Part::of(experiment.clone()).unwrap_err().to_string();
     assert!(error.contains("'../elsewhere' of a run is not inside the experiment's"), "{error}");
-    // Before the first point there is a page all the same.
+    // There is a page even before the first point.
     experiment.document.runs.clear();
     experiment.document.complete = false;
-    let page = experiment::html(&experiment, &Loaded::read(&experiment).unwrap());
+    let page = experiment::html(&part_of(&experiment));
     assert!(page.contains("No point has been measured yet") && page.contains("is not complete"));
 }
 
-/// A file has no width that a text would be cut for.
+/// Files have no width, so that nothing is cut.
 #[test]
 fn flags_are_cut_on_terminals_only() {
     let place = tempfile::tempdir().unwrap();
@@ -209,24 +211,24 @@ fn flags_are_cut_on_terminals_only() {
     let flags =
         [Flag::Unsteady, Flag::Changed, Flag::Stalled, Flag::Overloaded, Flag::ClientBound, Flag::Failures];
     experiment.document.runs.iter_mut().for_each(|run| run.flags = flags.to_vec());
-    let loaded = Loaded::read(&experiment).unwrap();
+    let part = part_of(&experiment);
     let all = "never steady, changed, stalled, overloaded, client bound, failures";
-    let whole = experiment::summary(&experiment, &loaded, &Styles::plain());
+    let whole = experiment::summary(&part, &Styles::plain());
     assert!(whole.contains(all) && !whole.contains('…'), "{whole}");
-    let cut = experiment::summary(&experiment, &loaded, &Styles::colourless());
+    let cut = experiment::summary(&part, &Styles::colourless());
     assert!(!cut.contains(all) && cut.contains("never steady, ch"), "{cut}");
 }
 
-/// An hour of measuring in seconds of two operations, and a single run of an
-/// hour: small enough to send around.
+/// The pages of an hour's experiment and of an hour's run, with two operations and intervals of a
+/// second, are small enough to send.
 #[test]
 fn the_page_of_an_hour_is_under_three_megabytes() {
     let place = tempfile::tempdir().unwrap();
-    // Drawing all repeats would take a debug build long; what a page has does
-    // not depend on their number. `cargo xtask bench report` has all three.
+    // One repeat saves time: the size does not depend on their number. `cargo xtask bench report` has
+    // three.
     synthetic::sweep(place.path(), Size { stores: 2, points: 8, repeats: 1, seconds: 225, drawn: 60 });
     let experiment = read(place.path());
-    let page = experiment::html(&experiment, &Loaded::read(&experiment).unwrap());
+    let page = experiment::html(&part_of(&experiment));
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
     println!("the page of an hour's experiment has {} bytes", page.len());
     let run = synthetic::result(&synthetic::one_run(3600, 40, 2));
@@ -236,7 +238,7 @@ fn the_page_of_an_hour_is_under_three_megabytes() {
 }
 
 #[test]
-fn the_highest_rate_under_a_promise_is_told() {
+fn the_highest_rate_of_an_slo_is_shown() {
     let place = tempfile::tempdir().unwrap();
     synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
@@ -250,11 +252,11 @@ fn the_highest_rate_under_a_promise_is_told() {
         notes: vec!["The promise was never broken.".to_owned(), "more may be kept".to_owned()],
         trials: Vec::new(),
     });
-    let loaded = Loaded::read(&experiment).unwrap();
+    let part = part_of(&experiment);
     let told = "read.p99 &lt; 10ms: kept up to 39,400 operations/s (95 % interval 38,900 to 39,900). The promise was \
                 never broken. More may be kept.";
-    let page = experiment::html(&experiment, &loaded);
+    let page = experiment::html(&part);
     assert_eq!(page.matches(told).count(), 2, "on its tile and at its points");
-    let summary = experiment::summary(&experiment, &loaded, &Styles::plain());
+    let summary = experiment::summary(&part, &Styles::plain());
     assert!(summary.contains("read.p99 < 10ms: kept up to 39,400 operations/s"), "{summary}");
 }

@@ -1,9 +1,9 @@
-//! The result document: what a run found, what was run, and where.
+//! The result document: what a run measured, its settings and its machine.
 //!
-//! Serval writes it as `result.json`. Its schema is made from these types
-//! (`serval schema`) and carries a version: a field is never renamed or
-//! given another unit under the same version. Times are in nanoseconds,
-//! which the names say.
+//! Serval writes it as `result.json`. Its schema is derived from these types
+//! (`serval schema`) and has a version. Under one version no field changes its
+//! name or unit. Times are in nanoseconds unless the field's name has another
+//! unit.
 
 pub use crate::{
     latency::{Censored, Latency, Percentile, TimesResult},
@@ -31,57 +31,59 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct ResultDocument {
     /// Version of this schema: 1.
     pub schema_version: u32,
-    /// What was run.
+    /// Settings of the run.
     pub run: RunFacts,
-    /// On what machine the client ran.
+    /// Machine that the client ran on.
     pub environment: Environment,
-    /// Things a reader must know before quoting a number: the notes in words.
+    /// Warnings for readers of the numbers: the text of `notes`.
     pub warnings: Vec<String>,
-    /// The same for programs, in the same order; absent in results of older versions.
+    /// The warnings as codes with arguments, in the same order; absent in results of older
+    /// versions.
     #[serde(default)]
     pub notes: Vec<Note>,
-    /// The numbers as a whole.
+    /// Totals of the measured time.
     pub overall: Overall,
-    /// The numbers by operation. Response times lead.
+    /// Numbers of each operation.
     pub metrics: Vec<MetricResult>,
-    /// Operations that had not ended when the run did.
+    /// Operations in flight or due when the run ended.
     pub censored: Censored,
-    /// Writes that went through buffers, acknowledged before they were sent;
-    /// absent where there were none.
+    /// Buffered writes, which the client acknowledged before it sent them;
+    /// absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffered: Option<BufferedResult>,
-    /// How the client kept to its schedule; absent when nothing was paced.
+    /// Lateness against the schedule; absent if the run was not paced.
     pub pacing: Option<PacingResult>,
-    /// How the warm-up ended, if it was to last until the run is steady.
+    /// Result of the steadiness test at the end of the warm-up; absent if the
+    /// warm-up had a fixed length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steadiness: Option<Steadiness>,
-    /// Whether the run stayed what it was while it was measured; absent where
-    /// that could not be told.
+    /// Changes of throughput and service time in the measured time; absent if
+    /// there were too few samples to test for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stationarity: Option<Stationarity>,
-    /// What the client used in the measured time.
+    /// Resources that the client used in the measured time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientLoad>,
-    /// What watched processes of the store used in the measured time.
+    /// Resources that watched processes of the store used in the measured time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessLoad>,
-    /// The client processes, where several made this result together.
+    /// The client processes, if several performed this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupResult>,
-    /// How stale reads were, where that was asked for.
+    /// Read-after-write lag, if the run measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<LagResult>,
-    /// Summary of every interval, in order of time, warm-up included.
+    /// Summary of every interval in order of time, warm-up included.
     pub series: Vec<IntervalSummary>,
 }
 
-/// What was run.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunFacts {
     /// Serval's version.
     pub serval_version: String,
-    /// The label that the user gave, or nothing.
+    /// The user's label; may be empty.
     pub label: String,
     /// `load` or `run`.
     pub phase: String,
@@ -91,31 +93,31 @@ pub struct RunFacts {
     pub started: String,
     /// The store's name.
     pub store: String,
-    /// What the store says of itself: version, address, settings.
+    /// The store's description of itself: version, address, settings.
     pub store_facts: BTreeMap<String, String>,
     /// The workload's class, as YCSB names it.
     pub workload: String,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Clients, each with one operation in flight at most.
+    /// Number of clients, each with at most one operation in flight.
     pub clients: u64,
-    /// `threads` or `event loops`, and how many.
+    /// Kind and number of executors: `threads` or `event loops`.
     pub execution: String,
-    /// Every property in force that was given, with its value and origin.
+    /// Properties that were set and take effect, with value and origin.
     pub properties: BTreeMap<String, PropertyFact>,
 }
 
-/// A property that was given.
+/// A property that was set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PropertyFact {
-    /// Its text.
+    /// Its value as text.
     pub value: String,
     /// The file and line, or flag, that set it.
     pub origin: String,
 }
 
-/// The machine and system that the client ran on.
+/// Machine and operating system of the client.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
@@ -136,39 +138,39 @@ pub struct Environment {
     pub debug: bool,
 }
 
-/// The numbers as a whole.
+/// Totals of the measured time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Overall {
-    /// Seconds from the end of warm-up to the end of the last operation.
-    /// Connection set-up is before it.
+    /// Seconds from the end of the warm-up to the end of the last operation.
+    /// Connection set-up comes before.
     pub duration_s: f64,
-    /// Seconds of warm-up before that.
+    /// Seconds of warm-up before the measured time.
     pub warm_up_s: f64,
-    /// Operations (a read-modify-write is one) finished in that time.
+    /// Operations finished in the measured time; a read-modify-write is one.
     pub operations: u64,
-    /// Of these, how many failed.
+    /// Number of these that failed.
     pub failed: u64,
     /// Operations a second.
     pub throughput: f64,
-    /// How the run ended: `count`, `time`, `interrupted`, `stopped` (the
-    /// clients had no more to do) or `failed`.
+    /// Why the run ended: `count`, `time`, `interrupted`, `stopped` (the
+    /// clients had no more work) or `failed`.
     pub ended_by: Word<EndedBy>,
-    /// CPU seconds that the client used, all threads, in the measured time.
+    /// CPU seconds of all client threads in the measured time.
     pub client_cpu_s: f64,
 }
 
-/// Why a run ended. Of several runs the largest counts.
+/// Reason for the end of a run. Merged runs have the largest of their reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndedBy {
-    /// All units were done, or the schedule was over.
+    /// All units were done, or the schedule ended.
     #[default]
     Count,
-    /// The clients had no more to do, before their number of units was done
-    /// or the time was over: a script's `stop()`.
+    /// The clients had no more work before they reached their number of units
+    /// or the end of the time: a script's `stop()`.
     Stopped,
-    /// The time was over.
+    /// The time limit was reached.
     Time,
     /// A stop was requested.
     Interrupted,
@@ -188,67 +190,67 @@ impl fmt::Display for EndedBy {
     }
 }
 
-/// Writes that went through buffers. How long it took to send them is in the
-/// metric FLUSH.
+/// Counts of buffered writes. The metric FLUSH has the times of sending them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BufferedResult {
-    /// Writes that were sent, whatever became of them.
+    /// Writes sent, whatever their outcome.
     pub sent: u64,
-    /// Of these, how many were not done, or at most so many where the store
-    /// does not say which.
+    /// Number of these that failed; an upper bound if the store does not report
+    /// single writes.
     pub lost: u64,
-    /// Writes that were acknowledged and never sent: their client was given
-    /// up, or its store was lost.
+    /// Writes acknowledged and never sent: the runner abandoned their client, or
+    /// the store was lost.
     pub unsent: u64,
 }
 
-/// How the client kept to its schedule.
+/// Lateness against the schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PacingResult {
-    /// The schedule in words.
+    /// The schedule as text.
     pub schedule: String,
-    /// Operations a second that it asked for over the measured time.
+    /// Mean offered load in the measured time, operations/s.
     pub target: f64,
-    /// How arrivals are spaced: `client`, `uniform` or `poisson`.
+    /// Distribution of arrivals: `client`, `uniform` or `poisson`.
     pub arrivals: String,
-    /// How long operations due may be held to be sent together.
+    /// Longest time for which due operations are held to be sent together, ns.
     pub slack_ns: u64,
-    /// Actual start after intended start: the client's and the window's part
-    /// of the response time.
+    /// Actual start after intended start: the part of the response time that the
+    /// client and `slack_ns` add.
     pub lateness: Latency,
 }
 
 impl BufferedResult {
-    /// The counts of a run; nothing where no write went through a buffer.
+    /// Returns the counts of a run; `None` if it buffered no writes.
     pub fn of(buffered: &Buffered) -> Option<Self> {
         let Buffered { sent, lost, unsent } = *buffered;
         (*buffered != Buffered::default()).then_some(BufferedResult { sent, lost, unsent })
     }
 
-    /// Writes that were acknowledged and not done.
+    /// Returns the number of writes that were acknowledged and not done.
     pub fn not_done(&self) -> u64 {
         self.lost.saturating_add(self.unsent)
     }
 }
 
 impl Overall {
-    /// Operations a second that failed.
+    /// Returns the rate of failed operations, operations/s.
     pub fn failed_per_s(&self) -> f64 {
         if self.duration_s > 0.0 { self.failed as f64 / self.duration_s } else { 0.0 }
     }
 }
 
 impl ResultDocument {
-    /// Whether operations that did not end make a percentile a lower bound.
+    /// Whether unfinished operations make a percentile a lower bound.
     pub fn is_lower_bound(&self, percentile: f64) -> bool {
         let unfinished = self.censored.unfinished() as f64;
         let all = self.overall.operations as f64 + unfinished;
         unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
     }
 
-    /// Why the client bounded the result; nothing for a run that failed, which its failure explains.
+    /// Returns why the client bounded the result; empty for a failed run, whose failure is the
+    /// reason.
     pub fn client_bounds(&self) -> &[String] {
         match (&self.client, self.overall.ended_by.known()) {
             (Some(client), ended) if ended != Some(EndedBy::Failed) => &client.bound_by_client,
@@ -256,7 +258,7 @@ impl ResultDocument {
         }
     }
 
-    /// Operations that failed, and writes that were acknowledged and not done.
+    /// Returns the number of failed operations, plus buffered writes that were not done.
     pub fn failed(&self) -> u64 {
         let not_done = self.buffered.as_ref().map_or(0, BufferedResult::not_done);
         self.overall.failed.saturating_add(not_done)

@@ -1,11 +1,11 @@
-//! The document of an experiment: which runs there are, what each was for,
-//! and what was found of each curve. The runs' own results are files of their
-//! own, in folders beside it.
+//! The experiment document: the runs, the purpose of each, and the findings
+//! for each curve. The runs' results are files of their own, in folders beside
+//! it.
 //!
-//! Serval writes it as `experiment.json` and writes it anew after every run,
-//! so that an interrupted experiment can go on and a report can be made at any
-//! time. Its version is counted apart from that of results, by the same rule:
-//! a field is never renamed or given another unit under the same version.
+//! Serval rewrites `experiment.json` after every run, so that an interrupted
+//! experiment can be resumed and a report can be made at any time. Its version
+//! is independent of the result document's and follows the same rule: under
+//! one version no field changes its name or unit.
 
 pub use crate::flags::Flag;
 
@@ -29,32 +29,32 @@ pub struct ExperimentDocument {
     pub experiment_version: u32,
     /// Serval's version.
     pub serval_version: String,
-    /// What it is called.
+    /// Its title.
     pub title: String,
-    /// What it is for, in words; may be empty.
+    /// Purpose as text; may be empty.
     #[serde(default)]
     pub about: String,
-    /// The published figure or table that it stands for; may be empty.
+    /// The published figure or table that it repeats; may be empty.
     #[serde(default)]
     pub figure: String,
-    /// What the publication saw; may be empty.
+    /// Finding of the publication; may be empty.
     #[serde(default)]
     pub saw: String,
     /// `sweep`, `max` or `phases`.
     pub kind: Word<ExperimentKind>,
-    /// When it began, RFC 3339.
+    /// Start, RFC 3339.
     pub started: String,
-    /// The command line that began it.
+    /// The command line that started it.
     pub command_line: Vec<String>,
-    /// The experiment file in force, TOML: what runs it again.
+    /// The experiment file in force, TOML. Running it repeats the experiment.
     pub plan: String,
-    /// The seed that those of all runs come from.
+    /// The seed from which the seeds of all runs are derived.
     pub seed: u64,
-    /// What curves differ in beside the store, if they stand for points of
-    /// one axis: `records a range`.
+    /// The quantity in which curves differ besides the store, if they are
+    /// points of one axis: `records a range`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub axis: Option<String>,
-    /// On what machine the client ran.
+    /// Machine that the client ran on.
     pub environment: Environment,
     /// The curves, in the order of the plan.
     pub curves: Vec<Curve>,
@@ -63,34 +63,35 @@ pub struct ExperimentDocument {
     /// The phases that have ended, in order of time; empty in experiments of other kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseEntry>,
-    /// Runs that the plan has in all, searches left out: their number is not
-    /// known before. In an experiment of phases, its phases.
+    /// Runs in the plan, without searches, whose number is not known in
+    /// advance. For an experiment of phases, its number of phases.
     pub runs_planned: u64,
-    /// Whether all of them have been done.
+    /// Whether all planned runs are done.
     pub complete: bool,
-    /// Where the time went, s, by name: `loading`, `searching`, `warming up`,
+    /// Seconds spent by activity: `loading`, `searching`, `warming up`,
     /// `measuring`, `restoring`, `other`.
     #[serde(default)]
     pub time_s: BTreeMap<String, f64>,
-    /// Things a reader must know before quoting a number: the notes in words.
+    /// Warnings for readers of the numbers: the text of `notes`.
     pub warnings: Vec<String>,
-    /// The same for programs, in the same order; absent in experiments of older versions.
+    /// The warnings as codes with arguments, in the same order; absent in experiments of older
+    /// versions.
     #[serde(default)]
     pub notes: Vec<Note>,
 }
 
-/// What an experiment is.
+/// Kind of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExperimentKind {
-    /// Points of offered load.
+    /// A sweep over offered loads.
     #[default]
     Sweep,
-    /// A search for the highest rate under a promise.
+    /// A search for the highest rate that meets an SLO.
     Max,
-    /// Phases, one after the other.
+    /// A sequence of phases.
     Phases,
-    /// A single run, as reports of several have it; no file says so.
+    /// A single run in a report of several; never in a file.
     Run,
 }
 
@@ -109,99 +110,98 @@ impl fmt::Display for ExperimentKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Curve {
-    /// What it is called: the store's name in the plan, and the workload's if
-    /// there are several.
+    /// Its name: the store's name in the plan, with the workload's if there are
+    /// several.
     pub name: String,
     /// The store's name in the plan.
     pub store: String,
-    /// The store.
+    /// The store's binding.
     pub binding: String,
     /// The workload's name in the plan.
     pub workload: String,
-    /// Its place on the experiment's axis, if there is one.
+    /// Its coordinate on the experiment's axis, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<f64>,
-    /// Where the store saturates, once it is known.
+    /// The store's saturation, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturation: Option<Saturation>,
-    /// What a search for the highest rate under a promise found.
+    /// Result of a search for the highest rate that meets an SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest: Option<Highest>,
 }
 
-/// Where a store saturates: more clients do not get more done.
+/// Saturation of a store: more clients do not raise the throughput.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Saturation {
-    /// Operations/s.
+    /// Throughput at saturation, operations/s.
     pub throughput: f64,
-    /// Clients that reached it, as fast as the store answers.
+    /// Number of clients that reached it in a closed loop.
     pub clients: u64,
-    /// Whether the number of clients was raised until nothing was gained, and
-    /// not given or at its limit.
+    /// Whether the search raised the number of clients until the throughput no
+    /// longer rose; false if the number was given or limited.
     pub found: bool,
 }
 
-/// The highest rate that keeps a promise.
+/// The highest rate that meets an SLO.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Highest {
-    /// The promise, as it was given.
+    /// The SLO as written in the plan.
     pub promise: String,
-    /// The highest rate that keeps it, operations/s.
+    /// The highest rate that meets it, operations/s.
     pub rate: f64,
-    /// A confidence interval of it, operations/s.
+    /// Lower end of the rate's confidence interval, operations/s.
     pub low: f64,
-    /// The upper end; the largest double where it is not known.
+    /// Upper end; the largest double if it is unknown.
     pub high: f64,
-    /// Its level: 0.95.
+    /// Level of the interval: 0.95.
     pub confidence: f64,
-    /// What must be known of it, in words: that the promise was never broken,
-    /// for example.
+    /// Remarks as text: that no run violated the SLO, for example.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The runs that it was found by, in order of time.
+    /// The runs of the search, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<PromiseTrial>,
 }
 
-/// How one run stood to the promise.
+/// Verdict of one run on the SLO.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseTrial {
-    /// The run's folder, which tells it from others.
+    /// The run's folder, which identifies it.
     pub folder: String,
-    /// Whether every condition was kept.
+    /// Whether the run met every condition.
     pub kept: bool,
-    /// What was promised and what came of it, by condition.
+    /// Values and limits by condition.
     pub values: Vec<PromiseValue>,
 }
 
-/// How one condition of a promise was kept in one run.
+/// Value of one condition of an SLO in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseValue {
-    /// What is promised to stay below the limit: `read.p99`.
+    /// The quantity that must stay below the limit: `read.p99`.
     pub quantity: String,
-    /// What it was: ns, or a share from 0 to 1; absent if nothing ended.
+    /// Its value: ns, or a share from 0 to 1; absent if no operation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The limit, in the same unit.
     pub limit: f64,
-    /// Whether both are times, ns; else they are shares.
+    /// Whether value and limit are times, ns; otherwise they are shares.
     pub is_time: bool,
 }
 
-/// What a run was for.
+/// Purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RunKind {
-    /// Loading the records.
+    /// Loads the records.
     Load,
-    /// Looking for the saturation, or the highest rate.
+    /// Belongs to the search for the saturation or the highest rate.
     Search,
-    /// A point of the curve.
+    /// Measures a point of the curve.
     Point,
 }
 
@@ -209,49 +209,49 @@ pub enum RunKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunEntry {
-    /// The curve's place in the list, from 0.
+    /// Index of the curve, from 0.
     pub curve: usize,
-    /// What it was for.
+    /// Purpose of the run.
     pub kind: RunKind,
-    /// The point's place on the curve, from 0; 0 for other kinds.
+    /// Index of the point on the curve, from 0; 0 for other kinds.
     pub point: usize,
-    /// Which of the point's repeats, from 0.
+    /// Number of the repeat, from 0.
     pub repeat: u32,
-    /// Offered load, operations/s; absent for as fast as the store answers.
+    /// Offered load, operations/s; absent for a closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
-    /// What share of the curve's saturation that load is, if it was asked for so: 0.5 is half;
-    /// absent for rates and in experiments of older versions.
+    /// The offered load as a share of the curve's saturation, if the plan states it as one: 0.5 is
+    /// half. Absent for rates and in experiments of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// Clients.
+    /// Number of clients.
     pub clients: u64,
-    /// Its folder, below the experiment's: `runs/0007-redis-60%-2`. It has
+    /// Its folder, below the experiment's: `runs/0007-redis-60%-2`. It contains
     /// `result.json` and `histograms.hlog`.
     pub folder: String,
-    /// When it began, RFC 3339.
+    /// Start, RFC 3339.
     pub started: String,
-    /// Operations/s.
+    /// Throughput, operations/s.
     pub throughput: f64,
-    /// Of these, failed.
+    /// Rate of failed operations, operations/s.
     #[serde(default)]
     pub failed_per_s: f64,
-    /// Measured seconds.
+    /// Measured time, s.
     pub duration_s: f64,
-    /// Seconds of warm-up before.
+    /// Warm-up before it, s.
     pub warm_up_s: f64,
-    /// Seconds from the first step for this run to the last.
+    /// Time from the first step for this run to the last, s.
     pub whole_s: f64,
-    /// Records that were there before it, as far as is known.
+    /// Records in the store before it, if the number is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_before: Option<u64>,
-    /// What to know of it.
+    /// Its flags.
     pub flags: Vec<Flag>,
 }
 
 impl RunEntry {
-    /// A run with this result, of the first curve and point, as fast as the store
-    /// answers.
+    /// Returns the entry of a run with this result, as a closed-loop run of the first curve and
+    /// point.
     pub fn of(document: &ResultDocument, kind: RunKind, folder: String) -> RunEntry {
         let overall = &document.overall;
         RunEntry {
@@ -275,60 +275,60 @@ impl RunEntry {
     }
 }
 
-/// A phase that has ended. Times are seconds since the first phase began, by the clock of
-/// the process that conducts: one axis for all phases.
+/// A phase that has ended. Times are seconds since the first phase began, by the conductor's
+/// clock: one axis for all phases.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseEntry {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// `load`, `run`, `pause`, `presplit`, `command` or `wait`.
     pub kind: String,
-    /// The clients that took part, by their numbers from 1; empty for all, or for this process
-    /// alone.
+    /// The clients that took part, by their numbers from 1; empty for all, and for a run without
+    /// a group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<u64>,
-    /// When it began, RFC 3339.
+    /// Start, RFC 3339.
     pub started: String,
-    /// When it began, s; what is made ready (connections, for example) is in it.
+    /// Start, s; set-up, of connections for example, comes after it.
     pub start_s: f64,
-    /// When it had ended, s.
+    /// End, s.
     pub end_s: f64,
-    /// Where the intervals of its result begin to count, s.
+    /// Start of its result's intervals, s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_start_s: Option<f64>,
-    /// The folder of its result, below the experiment's, for loads and runs.
+    /// Folder of its result, below the experiment's, for loads and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// Why it ended before its time, if it did: its numbers are of the part that was done. Whoever goes on
-    /// with the experiment makes it again, and this entry goes.
+    /// Why it ended early, if it did. Its numbers then cover the part that was done. Resuming the
+    /// experiment repeats the phase and replaces this entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
     /// Operations that it measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// Of these, how many failed.
+    /// Number of these that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<u64>,
-    /// Operations/s.
+    /// Throughput, operations/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
-    /// What was run, for phases that are a program.
+    /// The command, for phases that run a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// How often it was asked, for a wait.
+    /// Number of polls, for a wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u64>,
-    /// The last lines that it printed.
+    /// Last lines of the program's output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<String>,
-    /// What to know of a load or run.
+    /// Flags of a load or run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
-    /// What is to be known of it before quoting a number: the notes in words.
+    /// Warnings for readers of the numbers: the text of `notes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The same for programs, in the same order.
+    /// The warnings as codes with arguments, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
 }

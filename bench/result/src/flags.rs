@@ -1,45 +1,44 @@
-//! What a reader of a run's numbers must know, by the numbers themselves: the
-//! one derivation of a run's flags.
+//! The flags of a run, derived from its numbers. This is their only
+//! derivation.
 
 use crate::document::{EndedBy, ResultDocument};
 use serde::{Deserialize, Serialize};
 
-/// Operations below which tail percentiles say little.
+/// Number of operations below which tail percentiles are unreliable.
 const SAMPLES_MIN: u64 = 1000;
 
-/// Share of the offered load below which a run did not reach it.
+/// Share of the offered load below which a run missed it.
 const TARGET_REACHED: f64 = 0.99;
 
-/// The phase whose operations are not sampled: a load has as many as there are
-/// records.
+/// The phase whose operations are no sample: a load has one for each record.
 const LOAD: &str = "load";
 
-/// Something about a run that a reader of its numbers must know.
+/// A property of a run that a reader of its numbers must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
-    /// The warm-up was cut off before throughput and service time were steady.
+    /// The warm-up ended before throughput and service time were steady.
     Unsteady,
-    /// Throughput or service time changed while they were measured.
+    /// Throughput or service time changed in the measured time.
     Changed,
-    /// For some time of the measured part nearly nothing was done.
+    /// The measured time contains stalls.
     Stalled,
-    /// The offered load was more than the store did: what waits grows, and
-    /// with it response times, for as long as the run lasts.
+    /// The store did not keep up with the offered load: the backlog and the
+    /// response times grow as long as the run lasts.
     Overloaded,
     /// The client bounded the result.
     ClientBound,
-    /// Operations failed.
+    /// Operations failed or were in flight at the end, or buffered writes were not done.
     Failures,
     /// Too few operations for the tail percentiles.
     FewSamples,
-    /// The run was ended before its time.
+    /// The run ended early: it was interrupted, or it failed.
     Interrupted,
 }
 
 impl Flag {
-    /// The flag in words.
+    /// Returns the flag's text.
     pub fn words(self) -> &'static str {
         match self {
             Flag::Unsteady => "never steady",
@@ -54,21 +53,21 @@ impl Flag {
     }
 }
 
-/// An offered load and what was done of it.
+/// Offered load and throughput of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offered {
-    /// Operations/s that the schedule asked for.
+    /// Offered load, operations/s.
     pub target: f64,
-    /// Whether arrivals are random: fewer than asked for may then be chance.
+    /// Whether arrivals are random, so that their number varies.
     pub random: bool,
-    /// Operations/s that were done.
+    /// Throughput, operations/s.
     pub throughput: f64,
     /// Measured time, s.
     pub duration_s: f64,
 }
 
 impl Offered {
-    /// The offered load of a run; `None` if there was none.
+    /// Returns the offered load of a run; `None` if it was not paced.
     pub fn of(document: &ResultDocument) -> Option<Offered> {
         let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
         Some(Offered {
@@ -79,7 +78,7 @@ impl Offered {
         })
     }
 
-    /// Whether less was done than asked for, by more than chance.
+    /// Whether the throughput is below the offered load by more than chance.
     pub fn is_missed(&self) -> bool {
         let due = self.target * self.duration_s;
         // The number of random arrivals varies by the square root of its mean.
@@ -93,14 +92,17 @@ pub(crate) fn has_few_samples(document: &ResultDocument) -> bool {
     document.overall.operations < SAMPLES_MIN && document.run.phase != LOAD
 }
 
-/// The flags of a run.
+/// Returns the flags of a run.
 pub fn flags(document: &ResultDocument) -> Vec<Flag> {
     let overall = &document.overall;
     let stationarity = document.stationarity.as_ref();
     let raised = [
         (Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady)),
-        (Flag::Changed, stationarity.is_some_and(|told| told.throughput.is_some() || told.service.is_some())),
-        (Flag::Stalled, stationarity.is_some_and(|told| told.stalls.is_some())),
+        (
+            Flag::Changed,
+            stationarity.is_some_and(|found| found.throughput.is_some() || found.service.is_some()),
+        ),
+        (Flag::Stalled, stationarity.is_some_and(|found| found.stalls.is_some())),
         (Flag::Overloaded, Offered::of(document).is_some_and(|offered| offered.is_missed())),
         (Flag::ClientBound, !document.client_bounds().is_empty()),
         (Flag::Failures, document.failed() > 0 || document.censored.in_flight > 0),

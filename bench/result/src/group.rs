@@ -1,29 +1,29 @@
-//! Several client processes that made one result together.
+//! Client processes of a group that produced one result.
 
 use crate::{latency::Latency, load::ClientLoad};
 use serde::{Deserialize, Serialize};
 
-/// The processes of a group, and how exactly they began together.
+/// The processes of a group, and the skew of their starts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupResult {
     /// The processes, in the order of their numbers.
     pub clients: Vec<GroupClient>,
-    /// From the actual start of the first to that of the last, ns.
+    /// Time between the first and the last actual start, ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_skew_ns: Option<u64>,
-    /// Largest error of the clocks that the skew was seen by, ns: the true skew may be
-    /// so much more or less.
+    /// Largest error of the clocks that measured the skew, ns: the true skew may be larger or
+    /// smaller by this much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ns: Option<u64>,
-    /// What went wrong between coordinator, clients and ZooKeeper while they were at work, in
-    /// words.
+    /// Faults between coordinator, clients and ZooKeeper during the run, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
 }
 
 impl GroupResult {
-    /// What all together used; where a client bounded the result it is named.
+    /// Returns the sum of the clients' resources. A reason why a client bounded the result names
+    /// that client.
     pub fn load(&self) -> Option<ClientLoad> {
         let loads: Vec<(&GroupClient, &ClientLoad)> =
             self.clients.iter().filter_map(|client| Some((client, client.load.as_ref()?))).collect();
@@ -64,36 +64,36 @@ impl GroupResult {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupClient {
-    /// Its host's name.
+    /// Name of its host.
     pub host: String,
     /// Its process id.
     pub process: u32,
-    /// Its part of the work: `1/4` is the first of four.
+    /// Its share of the work: `1/4` is the first of four.
     pub share: String,
-    /// Its clients, each with one operation in flight at most.
+    /// Number of its clients, each with at most one operation in flight.
     pub clients: u64,
-    /// Operations (units) that it did.
+    /// Operations (units) that it performed.
     pub operations: u64,
-    /// Of these, how many failed.
+    /// Number of these that failed.
     pub failed: u64,
-    /// Operations/s.
+    /// Throughput, operations/s.
     pub throughput: f64,
-    /// Response times of all its operations that succeeded.
+    /// Response times of its operations that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Latency>,
-    /// How late it started operations, if they had intended starts.
+    /// Lateness of its operations, if they had intended starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Latency>,
-    /// What it used.
+    /// Resources that it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<ClientLoad>,
-    /// Operations/s in each interval of the series.
+    /// Throughput in each interval of the series, operations/s.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<f64>,
-    /// What its workload had to say.
+    /// Warnings of its workload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Why what it did is not all here.
+    /// Why its numbers are incomplete, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }

@@ -1,48 +1,47 @@
-//! How stale reads were (`docs/lag.md`).
+//! Read-after-write lag (`docs/lag.md`).
 
 use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
 
-/// Read-after-write lag, and what the reads told of versions.
+/// Read-after-write lag, and the versions that reads returned.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagResult {
-    /// What keys went by: `memory`, or a ZooKeeper.
+    /// The queue of keys: `memory`, or a ZooKeeper address.
     pub queue: String,
-    /// The share of keys that was sampled, from 0 to 1.
+    /// Share of keys that are sampled, from 0 to 1.
     pub sample: f64,
-    /// Time between two reads of a key at least, ns.
+    /// Shortest time between two reads of a key, ns.
     pub poll_ns: u64,
-    /// Consumers, all processes together.
+    /// Number of consumers in all processes.
     pub consumers: u64,
     /// Sampled writes.
     pub writes: LagWrites,
-    /// Reads by consumers, those that failed included.
+    /// Reads by consumers, failed ones included.
     pub reads: u64,
-    /// Of these, how many failed, which says nothing of lag.
+    /// Number of these that failed; they do not count towards lag.
     pub reads_failed: u64,
-    /// What became of the keys.
+    /// Sampled keys by their outcome.
     pub keys: LagKeys,
-    /// The paper's lag: from the first read to the first read that succeeded, of the keys for
-    /// which that is not zero, ns by the consumer's clock.
+    /// The paper's lag: from the first read to the first successful read, of keys whose lag is not
+    /// zero, ns by the consumer's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<Latency>,
-    /// From the last read in vain, as it was sent, to the answer of the one that succeeded, of
-    /// the same keys: by so much the lag may be too long.
+    /// From the start of the last unsuccessful read to the end of the successful one, of the same
+    /// keys: the most by which the lag may be too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll: Option<Latency>,
-    /// From the acknowledgement to the first read, of all keys: by so much the lag is too short.
-    /// Absent where the clocks are not known.
+    /// From the acknowledgement to the first read, of all keys: the amount by which the lag is too
+    /// short. Absent if the clock offsets are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<Latency>,
-    /// From the acknowledgement to when the write could be seen; absent where the clocks are not
-    /// known.
+    /// From the acknowledgement to the write's visibility; absent if the clock offsets are unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible: Option<Brackets>,
-    /// The share of keys that is not visible yet.
+    /// Share of keys that are not visible yet, over time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survival: Option<Survival>,
-    /// What was said of versions; absent where no read was noted.
+    /// Staleness and session guarantees of reads; absent if no read was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
 }
@@ -51,84 +50,83 @@ pub struct LagResult {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagWrites {
-    /// Inserts and updates of sampled keys that were acknowledged, warm-up included.
+    /// Acknowledged inserts and updates of sampled keys, warm-up included.
     pub acknowledged: u64,
-    /// Those that failed.
+    /// Inserts and updates that failed.
     pub failed: u64,
-    /// How many went into the queue.
+    /// Writes whose key entered the queue.
     pub carried: u64,
-    /// How many should have and could not.
+    /// Writes whose key could not enter the queue.
     pub not_carried: u64,
-    /// Writes of sampled keys of which a value was not long enough for a stamp: what is said of versions leaves open
-    /// what reads without one saw.
+    /// Writes of sampled keys with a value too short for a stamp. Reads without a stamp may have
+    /// seen one of them, which `versions` counts as undecided.
     pub too_short: u64,
-    /// Writes and reads that could not be noted, for there were too many. What is said of
-    /// versions does not know of them.
+    /// Writes and reads that exceeded the recorder's capacity. `versions` does not include them.
     pub not_noted: u64,
-    /// Keys that were in the queue before a consumer began: of an earlier run, or of producers
-    /// that began before it.
+    /// Keys in the queue from before a consumer began: of an earlier run, or of producers that
+    /// began earlier.
     pub from_before: u64,
-    /// Things in the queue that could not be understood.
+    /// Malformed entries in the queue.
     pub foreign: u64,
 }
 
-/// Keys that consumers have read.
+/// Sampled keys by their outcome.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LagKeys {
-    /// All.
+    /// Keys that consumers took from the queue.
     pub tried: u64,
-    /// Found by the first read: their lag is zero.
+    /// Found by the first read: lag zero.
     pub at_once: u64,
-    /// Found by a later one.
+    /// Found by a later read.
     pub later: u64,
-    /// Not found when the time was over: their lag is more than what was seen.
+    /// Not found by the end of the time: the lag is longer than observed.
     pub censored: u64,
-    /// Written over or deleted, or may have been, before they were found, so that nothing can be said.
+    /// Possibly overwritten or deleted before they were found: lag unknown.
     pub undecided: u64,
     /// Never read: taken from the queue too late, or left in it.
     pub unread: u64,
-    /// Carried by the queue, and come to no consumer that told of it: there were too few consumers, or one was
-    /// lost. 0 where consumers, or producers, are of another result.
+    /// Put into the queue, and reported by no consumer: there were too few consumers, or one was
+    /// lost. 0 if consumers or producers belong to another result.
     #[serde(default)]
     pub not_taken: u64,
 }
 
 impl LagKeys {
-    /// Keys whose lag was not zero, those that were not found included.
+    /// Returns the number of keys whose lag was not zero, keys not found included.
     pub fn not_zero(&self) -> u64 {
         self.later.saturating_add(self.censored)
     }
 
-    /// Keys of whose lag something is known.
+    /// Returns the number of keys whose lag is known or bounded.
     pub fn decided(&self) -> u64 {
         self.at_once.saturating_add(self.not_zero())
     }
 
-    /// The share of keys whose lag was not zero; `None` where there is no key.
+    /// Returns the share of keys whose lag was not zero; `None` if there are no keys.
     pub fn share_not_zero(&self) -> Option<f64> {
         let all = self.decided();
         (all > 0).then(|| self.not_zero() as f64 / all as f64)
     }
 }
 
-/// What became of a key.
+/// Outcome of a sampled key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Found by the first read.
     AtOnce,
-    /// Found by a later one.
+    /// Found by a later read.
     Later,
-    /// Not found when the time was over.
+    /// Not found by the end of the time.
     Censored,
-    /// Nothing can be said.
+    /// Lag unknown.
     Undecided,
     /// Never read.
     Unread,
 }
 
 impl Fate {
-    /// Its word in `lag-keys.csv`.
+    /// Returns its name in `lag-keys.csv`.
     pub fn word(self) -> &'static str {
         match self {
             Fate::AtOnce => "at_once",
@@ -140,108 +138,107 @@ impl Fate {
     }
 }
 
-/// A sampled write whose key was taken from the queue: a line of `lag-keys.csv`. What is not known, or
-/// was not, is absent.
+/// A sampled write whose key was taken from the queue: a line of `lag-keys.csv`. Unknown values
+/// are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagKey {
     /// The key.
     pub key: String,
-    /// What its values begin with: who wrote them, and which of its versions it is.
+    /// Prefix of its values: the writer and the version.
     pub stamp: String,
-    /// What became of it.
+    /// Its outcome.
     pub fate: Fate,
-    /// Reads until it was found, failures left out.
+    /// Reads until it was found, failed ones not counted.
     pub reads: u64,
-    /// When it was acknowledged, ns of the monotonic clock of the process that made the result.
+    /// Time of the acknowledgement, ns of the monotonic clock of the process that made the result.
     pub acknowledged_ns: Option<i64>,
-    /// From then to the first read, ns.
+    /// Time from the acknowledgement to the first read, ns.
     pub hand_over_ns: Option<u64>,
-    /// The paper's lag, ns; 0 where the first read found it.
+    /// The paper's lag, ns; 0 if the first read found it.
     pub lag_ns: Option<u64>,
-    /// From the last read in vain to the answer of the one that found it, ns.
+    /// From the start of the last unsuccessful read to the end of the successful one, ns.
     pub poll_ns: Option<u64>,
-    /// The lower end of the time from acknowledgement to visibility, ns.
+    /// Lower bound of the time from acknowledgement to visibility, ns.
     pub lower_ns: Option<u64>,
-    /// The upper end.
+    /// Upper bound of it, ns.
     pub upper_ns: Option<u64>,
-    /// The error of the clocks, by which these ends are widened already, ns.
+    /// Error of the clocks, already included in both bounds, ns.
     pub clock_error_ns: u64,
 }
 
-/// Where the times from acknowledgement to visibility lie.
+/// Bounds of the times from acknowledgement to visibility.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Brackets {
-    /// Lower ends: to the last read that did not find it. Zero where the first did.
+    /// Lower bounds: to the last read that did not find the write. Zero if the first read found it.
     pub lower: Option<Latency>,
-    /// Upper ends: to the answer of the first that found it.
+    /// Upper bounds: to the end of the first read that found it.
     pub upper: Option<Latency>,
-    /// Largest error of the clocks, by which brackets are widened, ns; 0 for one clock.
+    /// Largest error of the clocks, included in both bounds, ns; 0 for one clock.
     pub clock_error_ns: u64,
-    /// Keys that have no bracket, and are in no survival curve, for nothing is known of the clock of
-    /// the process that wrote them.
+    /// Keys without bounds, and not in the survival curves: the clock offset of the process that
+    /// wrote them is unknown.
     #[serde(default)]
     pub without: u64,
 }
 
-/// The share of keys not yet visible after a time: Kaplan and Meier's estimate, with the keys
-/// that were not found as censored.
+/// Share of keys not yet visible over time: the Kaplan-Meier estimate, with keys that were not
+/// found as censored.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Survival {
-    /// Since when times are counted: `acknowledgement`, or `first read` where the clocks are not
-    /// known.
+    /// Origin of the times: `acknowledgement`, or `first read` if the clock offsets are unknown.
     pub since: String,
-    /// As if each became visible at the lower end of its bracket.
+    /// The curve if each key became visible at its lower bound.
     pub lower: Vec<SurvivalStep>,
-    /// As if each became visible at the upper end.
+    /// The curve if each key became visible at its upper bound.
     pub upper: Vec<SurvivalStep>,
 }
 
-/// From this time on, until the next step.
+/// A step of a survival curve. Its share holds from its time until the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SurvivalStep {
-    /// ns.
+    /// Time, ns.
     pub at_ns: u64,
-    /// The share that is not visible yet, from 0 to 1.
+    /// Share that is not visible yet, from 0 to 1.
     pub share: f64,
 }
 
 impl Survival {
-    /// The share of a curve that is left after so many ns.
+    /// Returns the share of a curve at a time, ns.
     pub fn at(curve: &[SurvivalStep], ns: u64) -> f64 {
         let after = curve.partition_point(|step| step.at_ns <= ns);
         after.checked_sub(1).map_or(1.0, |last| curve[last].share)
     }
 }
 
-/// What reads told of versions.
+/// Versions that reads returned.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Versions {
-    /// Reads by how many acknowledged versions they were behind.
+    /// Reads by the number of acknowledged versions that they missed.
     pub behind: Vec<Behind>,
-    /// Reads of which clocks, or versions that nobody noted, do not tell how far behind they were.
+    /// Reads whose staleness is unknown, because of clock errors or unrecorded versions.
     pub undecided: u64,
-    /// From a version's acknowledgement to the last read that did not see it, of those that a
-    /// read did not see.
+    /// From a version's acknowledgement to the last read that missed it, of versions that a read
+    /// missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_stale: Option<Latency>,
-    /// Versions that were acknowledged, of keys that were read.
+    /// Acknowledged versions of keys that were read.
     pub versions: u64,
-    /// Writers that did not find what they had just written. Of reads by writers.
+    /// Reads by writers that did not return the version just written, out of all reads by writers.
     pub read_your_writes: Violations,
-    /// Reads that saw an older version than an earlier read by the same consumer. Of reads
-    /// that had an earlier one.
+    /// Reads that returned an older version than an earlier read by the same consumer, out of reads
+    /// with an earlier one.
     pub monotonic_reads: Violations,
-    /// Reads that saw a later version of a writer and not an earlier one, or saw them in another
-    /// order. Of reads that saw a version.
+    /// Reads that returned a writer's later version without an earlier one, or the two in another
+    /// order, out of reads that returned a version.
     pub monotonic_writes: Violations,
 }
 
 impl Versions {
-    /// Reads of which it is known how far behind they were, and how many of these were behind.
+    /// Returns the number of reads whose staleness is known, and how many of these were stale.
     pub fn stale(&self) -> (u64, u64) {
         self.behind.iter().fold((0, 0), |(all, stale): (u64, u64), behind| {
             let missed = if behind.versions > 0 { behind.reads } else { 0 };
@@ -250,24 +247,24 @@ impl Versions {
     }
 }
 
-/// Reads that were so far behind.
+/// Number of reads that missed a number of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Behind {
-    /// Acknowledged versions that they did not see; the largest stands for that many or more.
+    /// Acknowledged versions missed; the largest number stands for itself and more.
     pub versions: u64,
-    /// How many reads.
+    /// Number of reads.
     pub reads: u64,
 }
 
-/// How often a promise was not kept.
+/// Violations of a session guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Violations {
-    /// How often it could be told.
+    /// Reads that could be checked.
     pub checked: u64,
-    /// Of these, how often it was not kept.
+    /// Number of these that violated the guarantee.
     pub violations: u64,
-    /// How often clocks, or versions that nobody noted, left it open.
+    /// Reads that could not be checked, because of clock errors or unrecorded versions.
     pub undecided: u64,
 }

@@ -10,10 +10,10 @@ use serval_measure::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimesResult {
-    /// From the intended start to the outcome: what a user waits. The same
-    /// as the service times when nothing was paced.
+    /// From the intended start to the outcome, as a user sees it. Equal to the
+    /// service times if the run was not paced.
     pub response: Latency,
-    /// From the actual start to the outcome: what the store takes.
+    /// From the actual start to the outcome: the store's part.
     pub service: Latency,
 }
 
@@ -21,7 +21,7 @@ pub struct TimesResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
-    /// How many.
+    /// Number of times.
     pub count: u64,
     /// Mean.
     pub mean_ns: f64,
@@ -29,10 +29,10 @@ pub struct Latency {
     pub min_ns: u64,
     /// Largest.
     pub max_ns: u64,
-    /// Percentiles asked for, in rising order.
+    /// The percentiles requested, in rising order.
     pub percentiles: Vec<Percentile>,
-    /// All counts: HdrHistogram V2 compressed, base64, values in ns. Merging
-    /// results merges these.
+    /// All counts: HdrHistogram V2 compressed, base64, values in ns. `serval
+    /// merge` adds these.
     pub histogram: String,
 }
 
@@ -48,7 +48,7 @@ pub struct Percentile {
 }
 
 /// Operations without an outcome at the end. Their true times are at least
-/// these ages: percentiles that leave them out are too low.
+/// these ages, so percentiles without them are too low.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Censored {
@@ -63,14 +63,14 @@ pub struct Censored {
 }
 
 impl Censored {
-    /// Operations without an outcome.
+    /// Returns the number of operations without an outcome.
     pub fn unfinished(&self) -> u64 {
         self.in_flight.saturating_add(self.not_started)
     }
 }
 
 impl Latency {
-    /// The numbers of a histogram.
+    /// Returns the summary of a histogram.
     pub fn of(histogram: &Histogram, percentiles: &[f64]) -> Self {
         let mut percentiles = percentiles.to_vec();
         percentiles.sort_by(f64::total_cmp);
@@ -88,20 +88,20 @@ impl Latency {
         }
     }
 
-    /// A percentile, if it was asked for.
+    /// Returns a percentile, if it was requested.
     pub fn percentile(&self, percentile: f64) -> Option<u64> {
         self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-9).map(|p| p.ns)
     }
 
-    /// All counts again.
+    /// Decodes the histogram.
     pub fn to_histogram(&self) -> Result<Histogram, DecodeError> {
         Histogram::decode_exact(&self.histogram, self.mean_ns, self.min_ns, self.max_ns)
     }
 }
 
 impl TimesResult {
-    /// The numbers of a pair; the service times stand for the response times
-    /// when nothing was paced.
+    /// Returns the summary of a pair. The service times stand for the response
+    /// times if the run was not paced.
     pub fn of(pair: &Pair, paced: bool, percentiles: &[f64]) -> Self {
         let service = Latency::of(&pair.service, percentiles);
         let response = if paced { Latency::of(&pair.response, percentiles) } else { service.clone() };

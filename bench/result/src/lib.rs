@@ -1,5 +1,5 @@
-//! The documents that Serval writes: the result of a run, its parts, and the
-//! list of an experiment's runs.
+//! The documents that Serval writes: the result of a run and its parts, and
+//! the list of an experiment's runs.
 
 pub mod document;
 pub mod experiment;

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 pub struct MetricResult {
     /// READ, UPDATE, INSERT, SCAN, DELETE, READ-MODIFY-WRITE, ...
     pub name: String,
-    /// How many ended with each status.
+    /// Number of operations by status.
     pub statuses: BTreeMap<String, u64>,
-    /// Times of those that succeeded.
+    /// Times of operations that succeeded.
     pub ok: Option<TimesResult>,
-    /// Times of those that failed, by status.
+    /// Times of operations that failed, by status.
     pub failed: BTreeMap<String, TimesResult>,
-    /// What the store said of failures, with the number of times it said so.
+    /// The store's messages of failures, with the number of times of each.
     pub messages: Vec<MessageCount>,
 }
 
@@ -25,34 +25,34 @@ pub struct MetricResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessageCount {
-    /// The status it came with.
+    /// The status that it came with.
     pub status: String,
-    /// The words.
+    /// Its text.
     pub message: String,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
-/// Whether a metric is no operation of the workload.
+/// Whether a metric is not an operation of the workload.
 pub fn is_beside(name: &str) -> bool {
     matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP" | "FLUSH")
 }
 
 impl MetricResult {
-    /// How often the operation ended, in whatever way. Numbers come from files
-    /// too, so that nothing here overflows.
+    /// Returns how often the operation ended, whatever the status. Saturates, since the numbers
+    /// may come from a file.
     pub fn count(&self) -> u64 {
         self.statuses.values().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// How often it failed, by status.
+    /// Returns the number of failures by status.
     pub fn failures(&self) -> BTreeMap<String, u64> {
         let ok = |status: &str| Status::from_name(status).is_some_and(Status::is_ok);
         let failed = self.statuses.iter().filter(|(status, n)| !ok(status) && **n > 0);
         failed.map(|(status, n)| (status.clone(), *n)).collect()
     }
 
-    /// How often it failed.
+    /// Returns the number of failures.
     pub fn failed(&self) -> u64 {
         self.failures().values().fold(0, |sum, n| sum.saturating_add(*n))
     }

@@ -1,5 +1,5 @@
-//! What a reader must know before quoting a number: a code, and what its
-//! sentence is made of. The sentences themselves are made where they are shown.
+//! Warnings for readers of the numbers: a code with arguments. Their text is
+//! made where it is shown.
 
 use crate::{
     load::{Change, Stalls},
@@ -9,51 +9,50 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A note. In documents it has a `code` and, if its sentence needs some,
-/// `arguments`; no code is given another meaning, and later versions have more
-/// of them.
+/// A note. In documents it has a `code` and, if its text needs some,
+/// `arguments`. A code never changes its meaning; later versions add codes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "code", content = "arguments", rename_all = "kebab-case")]
 pub enum Note {
-    /// The client, and not the store, bounded the result.
+    /// The client, not the store, bounded the result.
     ClientBound {
-        /// Why, in a sentence.
+        /// The reason, one sentence.
         reason: String,
     },
-    /// A stop was requested before the run's end.
+    /// A stop was requested before the end of the run.
     Interrupted,
     /// The run failed before its end.
     Failed,
-    /// The warm-up was cut off while throughput or service time still changed.
+    /// The warm-up ended while throughput or service time still changed.
     NotSteady {
-        /// How long it was, s.
+        /// Length of the warm-up, s.
         warm_up_s: f64,
-        /// The time over which it was last judged, s.
+        /// Length of the last window tested, s.
         window_s: f64,
-        /// Change of throughput over that time, as a share.
+        /// Drift of throughput over the window, as a share.
         throughput_drift: f64,
-        /// Change of the mean service time, as a share.
+        /// Drift of the mean service time over the window, as a share.
         service_drift: f64,
     },
-    /// The warm-up was cut off, and too little was done to tell whether the run was steady.
+    /// The warm-up ended with too few operations to test whether the run was steady.
     SteadinessUnknown {
-        /// How long it was, s.
+        /// Length of the warm-up, s.
         warm_up_s: f64,
     },
-    /// For some time nearly nothing was done.
+    /// The measured time contains stalls.
     Stalled {
-        /// When and how long.
+        /// The stalls.
         stalls: Stalls,
-        /// Measured time that was judged, s.
+        /// Part of the measured time that was tested, s.
         judged_s: f64,
     },
-    /// Throughput or service time changed while they were measured.
+    /// Throughput or service time changed in the measured time.
     Changed {
-        /// How throughput did, operations/s.
+        /// Change of throughput, operations/s.
         throughput: Option<Change>,
-        /// How the mean service time did, ns.
+        /// Change of the mean service time, ns.
         service: Option<Change>,
-        /// Measured time that was judged, s.
+        /// Part of the measured time that was tested, s.
         judged_s: f64,
     },
     /// Operations had no outcome when the run ended.
@@ -67,42 +66,42 @@ pub enum Note {
         /// Operations that ended.
         operations: u64,
     },
-    /// Writes were acknowledged when they were buffered, and not done.
+    /// Buffered writes were acknowledged and not done.
     BufferedWritesNotDone {
         /// Writes that were sent.
         sent: u64,
-        /// Of these, not done, at most.
+        /// Number of these that failed, at most.
         lost: u64,
         /// Never sent.
         unsent: u64,
     },
     /// Operations failed.
     OperationsFailed {
-        /// Their kind, by the metric's name.
+        /// The operation, by its metric's name.
         operation: String,
-        /// Operations of this kind.
+        /// Number of its operations.
         count: u64,
         /// Failures by status.
         failed: BTreeMap<String, u64>,
-        /// The store's most frequent words.
+        /// The store's most frequent messages.
         messages: Vec<MessageCount>,
-        /// Other words of the store.
+        /// Number of its other messages.
         more_messages: u64,
     },
-    /// Less was done than the schedule asked for.
+    /// The throughput is below the offered load.
     TargetMissed {
-        /// Operations/s asked for.
+        /// Offered load, operations/s.
         target: f64,
-        /// Operations/s done.
+        /// Throughput, operations/s.
         throughput: f64,
     },
     /// Operations started late.
     StartedLate {
-        /// 99th percentile of how late, ns.
+        /// 99th percentile of lateness, ns.
         p99_ns: u64,
-        /// The latest, ns.
+        /// Largest lateness, ns.
         max_ns: u64,
-        /// For how long operations were held on purpose, if that explains it, ns.
+        /// Time for which operations were held on purpose, if that explains the lateness, ns.
         slack_ns: Option<u64>,
     },
     /// The client was built without optimization.
@@ -111,41 +110,41 @@ pub enum Note {
     NoOperations,
     /// Too few operations for tail percentiles.
     FewOperations {
-        /// How many.
+        /// Number of operations.
         operations: u64,
     },
     /// The store was lost.
     StoreLost {
-        /// Its words.
+        /// The store's message.
         message: String,
     },
-    /// The workload could not go on.
+    /// The workload failed.
     WorkloadEnded {
-        /// Its words.
+        /// The workload's message.
         message: String,
     },
     /// Processes of a group were lost.
     ClientsLost {
-        /// Which, and how.
+        /// The processes, each with the reason.
         message: String,
     },
     /// A watched process ended during the run.
     WatchedProcessEnded {
-        /// As it was asked for.
+        /// The pattern that selects it.
         name: String,
     },
-    /// The bytes of a watched process are not known.
+    /// The network traffic of a watched process is unknown.
     WatchedBytesUnknown {
-        /// As it was asked for.
+        /// The pattern that selects it.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A client hangs, and with it the last raw times.
+    /// A client hangs and still holds its last raw times.
     RawTimesMissing,
     /// A load did not store all of its records.
     LoadIncomplete {
-        /// Records that are missing.
+        /// Number of missing records.
         missing: u64,
     },
     /// A client was lost and did not run the program of a phase.
@@ -153,16 +152,16 @@ pub enum Note {
         /// Its number, from 1.
         client: u64,
     },
-    /// A curve of an experiment was given up.
+    /// The experiment gave up a curve.
     CurveGivenUp {
         /// Its name.
         curve: String,
-        /// At which step.
+        /// The step that failed.
         at: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A sweep's points did not reach the saturation that was found before them.
+    /// A sweep's points did not reach the saturation found before them.
     SaturationNotReached {
         /// The curve's name.
         curve: String,
@@ -175,25 +174,25 @@ pub enum Note {
     NoRecords {
         /// Number of keys that were looked up.
         keys: u64,
-        /// One of them.
+        /// One of these keys.
         key: String,
         /// The table.
         table: String,
         /// The store's name.
         store: String,
     },
-    /// A sentence of the workload, the store's set-up, the plan, or a document of an older version.
+    /// Text of the workload, the store's set-up, the plan, or a document of an older version.
     Text {
-        /// The sentence.
+        /// The text.
         text: String,
     },
-    /// Of a group of processes.
+    /// A note on a group of processes.
     #[serde(untagged)]
     Group(GroupNote),
-    /// Of read-after-write lag.
+    /// A note on read-after-write lag.
     #[serde(untagged)]
     Lag(LagNote),
-    /// Of merged results.
+    /// A note on merged results.
     #[serde(untagged)]
     Merged(MergedNote),
     /// A note of a later version.
@@ -201,180 +200,180 @@ pub enum Note {
     Other {
         /// Its code.
         code: String,
-        /// What its sentence is made of.
+        /// The arguments of its text.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         arguments: Value,
     },
 }
 
-/// What a reader must know of a group of processes that made one result.
+/// A note on a group of processes that produced one result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "code", content = "arguments")]
 pub enum GroupNote {
     /// A process of a group was lost.
     #[serde(rename = "group-client-lost")]
     ClientLost {
-        /// Which.
+        /// The process.
         client: ClientName,
-        /// How, as a clause.
+        /// The reason, as a clause.
         why: String,
-        /// Operations of it that are in the numbers.
+        /// Number of its operations that the result includes.
         operations: u64,
     },
-    /// The processes of a group may not have begun together.
+    /// The processes of a group may not have started at the same time.
     #[serde(rename = "group-start-apart")]
     StartApart {
-        /// At most so far apart, ns.
+        /// Upper bound of the skew of their starts, ns.
         apart_ns: u64,
-        /// The largest error of the clocks that this was seen by, ns.
+        /// Largest error of the clocks that measured the skew, ns.
         clock_error_ns: u64,
     },
-    /// Something went wrong between the processes of a group, and the run went on.
+    /// A fault between the processes of a group that did not end the run.
     #[serde(rename = "group-trouble")]
     Trouble {
-        /// What, as a clause.
+        /// The fault, as a clause.
         trouble: String,
     },
-    /// What the workload of one process says.
+    /// A warning of one process's workload.
     #[serde(rename = "group-client-warning")]
     ClientWarning {
-        /// Which.
+        /// The process.
         client: ClientName,
-        /// What it says.
+        /// The warning.
         text: String,
     },
 }
 
-/// What a reader must know of read-after-write lag.
+/// A note on read-after-write lag.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "code", content = "arguments")]
 pub enum LagNote {
-    /// Sampled writes did not go into the queue of keys.
+    /// Keys of sampled writes could not enter the queue.
     #[serde(rename = "lag-not-carried")]
     NotCarried {
-        /// How many.
+        /// Number of these writes.
         not_carried: u64,
-        /// How many did.
+        /// Number of writes whose key entered the queue.
         carried: u64,
     },
-    /// Keys were not found when the time was over.
+    /// Keys were not found by the end of the time.
     #[serde(rename = "lag-not-found")]
     NotFound {
-        /// How many.
+        /// Number of keys.
         keys: u64,
-        /// Whether writes lay in buffers, so that some may never be found.
+        /// Whether writes were buffered, so that some may never become visible.
         buffered: bool,
     },
-    /// Keys came to no consumer that told of them.
+    /// Keys were put into the queue and reported by no consumer.
     #[serde(rename = "lag-not-taken")]
     NotTaken {
-        /// How many.
+        /// Number of keys.
         keys: u64,
     },
-    /// Keys were written over or deleted before they were found.
+    /// Keys were overwritten or deleted before they were found.
     #[serde(rename = "lag-undecided")]
     Undecided {
-        /// How many.
+        /// Number of keys.
         keys: u64,
     },
-    /// Reads or writes could not be noted, for there were too many.
+    /// Reads or writes exceeded the recorder's capacity.
     #[serde(rename = "lag-not-noted")]
     NotNoted {
-        /// How many.
+        /// Number of reads and writes.
         operations: u64,
     },
-    /// Values were too short for a version.
+    /// Values were too short for a stamp.
     #[serde(rename = "lag-too-short")]
     TooShort {
-        /// Writes of such values.
+        /// Number of writes of such values.
         writes: u64,
     },
     /// Keys were in the queue when a consumer began.
     #[serde(rename = "lag-from-before")]
     FromBefore {
-        /// How many.
+        /// Number of keys.
         keys: u64,
     },
-    /// Entries of the queue could not be understood.
+    /// The queue contained malformed entries.
     #[serde(rename = "lag-foreign")]
     Foreign {
-        /// How many.
+        /// Number of entries.
         entries: u64,
     },
     /// Reads by consumers failed.
     #[serde(rename = "lag-reads-failed")]
     ReadsFailed {
-        /// How many.
+        /// Number of failed reads.
         failed: u64,
-        /// Of how many.
+        /// Number of all reads.
         reads: u64,
     },
 }
 
-/// What a reader must know of results that were merged.
+/// A note on merged results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "code", content = "arguments")]
 pub enum MergedNote {
-    /// Results were merged that should not be.
+    /// The results were merged although they do not fit together.
     #[serde(rename = "merged-regardless")]
     Regardless {
-        /// Why they should not.
+        /// Why they do not fit.
         problem: String,
     },
-    /// Results were merged as clients at the same time, and their measured times do not overlap.
+    /// Results of simultaneous clients were merged, and their measured times do not overlap.
     #[serde(rename = "merged-not-at-once")]
     NotAtOnce {
         /// The result that ended first, and the one that began after it.
         parts: [String; 2],
-        /// Time between the end and the beginning, s.
+        /// Time between that end and that beginning, s.
         apart_s: f64,
     },
-    /// The series of merged results is left out.
+    /// Merged results have no series.
     #[serde(rename = "merged-without-series")]
     WithoutSeries,
-    /// What is to be known of one of several merged results.
+    /// A note on one of the merged results.
     #[serde(rename = "merged-part")]
     OfPart {
-        /// Which.
+        /// The result.
         part: String,
-        /// What.
+        /// Its note.
         note: Box<Note>,
     },
-    /// Merged results are of machines that differ.
+    /// The merged results were measured on different machines.
     #[serde(rename = "merged-machines-differ")]
     MachinesDiffer {
-        /// Each, in words.
+        /// Descriptions of the machines.
         machines: Vec<String>,
     },
-    /// One of several merged results had no offered load.
+    /// One of the merged results was not paced.
     #[serde(rename = "merged-not-paced")]
     NotPaced {
-        /// Which.
+        /// The result.
         part: String,
     },
-    /// One of several merged results has no lag.
+    /// One of the merged results has no lag.
     #[serde(rename = "merged-lag-not-measured")]
     LagNotMeasured {
-        /// Which.
+        /// The result.
         part: String,
     },
-    /// Merged results sampled lag differently.
+    /// The merged results sampled lag differently.
     #[serde(rename = "merged-lag-sampling-differs")]
     LagSamplingDiffers {
         /// Two results.
         parts: [String; 2],
-        /// The share of keys that each sampled.
+        /// Share of keys that each sampled.
         samples: [f64; 2],
         /// Time between two reads of a key in each, ns.
         poll_ns: [u64; 2],
     },
-    /// Survival curves of merged results are left out.
+    /// The merged result has no survival curves.
     #[serde(rename = "merged-without-survival")]
     WithoutSurvival,
-    /// Hand-over and visibility of merged results are left out.
+    /// The merged result has no hand-over and visibility times.
     #[serde(rename = "merged-without-visibility")]
     WithoutVisibility {
-        /// The results that have none.
+        /// The results without these times.
         parts: Vec<String>,
     },
 }
@@ -382,9 +381,9 @@ pub enum MergedNote {
 /// A process of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientName {
-    /// Its part of the work: `1/4`.
+    /// Its share of the work: `1/4`.
     pub share: String,
-    /// Its host's name.
+    /// Name of its host.
     pub host: String,
     /// Its process id.
     pub process: u32,
@@ -395,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_a_code_and_arguments() {
+    fn a_note_has_a_code_and_arguments() {
         let notes = [
             (Note::Lag(LagNote::NotTaken { keys: 3 }), r#"{"code":"lag-not-taken","arguments":{"keys":3}}"#),
             (Note::Interrupted, r#"{"code":"interrupted"}"#),
@@ -417,7 +416,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&note).unwrap(), text);
             assert_eq!(serde_json::from_str::<Note>(text).unwrap(), note);
         }
-        // What a known code has in another version is no fault of the document.
+        // Unexpected arguments of a known code do not make a document invalid.
         let other = serde_json::from_str::<Note>(r#"{"code":"few-operations","arguments":{"n":7}}"#).unwrap();
         assert!(matches!(other, Note::Other { code, .. } if code == "few-operations"));
     }

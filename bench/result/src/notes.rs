@@ -1,4 +1,4 @@
-//! The notes that the numbers of a result make, the gravest first.
+//! Notes derived from the numbers of a result, most severe first.
 
 use crate::{
     document::{EndedBy, ResultDocument},
@@ -12,29 +12,29 @@ use crate::{
 };
 use std::cmp::Reverse;
 
-/// Messages that the note of an operation has.
+/// Most messages in the note of an operation.
 const MESSAGES_MAX: usize = 3;
 
-/// Share of the 99th percentile of response times from which lateness is
-/// worth a word.
+/// Share of the 99th percentile of response times above which lateness is
+/// reported.
 const LATENESS_MATTERS: f64 = 0.1;
 
-/// Lateness of which nothing is said: what a timer and a switch of processes
-/// take on a healthy machine.
+/// Lateness that is not reported: the cost of a timer and a context switch on
+/// a healthy machine.
 const LATENESS_USUAL_NS: u64 = 200_000;
 
-/// Change within a warm-up that is worth its number: below it, the noise is
-/// what hides whether the run is steady.
+/// Drift above which a warm-up is reported as not steady. Below it, noise
+/// hides whether the run is steady.
 const DRIFT_SEEN: f64 = 0.02;
 
-/// Start skew and clock error, together, from which they are worth a word, ns.
+/// Start skew plus clock error above which they are reported, ns.
 const SKEW_NS: u64 = 2_000_000;
 
-/// The notes of a result.
+/// Returns the notes of a result.
 pub fn derived(document: &ResultDocument) -> Vec<Note> {
     let mut notes = Vec::new();
     let overall = &document.overall;
-    // Before all else: such numbers say little of the store.
+    // First, since such numbers say little about the store.
     notes.extend(document.client_bounds().iter().map(|reason| Note::ClientBound { reason: reason.clone() }));
     notes.extend(document.group.iter().flat_map(of_group).map(Note::Group));
     notes.extend(match overall.ended_by.known() {
@@ -92,7 +92,7 @@ fn of_group(group: &GroupResult) -> Vec<GroupNote> {
     notes
 }
 
-/// That a run was not steady when it was measured.
+/// Returns the note of an unsteady run.
 fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<Note> {
     let Steadiness { steady, throughput_drift, service_drift, window_s, .. } = *steadiness;
     if steady {
@@ -105,7 +105,7 @@ fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<Note> {
     })
 }
 
-/// That it stalled, and that it changed.
+/// Returns the notes of stalls and changes.
 fn of_stationarity(stationarity: &Stationarity) -> impl Iterator<Item = Note> {
     let Stationarity { judged_s, throughput, service, stalls } = stationarity.clone();
     let stalled = stalls.map(|stalls| Note::Stalled { stalls, judged_s });

@@ -1,6 +1,6 @@
-//! The JSON Schemas that the types have.
+//! The JSON Schemas of the documents.
 //!
-//! Only tests derive them: the crates that do so take seconds of each build. The program prints
+//! Only tests derive them, since the crates needed add seconds to each build. The program prints
 //! the files in `docs/`, which `tests/schemas.rs` compares with these.
 
 use crate::{document::ResultDocument, experiment::ExperimentDocument, note::Note, word::Word};
@@ -35,7 +35,7 @@ impl<T> JsonSchema for Word<T> {
     }
 }
 
-/// Holds for notes of all versions.
+/// Valid for notes of all versions.
 impl JsonSchema for Note {
     fn schema_name() -> Cow<'static, str> {
         "Note".into()
@@ -43,11 +43,11 @@ impl JsonSchema for Note {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "What a reader must know before quoting a number. docs/result-format.md lists the codes.",
+            "description": "A warning for readers of the numbers. docs/result-format.md lists the codes.",
             "type": "object",
             "properties": {
-                "code": { "description": "Which note it is.", "type": "string" },
-                "arguments": { "description": "What its sentence is made of; absent if it needs nothing.", "type": "object" }
+                "code": { "description": "The kind of warning.", "type": "string" },
+                "arguments": { "description": "The arguments of its text; absent if there are none.", "type": "object" }
             },
             "required": ["code"]
         })

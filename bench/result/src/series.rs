@@ -1,58 +1,58 @@
-//! The series of a document: what happened in each interval.
+//! The series of a document: its intervals.
 
 use serde::{Deserialize, Serialize};
 use serval_measure::histogram::Histogram;
 use std::collections::BTreeMap;
 
-/// One interval.
+/// Numbers of one interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalSummary {
-    /// Seconds from the run's start to the interval's.
+    /// Start, seconds since the run's start.
     pub start_s: f64,
-    /// Its length in seconds.
+    /// Length, s.
     pub length_s: f64,
-    /// Whether it lies in the warm-up.
+    /// Whether it belongs to the warm-up.
     pub warm_up: bool,
     /// Operations by metric.
     pub metrics: BTreeMap<String, IntervalMetric>,
-    /// How well the offered load was kept, if there was one.
+    /// Offered load and lateness, if the run was paced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<IntervalPacing>,
 }
 
-/// Offered load in one interval.
+/// Offered load and lateness in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalPacing {
-    /// Operations due in it.
+    /// Operations due in the interval.
     pub due: f64,
-    /// Actual after intended start, of those that started in it. Zeros
-    /// during the warm-up.
+    /// Actual start after intended start, of operations started in the interval.
+    /// Zeros during the warm-up.
     pub lateness: IntervalTimes,
 }
 
-/// One operation in one interval.
+/// One operation's numbers in one interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalMetric {
-    /// Succeeded.
+    /// Number of operations that succeeded.
     pub ok: u64,
-    /// Failed.
+    /// Number of operations that failed.
     pub failed: u64,
-    /// Response times of those that succeeded.
+    /// Response times of operations that succeeded.
     pub response: IntervalTimes,
-    /// Service times of those that succeeded.
+    /// Service times of operations that succeeded.
     pub service: IntervalTimes,
-    /// How the response times of those that succeeded are spread, for heat
+    /// Distribution of the response times of operations that succeeded, for heat
     /// maps: `level:count` for each level that is not empty, in rising order,
-    /// separated by spaces. Level L has the times t with
+    /// separated by spaces. Level L contains the times t with
     /// 10^(L/10) <= t < 10^((L+1)/10) ns: ten levels a decade.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub levels: String,
 }
 
-/// The shape of an interval's times; the whole histogram is in the HDR log.
+/// Summary of an interval's times. The HDR log has the whole histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalTimes {
@@ -70,7 +70,7 @@ pub struct IntervalTimes {
     pub max_ns: u64,
 }
 
-/// Levels of a histogram, as [`IntervalMetric::levels`] has them.
+/// Formats a histogram as [`IntervalMetric::levels`].
 pub fn levels(histogram: &Histogram) -> String {
     let mut text = String::new();
     let mut push = |level: u32, count: u64| {
@@ -95,8 +95,8 @@ pub fn levels(histogram: &Histogram) -> String {
     text
 }
 
-/// Reads [`levels`]: pairs of a level and a count. What is no such pair is
-/// left out.
+/// Parses the output of [`levels`] into pairs of a level and a count. Skips
+/// malformed pairs.
 pub fn parse_levels(text: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
     text.split(' ').filter_map(|pair| {
         let (level, count) = pair.split_once(':')?;
@@ -105,7 +105,7 @@ pub fn parse_levels(text: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
 }
 
 impl IntervalTimes {
-    /// The shape of a histogram.
+    /// Returns the summary of a histogram.
     pub fn of(histogram: &Histogram) -> Self {
         IntervalTimes {
             mean_ns: histogram.mean(),

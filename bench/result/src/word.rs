@@ -1,21 +1,21 @@
-//! Words of documents that have a fixed meaning.
+//! Enumerated words in documents.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A value that a document names by a word, or a word that this version does not
-/// know: documents of later versions have more of them.
+/// An enumerated value, or a word that this version does not know, since
+/// later versions add words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Word<T> {
-    /// A value.
+    /// A known value.
     Known(T),
     /// A word of another version.
     Other(String),
 }
 
 impl<T: Copy> Word<T> {
-    /// The value; `None` for a word of another version.
+    /// Returns the value; `None` for a word of another version.
     pub fn known(&self) -> Option<T> {
         match self {
             Word::Known(value) => Some(*value),
@@ -56,7 +56,7 @@ mod tests {
     use crate::document::EndedBy;
 
     #[test]
-    fn words_of_other_versions_are_read_and_written_back() {
+    fn unknown_words_survive_a_round_trip() {
         type Word = super::Word<EndedBy>;
         let read = |text: &str| serde_json::from_str::<Word>(text).unwrap();
         for (text, wanted) in [

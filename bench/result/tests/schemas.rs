@@ -1,6 +1,6 @@
-//! The schemas that `serval schema` prints are those of the types.
+//! `serval schema` prints the schemas derived from the types.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_result::{document, experiment, schema};
 use std::{env, fs, path::Path};
@@ -12,7 +12,7 @@ fn check(name: &str, derived: &str, printed: &str) {
     }
     assert!(
         derived == printed,
-        "docs/{name} is not the schema of its type; write it anew with \
+        "docs/{name} is not the schema of its type; regenerate it with \
          `UPDATE_GOLDEN=1 cargo test -p serval-result`"
     );
 }

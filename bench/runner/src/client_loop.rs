@@ -285,8 +285,8 @@ impl ClientLoop<'_> {
                 Step::Stop => return UnitEnd::of(unit, stop(true)),
             };
             let start = sleeper.now();
-            // Later operations of a unit were due with it, as in YCSB. What follows a probe for
-            // records was not: probes are not in the results.
+            // Later operations of a unit were due with it, as in YCSB. After a probe for
+            // records they were not, since probes are not in the results.
             let (begun, intended) = match unit {
                 Some(ref mut begun) => {
                     let intended = if due.is_some() && !probed { begun.intended } else { start };

@@ -88,7 +88,7 @@ mod tests {
 
     /// Operations with even intended starts are sent; the client waits for those with odd ones.
     #[test]
-    fn a_state_is_never_seen_with_the_start_of_another_operation() {
+    fn a_state_is_never_read_with_the_start_of_another_operation() {
         const OPERATIONS: u64 = 10_000_000;
         let status = ClientStatus::default();
         thread::scope(|scope| {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_that_never_comes_leaves_the_state_as_it_is() {
+    fn an_instant_beyond_the_range_does_not_change_the_state() {
         let status = ClientStatus::default();
         status.wait(u64::MAX);
         assert_eq!(status.state(), ClientState::Waiting(INSTANT_MAX));

@@ -550,7 +550,7 @@ mod tests {
     use super::boundary;
 
     #[test]
-    fn intervals_end_on_one_grid_however_late_one_was() {
+    fn intervals_end_on_a_grid_whatever_the_lateness_of_one() {
         // The warm-up from 1000 to 1250, intervals of 100.
         assert_eq!(
             [1000, 1003, 1080, 1160, 1249].map(|since| boundary(since, 100, 1000, 1250)),

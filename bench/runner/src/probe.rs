@@ -1,4 +1,4 @@
-//! Questions to a store outside of a run.
+//! Requests to a store outside of a run.
 
 use serval_model::{Store, StoreError};
 

@@ -48,56 +48,42 @@ pub struct Interval {
 
 /// Observes a run. Called on the conductor's thread, never on a client's.
 ///
-/// An observer around another one returns it from [`inner`](Observer::inner); the events that it
-/// does not handle itself are passed on.
+/// An observer around others passes the events that it does not handle itself to them, by
+/// [`pass_on`](Observer::pass_on).
 pub trait Observer {
-    /// Returns the observer to which events are passed on, if there is one.
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        None
+    /// Calls `event` with each observer to which events are passed on.
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        let _ = event;
     }
     /// Called when `clients` of `of` clients have connected.
     fn connected(&mut self, clients: usize, of: usize) {
-        if let Some(inner) = self.inner() {
-            inner.connected(clients, of);
-        }
+        self.pass_on(&mut |inner| inner.connected(clients, of));
     }
-    /// Something is amiss with what was asked for, and the run begins all the same.
+    /// Called with a warning about the options. The run starts nevertheless.
     fn warn(&mut self, warning: &str) {
-        if let Some(inner) = self.inner() {
-            inner.warn(warning);
-        }
+        self.pass_on(&mut |inner| inner.warn(warning));
     }
     /// Called when the clients have been started.
     fn started(&mut self, at: SystemTime) {
-        if let Some(inner) = self.inner() {
-            inner.started(at);
-        }
+        self.pass_on(&mut |inner| inner.started(at));
     }
     /// Called when the measured part begins: when the conductor wakes for it, a fraction of a
     /// millisecond late; without a warm-up, just before the start.
     fn measuring(&mut self) {
-        if let Some(inner) = self.inner() {
-            inner.measuring();
-        }
+        self.pass_on(&mut |inner| inner.measuring());
     }
     /// Called when the measured part has ended. No client sends operations any more, except for
     /// those that hang. Connections are still open and threads still exist.
     fn measured(&mut self) {
-        if let Some(inner) = self.inner() {
-            inner.measured();
-        }
+        self.pass_on(&mut |inner| inner.measured());
     }
     /// Called ten times a second.
     fn progress(&mut self, progress: &Progress) {
-        if let Some(inner) = self.inner() {
-            inner.progress(progress);
-        }
+        self.pass_on(&mut |inner| inner.progress(progress));
     }
     /// Called at the end of each interval.
     fn interval(&mut self, interval: &Interval) {
-        if let Some(inner) = self.inner() {
-            inner.interval(interval);
-        }
+        self.pass_on(&mut |inner| inner.interval(interval));
     }
 }
 

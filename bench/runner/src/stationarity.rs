@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_runs_are_sampled_less_often_and_nothing_is_lost() {
+    fn long_runs_are_sampled_less_often_without_loss() {
         let mut monitor = StationarityMonitor::new(&[], 0);
         for n in 1..=3 * SAMPLES_MAX as u64 {
             monitor.sample(&[], n * SAMPLE_NS);

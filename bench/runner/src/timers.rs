@@ -70,8 +70,8 @@ impl Sleeper for ThreadSleeper<'_> {
 }
 
 /// The sleepers of one event loop in a heap by instant, and one timer of the operating system for
-/// the earliest. `docs/pacing.md` explains why the loop's own timers do not do and what the slack
-/// is for.
+/// the earliest. `docs/pacing.md` explains the slack, and why the loop's own timers are not exact
+/// enough.
 #[derive(Debug)]
 pub(crate) struct LoopTimers {
     heap: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,
@@ -262,7 +262,7 @@ mod tests {
 
     /// An operation of a slow schedule may be due after the last instant of 64 bits.
     #[test]
-    fn a_sleep_that_the_slack_carries_past_the_last_instant_does_not_end() {
+    fn a_sleep_past_the_last_instant_with_slack_does_not_end() {
         on_a_loop(async {
             let timers = LoopTimers::new(1, 1000).unwrap();
             task::spawn_local(Rc::clone(&timers).drive());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_sleeps_until_the_instant_or_the_stop() {
+    fn a_thread_sleeps_until_the_instant_or_a_stop() {
         static STOPPING: AtomicBool = AtomicBool::new(false);
         let handle = std::thread::spawn(|| {
             let sleeper = ThreadSleeper::new(&STOPPING);

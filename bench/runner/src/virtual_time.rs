@@ -31,8 +31,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A clock that stands still while a task runs, and advances to the next wake-up when all tasks
-/// wait. Clones are the same clock.
+/// A clock that stops while a task runs, and advances to the next wake-up when all tasks wait.
+/// Clones are the same clock.
 ///
 /// One run at a time uses it. The next run starts at its present instant.
 #[derive(Debug, Clone, Default)]

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_horizon_is_what_will_be_measured() {
+    fn the_horizon_is_the_expected_measured_time() {
         let second = Duration::from_secs(1);
         for (time, units, expected) in [
             (None, None, HORIZON),

@@ -1,7 +1,7 @@
-//! The measured path allocates nothing: a run of many operations has as many allocations as a run
-//! of few.
+//! The measured path does not allocate: a run of many operations makes as many allocations as a
+//! run of few.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::properties::{Catalog, Properties, Reader};
 use serval_runner::{
@@ -29,12 +29,12 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller's guarantees are those that the system allocator needs.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns the allocations of a run of the core workload or a script.
+/// Returns the number of allocations of a run of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
     allocations_with(
         properties,
@@ -146,8 +146,8 @@ fn intended_starts_allocate_nothing() {
     }
 }
 
-/// Neither does a script with keys that are numbers and values of the core workload. A string that
-/// crosses from Lua costs one allocation, because mlua counts its references.
+/// A script with numeric keys and values of the core workload does not allocate either. A string
+/// passed from Lua costs one allocation, because mlua counts its references.
 #[test]
 fn operations_of_scripts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
@@ -164,7 +164,7 @@ fn operations_of_scripts_allocate_nothing() {
              function step() if random() < 0.5 then update(1) else insert() end end",
             Phase::Run,
         ),
-        // The name of the transaction, and of a field.
+        // One string for the name of the transaction, one for the field.
         (
             2,
             "operations = { 'read', 'update' }\ntransactions = { 'TX' }\nlocal short\n\

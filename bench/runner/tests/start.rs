@@ -1,6 +1,6 @@
-//! The wait for the start of a run does not stop the drivers of its clients.
+//! Drivers keep running while a run waits for its start.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -15,10 +15,10 @@ use std::{
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Bound on the wait for a keepalive. Only a failing test waits for so long.
+/// Longest wait for a keepalive. Only a failing test waits this long.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// A store whose connections have a task each on the event loop, like sessions with keepalives.
+/// A store whose connections have one task each on the event loop, like sessions with keepalives.
 struct Sessions {
     /// Sends a keepalive to the task of each connection.
     keepalives: Mutex<Vec<UnboundedSender<()>>>,
@@ -120,7 +120,7 @@ fn driver_tasks_run_while_the_run_waits_for_its_start() {
 }
 
 #[test]
-fn a_start_that_is_refused_ends_the_run_on_threads_and_event_loops() {
+fn a_refused_start_ends_the_run_on_threads_and_event_loops() {
     for execution in [Execution::Threads, Execution::EventLoops] {
         let store = Arc::new(TestStore::new(execution, Answer::AtOnce));
         let workload: Arc<dyn Workload> = Arc::new(Reads);

@@ -42,7 +42,7 @@ pub(crate) enum ScriptStage {
     /// `start()` of a client.
     Starting,
     /// `step()`.
-    Going,
+    Stepping,
     /// `load(number)`.
     Loading(u64),
 }
@@ -80,13 +80,14 @@ pub(crate) struct ScriptHost {
     pub(crate) allowed: OperationKinds,
     pub(crate) stage: ScriptStage,
     /// Whether `operation` is filled in.
-    pub(crate) asked: bool,
+    pub(crate) requested: bool,
     pub(crate) sequence: Option<Sequence>,
     /// Number of an insert that is not acknowledged.
     pub(crate) inserting: Option<u64>,
     pub(crate) stop: bool,
     common: Arc<ScriptState>,
-    sequences_made: usize,
+    /// Number of shared sequential choosers that this client has created.
+    sequences_created: usize,
 }
 
 fn wrong<T>(problem: impl Into<String>) -> mlua::Result<T> {
@@ -110,12 +111,12 @@ impl ScriptHost {
             status: Status::Ok,
             message: None,
             allowed: OperationKinds::NONE,
-            asked: false,
+            requested: false,
             sequence: None,
             inserting: None,
             stop: false,
             common,
-            sequences_made: 0,
+            sequences_created: 0,
         }
     }
 
@@ -125,17 +126,17 @@ impl ScriptHost {
 
     /// Starts to fill in an operation.
     #[inline]
-    fn ask(&mut self, kind: OperationKind) -> mlua::Result<()> {
+    fn request(&mut self, kind: OperationKind) -> mlua::Result<()> {
         let fits = match self.stage {
-            ScriptStage::Going => self.allowed.contains(kind),
+            ScriptStage::Stepping => self.allowed.contains(kind),
             ScriptStage::Loading(_) => kind == OperationKind::Insert,
             ScriptStage::Declaring | ScriptStage::Starting => false,
         };
-        if !fits || self.asked {
+        if !fits || self.requested {
             return wrong(self.refusal(kind));
         }
         self.operation.begin(kind);
-        self.asked = true;
+        self.requested = true;
         Ok(())
     }
 
@@ -150,10 +151,10 @@ impl ScriptHost {
             ScriptStage::Declaring | ScriptStage::Starting => {
                 format!("{verb}: operations are asked for in step() and load() only")
             }
-            ScriptStage::Going if !self.allowed.contains(kind) => {
+            ScriptStage::Stepping if !self.allowed.contains(kind) => {
                 format!("asks for a {verb}, which 'operations' does not name")
             }
-            ScriptStage::Going => "a second operation before the first has ended: several in turn are a \
+            ScriptStage::Stepping => "a second operation before the first has ended: several in turn are a \
                              sequence(function(op) op.read(...) ... end)"
                 .into(),
         }
@@ -208,13 +209,13 @@ impl ScriptHost {
         Ok(())
     }
 
-    /// Returns the client's next shared sequential chooser.
-    fn shared_sequence(&mut self, made: Sequential) -> Sequential {
+    /// Returns the client's next shared sequential chooser; `new` if this client is the first to create it.
+    fn shared_sequence(&mut self, new: Sequential) -> Sequential {
         let mut all = self.common.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = self.sequences_made;
-        self.sequences_made += 1;
+        let index = self.sequences_created;
+        self.sequences_created += 1;
         if index == all.len() {
-            all.push(made);
+            all.push(new);
         }
         all[index].clone()
     }
@@ -391,7 +392,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let own = Rc::clone(host);
     let read = lua.create_function(move |_, (key, first, rest): (Value, Value, Variadic<Value>)| {
         let mut host = own.borrow_mut();
-        host.ask(OperationKind::Read)?;
+        host.request(OperationKind::Read)?;
         host.write_key(&key)?;
         if !first.is_nil() {
             return host.push_fields(&first, &rest);
@@ -407,7 +408,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let scan =
         lua.create_function(move |_, (key, count, first, rest): (Value, Value, Value, Variadic<Value>)| {
             let mut host = own.borrow_mut();
-            host.ask(OperationKind::Scan)?;
+            host.request(OperationKind::Scan)?;
             host.write_key(&key)?;
             let ScriptHost { tools, operation, rng, .. } = &mut *host;
             let Some(tools) = tools else { return Err(too_early("scan")) };
@@ -426,7 +427,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let update =
         lua.create_function(move |_, (key, name, value, rest): (Value, Value, Value, Variadic<Value>)| {
             let mut host = own.borrow_mut();
-            host.ask(OperationKind::Update)?;
+            host.request(OperationKind::Update)?;
             host.write_key(&key)?;
             if !name.is_nil() {
                 return host.push_values(&name, &value, &rest);
@@ -442,7 +443,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let insert =
         lua.create_function(move |_, (key, name, value, rest): (Value, Value, Value, Variadic<Value>)| {
             let mut host = own.borrow_mut();
-            host.ask(OperationKind::Insert)?;
+            host.request(OperationKind::Insert)?;
             if !key.is_nil() {
                 host.write_key(&key)?;
             } else {
@@ -468,7 +469,7 @@ fn install_operations(lua: &Lua, host: &SharedHost) -> mlua::Result<()> {
     let own = Rc::clone(host);
     let delete = lua.create_function(move |_, key: Value| {
         let mut host = own.borrow_mut();
-        host.ask(OperationKind::Delete)?;
+        host.request(OperationKind::Delete)?;
         host.write_key(&key)
     })?;
     globals.set("delete", delete)
@@ -479,7 +480,7 @@ fn next_record(host: &mut ScriptHost) -> mlua::Result<u64> {
     if let Some(number) = host.inserting {
         return Ok(number);
     }
-    if host.stage != ScriptStage::Going {
+    if host.stage != ScriptStage::Stepping {
         return wrong("next_record: new records are made in step() only");
     }
     let number = host.tools("next_record")?.begin_insert();
@@ -618,10 +619,10 @@ fn sequence_table(lua: &Lua, host: &SharedHost) -> mlua::Result<mlua::Table> {
     let own = Rc::clone(host);
     let begin = lua.create_function(move |_, (name, work): (Option<LuaString>, Value)| {
         let mut host = own.borrow_mut();
-        if host.stage != ScriptStage::Going {
+        if host.stage != ScriptStage::Stepping {
             return wrong("sequences of operations are begun in step() only");
         }
-        if host.sequence.is_some() || host.asked {
+        if host.sequence.is_some() || host.requested {
             return wrong("a sequence begins while another or an operation is under way");
         }
         if !work.is_function() {
@@ -647,7 +648,7 @@ fn sequence_table(lua: &Lua, host: &SharedHost) -> mlua::Result<mlua::Table> {
     let own = Rc::clone(host);
     let finish = lua.create_function(move |_, result: Value| {
         let mut host = own.borrow_mut();
-        if host.asked {
+        if host.requested {
             return wrong("in a sequence an operation is asked for by its own functions: op.read(...)");
         }
         if let Some(sequence) = &mut host.sequence {

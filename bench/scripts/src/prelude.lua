@@ -1,13 +1,12 @@
--- What scripts find beside the functions of host.rs: sequences of operations,
--- and a standard library that does the same in every run of a seed.
--- Returns the function that goes on with a sequence.
+-- Defines sequences of operations, and restricts the standard library to functions that behave
+-- the same in every run with a seed. Returns the function that resumes a sequence.
 
 local host = ...
 local create, resume, yield = coroutine.create, coroutine.resume, coroutine.yield
 local error, next, type, sort = error, next, type, table.sort
 
--- What would reach outside, hide errors, differ from run to run, or call the
--- script in the middle of a function of the host (metatables).
+-- Removes functions that access files, hide errors, differ from run to run, or could call the
+-- script from inside a host function (metatables).
 for _, name in ipairs({ "coroutine", "collectgarbage", "dofile", "load", "loadfile", "next", "pcall", "require",
     "setmetatable", "warn", "xpcall" }) do
     _G[name] = nil
@@ -16,7 +15,7 @@ string.dump = nil
 math.random = random
 math.randomseed = nil
 
--- The table's keys in their order: Lua's own differs from run to run.
+-- Iterates over keys in sorted order, because the order of Lua's own pairs differs from run to run.
 function pairs(table)
     local keys = {}
     for key in next, table do keys[#keys + 1] = key end
@@ -32,26 +31,26 @@ function pairs(table)
     end
 end
 
--- In a sequence each operation waits for its outcome.
+-- Operations of a sequence: each yields until its outcome is known.
 local sequence_operations = {}
 for _, name in ipairs({ "read", "scan", "update", "insert", "delete" }) do
-    local ask = _G[name]
+    local request = _G[name]
     sequence_operations[name] = function(...)
-        ask(...)
+        request(...)
         return yield()
     end
 end
 
 local work
 
--- One coroutine a client does one sequence after the other.
-local function turn(...)
+-- A client has one coroutine, which runs its sequences one after the other.
+local function run_sequences(...)
     host.finish(work(sequence_operations, ...))
-    return turn(yield())
+    return run_sequences(yield())
 end
-local thread = create(turn)
+local thread = create(run_sequences)
 
-local function go(...)
+local function resume_sequence(...)
     local fine, problem = resume(thread, ...)
     if not fine then error(problem, 0) end
 end
@@ -59,13 +58,13 @@ end
 function transaction(name, f, ...)
     host.begin(name, f)
     work = f
-    go(...)
+    resume_sequence(...)
 end
 
 function sequence(f, ...)
     host.begin(nil, f)
     work = f
-    go(...)
+    resume_sequence(...)
 end
 
-return go
+return resume_sequence

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_occurs_once_gives_the_column() {
+    fn a_word_that_occurs_once_determines_the_column() {
         let error = |text: &str| mlua::Error::RuntimeError(text.into());
         let message = "script:2: attempt to call a nil value (global 'raed')\nstack traceback:\n\t[C]: in ?";
         assert_eq!(
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::arc_with_non_send_sync, reason = "it is what the crate's errors hold")]
-    fn the_hosts_errors_are_where_it_was_called() {
+    fn errors_of_host_functions_have_the_place_of_the_call() {
         let cause = std::sync::Arc::new(mlua::Error::RuntimeError("no such thing".into()));
         let traceback =
             "stack traceback:\n\t[C]: in ?\n\tscript:7: in function 'step'\n\tscript:9: in x".into();

@@ -210,12 +210,11 @@ struct ScriptClient {
 impl ScriptClient {
     fn new(engine: LuaState, script: Arc<Script>) -> mlua::Result<Self> {
         let step = defined(&engine, "step")?;
-        engine.host.borrow_mut().stage = ScriptStage::Going;
+        engine.host.borrow_mut().stage = ScriptStage::Stepping;
         Ok(ScriptClient { engine, step, script, failure: None })
     }
 
-    /// Calls the script. Returns a step that is known without looking at the
-    /// operation that the script asked for.
+    /// Calls the script. Returns the step if it does not depend on the operation that the script requested.
     fn call(&mut self, last: Last<'_>, operation: &mut Operation) -> mlua::Result<Option<Step>> {
         let LuaState { host, resume, .. } = &self.engine;
         self.engine.refill();
@@ -241,7 +240,7 @@ impl ScriptClient {
             return Ok(step);
         }
         let mut host = self.engine.host.borrow_mut();
-        if mem::take(&mut host.asked) {
+        if mem::take(&mut host.requested) {
             mem::swap(operation, &mut host.operation);
             return Ok(Step::Issue { more: host.sequence.is_some() || host.inserting.is_some() });
         }
@@ -318,11 +317,11 @@ impl RecordLoader {
             let mut host = self.engine.host.borrow_mut();
             host.rng = rng;
             host.stage = ScriptStage::Loading(number);
-            host.asked = false;
+            host.requested = false;
         }
         self.engine.refill();
         self.load.call::<()>(number)?;
-        if !self.engine.host.borrow().asked {
+        if !self.engine.host.borrow().requested {
             return Err(mlua::Error::RuntimeError(format!("load({number}) inserts nothing")));
         }
         Ok(())

@@ -1,6 +1,5 @@
-//! A workload of one's own: web sessions. Each client begins a session (an
-//! insert) and looks at it nine times. Run it with
-//! `cargo run --release --example sessions`.
+//! A custom workload: web sessions. Each client begins a session (an insert) and
+//! reads it nine times. Run it with `cargo run --release --example sessions`.
 
 use serval_model::{Operation, OperationKind, Purpose, Schema, Store};
 use serval_runner::{Control, RunOptions, run};

@@ -162,7 +162,7 @@ impl Observer for Show {
     fn interval(&mut self, interval: &Interval) {
         let mut all = Histogram::new();
         for ((metric, status), pair) in &interval.pairs {
-            if status.is_ok() && metric.index() < serval_model::OperationKind::ALL.len() {
+            if status.is_ok() && metric.is_operation() {
                 all.merge(if interval.paced { &pair.response } else { &pair.service });
             }
         }

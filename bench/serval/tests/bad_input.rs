@@ -1,12 +1,12 @@
 //! Errors in the input: the message says what failed, where, and what to do; the exit status is not
 //! zero, no partial file stays, and nothing is overwritten.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, serval, workload, write};
 
-/// Runs and expects a status and parts of the message, and no panic.
+/// Runs a command and expects an exit status and parts of the message, without a panic.
 #[track_caller]
 fn refused(place: &std::path::Path, words: &str, status: i32, parts: &[&str]) {
     let ran = serval(place, words).expect(status);
@@ -17,7 +17,7 @@ fn refused(place: &std::path::Path, words: &str, status: i32, parts: &[&str]) {
 }
 
 #[test]
-fn wrong_files_and_lines() {
+fn invalid_files_and_lines_are_refused() {
     let place = folder();
     let here = place.path();
     write(here, "bad", "recordcount=10\nfieldlength=\\u12\nfieldcount=3\n");
@@ -51,7 +51,7 @@ fn wrong_files_and_lines() {
 }
 
 #[test]
-fn impossible_settings() {
+fn impossible_settings_are_refused() {
     let place = folder();
     let here = place.path();
     refused(here, "run noop -p readproportion=0 -p updateproportion=0", 2, &["there is nothing to do"]);
@@ -113,7 +113,7 @@ fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() 
 }
 
 #[test]
-fn stores_that_cannot_be_used() {
+fn unusable_stores_are_refused() {
     let place = folder();
     let here = place.path();
     let file = workload("workloadc");
@@ -139,7 +139,7 @@ fn stores_that_cannot_be_used() {
 }
 
 #[test]
-fn results_are_never_overwritten_and_never_half_written() {
+fn results_are_complete_and_never_overwritten() {
     let place = folder();
     let here = place.path();
     let file = workload("workloadc");
@@ -161,17 +161,17 @@ fn results_are_never_overwritten_and_never_half_written() {
     assert_eq!(entries(here), ["file", "there"]);
 }
 
-/// Numbers of a run that took hours are not lost for a file.
+/// A failed output file does not lose the numbers of a long run.
 #[test]
-fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
+fn a_failed_write_at_the_end_keeps_the_numbers() {
     let place = folder();
     let here = place.path();
-    // Opening succeeds, writing does not.
+    // Opening succeeds, writing fails.
     let full = "run noop -p recordcount=10 -p operationcount=10 -p exportfile=/dev/full";
     let ran = serval(here, full).expect(4);
     assert!(ran.stderr.contains("exportfile=/dev/full: cannot be written: No space"), "{}", ran.stderr);
     assert_eq!(ran.value("[READ], Operations,"), ran.value("[READ], Return=OK,"));
-    // A folder stands where the log of updates should go.
+    // A folder with the name of the log of updates.
     std::fs::create_dir(here.join("x-UPDATE.hdr")).unwrap();
     let words = "run noop -p recordcount=10 -p operationcount=1000 -p readproportion=0.5 -p updateproportion=0.5 \
                  -p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=x- --result kept";
@@ -181,16 +181,16 @@ fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
     assert!(entries(&here.join("kept")).contains(&"result.json".to_owned()));
 }
 
-/// A disk that is full: a tmpfs of a few pages, where one can be mounted.
+/// A full disk: a tmpfs of a few pages, if one can be mounted.
 #[test]
 #[ignore = "needs mount"]
-fn a_full_disk_leaves_nothing() {
+fn a_full_disk_leaves_no_files() {
     let place = folder();
     let small = place.path().join("small");
     std::fs::create_dir(&small).unwrap();
     let mut mount = std::process::Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=16k", "tmpfs"]).arg(&small);
-    assert!(mount.status().unwrap().success(), "to mount a small tmpfs takes root");
+    assert!(mount.status().unwrap().success(), "mounting a small tmpfs needs root");
     let file = workload("workloada");
     let words = format!("run noop -P {file} --result {}", small.join("result").display());
     let ran = serval(place.path(), &words);

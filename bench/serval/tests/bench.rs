@@ -1,6 +1,6 @@
-//! `serval bench`: everything with one command, and a complete result folder.
+//! `serval bench`: load and run with one command, and a complete result folder.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, serval, workload};
@@ -20,7 +20,7 @@ const FILES: [&str; 8] = [
 ];
 
 #[test]
-fn a_result_folder_is_whole_and_its_parts_agree() {
+fn a_result_folder_is_complete_and_consistent() {
     let place = folder();
     let file = workload("workloada");
     let ran = serval(
@@ -40,7 +40,7 @@ fn a_result_folder_is_whole_and_its_parts_agree() {
     let read = document.metrics.iter().find(|metric| metric.name == "READ").unwrap();
     let count = read.ok.as_ref().unwrap().service.count;
     assert!(count > 100 && document.overall.failed == 0);
-    // The HDR log adds up to the result, warm-up apart.
+    // The HDR log sums to the result, with a separate warm-up.
     let log = std::fs::read(result.join("histograms.hlog")).unwrap();
     let mut logged = Histogram::new();
     for entry in IntervalLogIterator::new(&log) {
@@ -65,7 +65,7 @@ fn a_result_folder_is_whole_and_its_parts_agree() {
 }
 
 #[test]
-fn a_result_runs_again_from_its_properties() {
+fn a_run_is_repeated_from_the_properties_of_its_result() {
     for (store, kept) in [("yesquel", "store"), ("sqlite", "store.db")] {
         let place = folder();
         let file = workload("workloadc");
@@ -80,7 +80,7 @@ fn a_result_runs_again_from_its_properties() {
 }
 
 #[test]
-fn sqlite_leaves_nothing_in_the_result_folder_either() {
+fn sqlite_leaves_no_files_in_the_result_folder() {
     let place = folder();
     let words = format!("bench {} --store sqlite --operations 50 --warm-up 0 --out r", workload("workloadc"));
     serval(place.path(), &words).expect(0);
@@ -93,7 +93,7 @@ fn sqlite_leaves_nothing_in_the_result_folder_either() {
 }
 
 #[test]
-fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() {
+fn bench_ignores_a_files_operation_count_and_the_time_does_not_limit_the_load() {
     let place = folder();
     let file = workload("workloadc");
     let ran =
@@ -105,7 +105,7 @@ fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() 
 }
 
 #[test]
-fn a_run_that_inserts_has_keys_for_what_it_does() {
+fn a_run_with_inserts_has_enough_keys() {
     let place = folder();
     let file = workload("workloade");
     let words =
@@ -129,13 +129,13 @@ fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
     assert!((document["pacing"]["target"].as_f64().unwrap() - 2000.0).abs() < 20.0);
     let done = document["overall"]["operations"].as_u64().unwrap();
     let left = document["censored"]["not_started"].as_u64().unwrap();
-    // All that was due was done or is reported as left; each client may have
+    // All due operations are done or counted as unfinished. Each client may have
     // one operation that was due in the warm-up and ended after it.
     assert!((done + left).abs_diff(1000) <= 5, "{done} done, {left} left");
 }
 
 #[test]
-fn reports_are_made_again_and_results_merged() {
+fn reports_are_repeated_and_results_merged() {
     let place = folder();
     let file = workload("workloadc");
     for name in ["a", "b"] {
@@ -151,7 +151,7 @@ fn reports_are_made_again_and_results_merged() {
     serval(place.path(), "report a --html a.html").expect(4);
     let twice = serval(place.path(), "merge a b a").expect(2);
     assert!(twice.stderr.contains("a and a are the same result"), "{}", twice.stderr);
-    // One ran after the other.
+    // The two runs did not overlap.
     let apart = serval(place.path(), "merge a b -o merged.json").expect(0);
     assert!(apart.stderr.contains("warning: a ended ") && apart.stderr.contains("--one-after-another"));
     let merged = json::read_file(&place.path().join("merged.json")).unwrap();
@@ -169,24 +169,38 @@ fn reports_are_made_again_and_results_merged() {
     assert!(cut.stderr.contains("cut.json"), "{}", cut.stderr);
 }
 
-/// What a store keeps is not said to be gone.
+/// Records of a persistent store are not reported as lost.
 #[test]
-fn a_load_that_fails_tells_where_records_are() {
+fn a_failed_load_reports_where_its_records_are() {
     let place = folder();
     let words =
         format!("bench {} --store sqlite --records 50 --time 20ms --warm-up 0", workload("workloadc"));
     let kept = format!("{words} -p sqlite.path=x.db");
     serval(place.path(), &kept).expect(0);
     let again = serval(place.path(), &kept).expect(1);
-    let told = "Nothing was measured, and the store keeps the records that were loaded";
-    assert!(again.stderr.contains(told), "{}", again.stderr);
-    // A load of YCSB's, into a store that has the records.
+    let message = "Nothing was measured, and the store keeps the records that were loaded";
+    assert!(again.stderr.contains(message), "{}", again.stderr);
+    // A load as in YCSB, into a store that already has the records.
     let words = format!("load sqlite -P {} -p recordcount=50 -p sqlite.path=x.db", workload("workloadc"));
     let again = serval(place.path(), &words).expect(1);
     assert!(again.stderr.contains("50 records were not inserted"), "{}", again.stderr);
     assert!(again.stderr.contains("--resume inserts those that the store does not have"), "{}", again.stderr);
     assert!(!again.stderr.contains("bounded this result"), "{}", again.stderr);
     serval(place.path(), &format!("{words} --resume")).expect(0);
+}
+
+#[test]
+fn a_load_whose_files_cannot_be_written_is_reported_and_nothing_is_measured() {
+    let place = folder();
+    let words = "bench $0 --store memory --records 50 --operations 50 --warm-up 0 --out r";
+    // Files of this process can have no bytes, as on a full disk.
+    let limited = format!("trap '' XFSZ; ulimit -f 0; exec \"$1\" {words}");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &limited, &workload("workloadc"), env!("CARGO_BIN_EXE_serval")]);
+    let ran = common::Ran::of(command.current_dir(place.path()).output().unwrap()).expect(4);
+    assert!(ran.stderr.contains("load-histograms.hlog: cannot write"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("run memory"), "{}", ran.stderr);
+    assert!(entries(place.path()).is_empty(), "{:?}", entries(place.path()));
 }
 
 #[test]
@@ -200,22 +214,22 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     let mut child =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
-    // The second status line: the run is going.
+    // Until the second status line, when the run is in progress.
     lines.by_ref().filter(|line| line.as_ref().unwrap().contains(" sec: ")).nth(1).unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-    // GNU timeout signals a process and then its group: that is one wish.
+    // GNU timeout signals a process and then its group: both count as one request.
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
     let ran = common::Ran::of(child.wait_with_output().unwrap());
-    // An endless run ends no other way.
+    // An endless run ends only by a signal.
     let ran = ran.expect(0);
     assert!(ran.value("[READ], Return=OK,") > 0.0, "{rest:?}");
     assert_eq!(entries(place.path()), ["r"]);
 }
 
 #[test]
-fn ctrl_c_during_a_bench_leaves_nothing() {
+fn ctrl_c_during_a_bench_leaves_no_files() {
     let place = folder();
     let file = workload("workloadc");
     let mut command = common::program();
@@ -232,7 +246,7 @@ fn ctrl_c_during_a_bench_leaves_nothing() {
     command.args(["-p", "memory.delay=1ms"]);
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    // The plan is told when signals are already looked after.
+    // The plan is printed after the signal handlers are installed.
     lines.by_ref().find(|line| line.as_ref().unwrap().starts_with("load memory")).unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -1,12 +1,12 @@
 //! `serval compare` as a user runs it: exit statuses, output formats, errors.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, serval};
 use std::{fs, path::Path};
 
-/// The result of a run on the store noop, to make others from.
+/// Returns the result of a run on the no-op store, from which others are derived.
 fn pattern(place: &Path) -> serde_json::Value {
     let file = common::workload("workloadc");
     let words = format!("run noop -P {file} -p operationcount=2000 -p seed=1 --result pattern");
@@ -16,8 +16,8 @@ fn pattern(place: &Path) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Runs whose throughput is `base` and a little more for each, and whose times
-/// are always the same.
+/// Writes results whose throughput starts at `base` and rises slightly, and whose times
+/// are constant.
 fn side(place: &Path, pattern: &serde_json::Value, name: &str, runs: u32, base: f64) {
     for run in 0..runs {
         let mut document = pattern.clone();
@@ -46,15 +46,15 @@ fn the_exit_status_is_the_verdict() {
     let same = compare(place, "before same").expect(0);
     assert!(same.stdout.starts_with("No difference was found in"), "{}", same.stdout);
     let worse = compare(place, "before slow").expect(1);
-    let told = "slow (B) is worse than before (A) in 1 of ";
-    assert!(worse.stdout.starts_with(told), "{}", worse.stdout);
+    let verdict = "slow (B) is worse than before (A) in 1 of ";
+    assert!(worse.stdout.starts_with(verdict), "{}", worse.stdout);
     assert!(worse.stdout.contains("WORSE") && !worse.stdout.contains('\x1b'), "{}", worse.stdout);
     assert!(worse.stdout.lines().all(|line| line.chars().count() <= 100), "{}", worse.stdout);
     assert!(compare(place, "slow before").expect(0).stdout.contains("BETTER"));
     let few = compare(place, "before few").expect(5);
     assert!(few.stdout.starts_with("Inconclusive: 4 runs on a side"), "{}", few.stdout);
     assert!(few.stdout.contains("−30.0 %"), "numbers are shown: {}", few.stdout);
-    // A threshold, a stricter level, and noise from runs that are known to be of the same.
+    // A threshold, a stricter level, and noise from runs of equal sides.
     compare(place, "before slow --threshold 40%").expect(0);
     compare(place, "before slow --alpha 1e-12").expect(0);
     compare(place, "before slow --aa before").expect(1);
@@ -72,9 +72,9 @@ fn sides_are_folders_files_patterns_and_lists() {
     side(place, &pattern, "a/deep/er", 5, 1000.0);
     side(place, &pattern, "b", 6, 1000.0);
     let runs = |words: &str| -> Vec<usize> {
-        let told = compare(place, &format!("{words} --json"));
+        let ran = compare(place, &format!("{words} --json"));
         let document: serde_json::Value =
-            serde_json::from_str(&told.stdout).unwrap_or_else(|_| panic!("{}", told.stderr));
+            serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
         let number = |side: &str| document["points"][0][side].as_array().unwrap().len();
         vec![number("runs_a"), number("runs_b")]
     };
@@ -87,7 +87,7 @@ fn sides_are_folders_files_patterns_and_lists() {
 }
 
 #[test]
-fn forms_for_programs_and_pull_requests() {
+fn json_and_markdown_output() {
     let place = folder();
     let place = place.path();
     let mut pattern = pattern(place);
@@ -107,7 +107,7 @@ fn forms_for_programs_and_pull_requests() {
     let page = compare(place, "a b --markdown").expect(1).stdout;
     assert!(page.starts_with("❌ **serval compare: b (B) is worse than a (A) in 1 of "), "{page}");
     assert!(page.contains("| store | noop | other\\|store |") && page.contains("</details>"), "{page}");
-    // A table's lines have as many cells as its head.
+    // Each row of a table has as many cells as its header.
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
     let rows: Vec<usize> =
         page.lines().filter(|line| line.starts_with('|') && cells(line) > 4).map(cells).collect();
@@ -116,18 +116,19 @@ fn forms_for_programs_and_pull_requests() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn results_that_cannot_be_compared_are_reported() {
     let place = folder();
     let place = place.path();
     let pattern = pattern(place);
     side(place, &pattern, "a", 5, 1000.0);
     side(place, &pattern, "b", 5, 1000.0);
     let refused = |words: &str, part: &str| {
-        let told = compare(place, words).expect(2);
-        assert!(told.stderr.contains(part) && told.stdout.is_empty(), "{words}: {}", told.stderr);
+        let ran = compare(place, words).expect(2);
+        assert!(ran.stderr.contains(part) && ran.stdout.is_empty(), "{words}: {}", ran.stderr);
     };
     refused("a", "side B is missing");
     refused("--b b", "side A is missing");
+    refused("c --a a --b b", "c: on which side?");
     refused("a nowhere", "nowhere: cannot be read");
     refused("a b/7*", "b/7*: no path matches");
     refused("a a", "it cannot be on both sides");

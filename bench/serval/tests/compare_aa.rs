@@ -1,9 +1,9 @@
 //! Real A/A pairs: the false alarms of `compare` stay within their limit. Half use the store
-//! `memory` and half SQLite, each with five runs a side in turn.
+//! `memory` and half SQLite, each with five runs per side in turn.
 //!
-//! `PAIRS=50` compares 50 of each; `cargo xtask soak` does.
+//! `PAIRS=50` compares 50 of each; `cargo xtask soak` does so.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_compare::{
     CompareOptions, Side, compare,
@@ -21,15 +21,15 @@ use serval_runner::Control;
 use serval_workload::core::Phase;
 use std::{path::Path, sync::Mutex};
 
-/// Pairs of each store, where `PAIRS` does not say.
+/// Pairs per store without `PAIRS`.
 const PAIRS: usize = 8;
 const RUNS: usize = 5;
-/// Intervals are as short as they may be: a run takes some 50 ms.
+/// Shortest interval: a run takes about 50 ms.
 const INTERVAL: &str = "0.01";
-/// Runs of one test at a time: they share the machine's processors.
+/// One test at a time runs, because tests share the machine's processors.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Operations of a run. Bound by time, it may have none on a busy machine.
+/// Operations of a run. A run by time might have none on a busy machine.
 fn operations(store: &str) -> &'static str {
     if store == "memory" { "10000" } else { "200" }
 }
@@ -59,7 +59,7 @@ fn plan(store: &str, phase: Phase, path: &Path, more: Option<(&str, &str)>) -> (
     (Plan::new(request).unwrap_or_else(|faults| panic!("{faults}")), properties)
 }
 
-/// Loads a store, and opens it for runs.
+/// Loads a store and opens it for runs.
 fn loaded(store: &str, path: &Path, more: Option<(&str, &str)>) -> Box<dyn Session> {
     let (load, properties) = plan(store, Phase::Load, path, more);
     let session = open(store, &properties).unwrap();
@@ -77,16 +77,17 @@ fn run(plan: &Plan, session: &dyn Session, out: &Path) {
     folder.finish().unwrap();
 }
 
-/// Pairs called different: by the verdict, and by chance alone, without regard to noise.
+/// Returns the number of pairs called different: by the verdict, and by significance alone, without
+/// the noise threshold.
 fn alarms(store: &str, pairs: usize) -> (usize, usize) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store.db");
     let session = loaded(store, &path, None);
-    let (mut told, mut significant, mut alone, mut of) = (0, 0, 0, 0);
+    let (mut alarms, mut significant, mut alone, mut of) = (0, 0, 0, 0);
     for pair in 0..pairs {
         let folder = |side: &str| place.path().join(format!("{pair}-{side}"));
         for number in 0..RUNS {
-            // A's run first, then B's first: neither is always the second.
+            // A's run first, then B's first, so neither is always second.
             let order = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
             for side in order {
                 let (plan, _) = plan(store, Phase::Run, &path, None);
@@ -101,7 +102,7 @@ fn alarms(store: &str, pairs: usize) -> (usize, usize) {
         let metrics = &found.points[0].metrics;
         assert!(metrics.len() >= 10, "{metrics:?}");
         let alarm = metrics.iter().any(|m| matches!(m.verdict, MetricVerdict::Worse | MetricVerdict::Better));
-        told += usize::from(alarm);
+        alarms += usize::from(alarm);
         let chance = metrics.iter().any(|m| m.p_adjusted.is_some_and(|p| p <= 0.05));
         significant += usize::from(chance);
         alone += metrics.iter().filter(|m| m.p.is_some_and(|p| p <= 0.05)).count();
@@ -111,14 +112,14 @@ fn alarms(store: &str, pairs: usize) -> (usize, usize) {
         }
     }
     println!(
-        "{store}: {told} of {pairs} pairs called different, {significant} before noise is looked at; of metrics each for \
+        "{store}: {alarms} of {pairs} pairs called different, {significant} before the noise threshold; of metrics each for \
          itself {alone} of {of}"
     );
-    (told, significant)
+    (alarms, significant)
 }
 
 #[test]
-fn real_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
+fn real_pairs_of_equal_sides_stay_within_the_alarm_rate() {
     let pairs = std::env::var("PAIRS").map_or(PAIRS, |pairs| pairs.parse().expect("PAIRS is a number"));
     let bound = alarms_max(2 * pairs);
     let _alone = ONE_AT_A_TIME.lock();
@@ -127,8 +128,8 @@ fn real_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
     assert!(memory.0 + sqlite.0 <= memory.1 + sqlite.1);
 }
 
-/// The number of alarms that so many pairs exceed less than once in a thousand, where
-/// each raises one with the chance 0.05: a quantile of the binomial distribution.
+/// Returns the number of alarms that as many pairs exceed less than once in a thousand, if each
+/// raises one with probability 0.05: a quantile of the binomial distribution.
 fn alarms_max(pairs: usize) -> usize {
     let p: f64 = 0.05;
     let mut exactly = (1.0 - p).powi(pairs as i32);
@@ -147,7 +148,7 @@ fn the_bound_of_alarms() {
 }
 
 #[test]
-fn a_real_difference_is_found_by_the_same_runs() {
+fn a_real_difference_is_detected_by_the_same_runs() {
     let _alone = ONE_AT_A_TIME.lock();
     let place = tempfile::tempdir().unwrap();
     let slow = Some(("memory.delay", "200us"));

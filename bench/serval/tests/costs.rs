@@ -1,6 +1,6 @@
 //! Costs of a run, and the warning when the client limited the result.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -19,16 +19,16 @@ fn result(place: &Path) -> ResultDocument {
 }
 
 #[test]
-fn a_store_that_does_nothing_shows_that_the_client_is_measured() {
+fn a_no_op_store_is_reported_as_client_bound() {
     let place = folder();
-    // Long enough that what other processes take falls on both sides alike.
+    // Long enough that the load of other processes affects both sides equally.
     serval(place.path(), "run noop -p recordcount=100 -p operationcount=3000000 --result r").expect(0);
     let document = result(place.path());
     let client = document.client.as_ref().unwrap();
     assert_eq!(client.threads, 1);
     assert!(client.outside_store.unwrap() > 0.5, "{client:?}");
     assert!(client.bound_by_client[0].starts_with("The client bounded this result: clients spent"));
-    // Before all other warnings, where results are shown.
+    // Before all other warnings of a result.
     assert_eq!(document.warnings[0], client.bound_by_client[0]);
     let summary = std::fs::read_to_string(place.path().join("r/summary.txt")).unwrap();
     let first = summary.lines().find(|line| line.starts_with('!')).unwrap();
@@ -39,9 +39,9 @@ fn a_store_that_does_nothing_shows_that_the_client_is_measured() {
 }
 
 #[test]
-fn an_idle_client_with_a_schedule_is_not_blamed_for_its_store() {
+fn an_idle_paced_client_is_not_reported_as_client_bound() {
     let place = folder();
-    // A busy thread of a store in the same process is the store's work.
+    // A busy thread of an embedded store counts as the store's work.
     let words = "bench --out r --records 200 --time 500ms --warm-up 0";
     let file = common::workload("workloada");
     serval(place.path(), &format!("{words} {file} --store sqlite -p target=200")).expect(0);
@@ -53,7 +53,7 @@ fn an_idle_client_with_a_schedule_is_not_blamed_for_its_store() {
 }
 
 #[test]
-fn watching_what_is_not_there_is_refused_by_name() {
+fn watching_a_missing_process_is_refused_by_name() {
     let place = folder();
     let words = "run noop -p recordcount=1 -p operationcount=1 -p watch=no-such-server,4294967295";
     let ran = serval(place.path(), words).expect(2);
@@ -65,20 +65,20 @@ fn watching_what_is_not_there_is_refused_by_name() {
     assert!(ran.stderr.contains("has the id 4294967295") && ran.stderr.contains("watch: "), "{}", ran.stderr);
 }
 
-/// Held by those that send anything: what the children of this process send is
-/// counted as this process's.
+/// Held by tests that send data: the traffic of this process's children counts as
+/// this process's.
 static NETWORK: Mutex<()> = Mutex::new(());
 
-/// What a read brings back.
+/// The answer to a read.
 const RECORD: &str = "*2\r\n$6\r\nfield0\r\n$5\r\nhello\r\n";
 
-/// Answers the commands of one connection, as a Redis with one record would
-/// that has every key.
+/// Answers the commands of one connection like a Redis with one record under every
+/// key.
 fn answer(stream: TcpStream) -> std::io::Result<()> {
     let mut output = stream.try_clone()?;
     let mut lines = BufReader::new(stream).lines();
     while let Some(line) = lines.next() {
-        // An array of bulk strings, none of which has the end of a line in it.
+        // An array of bulk strings without line ends.
         let words: usize = line?.trim_start_matches('*').parse().unwrap();
         let mut command = Vec::new();
         for _ in 0..words {
@@ -95,8 +95,8 @@ fn answer(stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Every byte that the client sends is received by the server, and the other way
-/// round, though both are asked while the connections are open.
+/// The server receives every byte that the client sends and vice versa, although both are
+/// counted while the connections are open.
 #[test]
 fn a_server_costs_what_the_client_sends_and_receives() {
     let _alone = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,9 +128,9 @@ fn a_server_costs_what_the_client_sends_and_receives() {
     assert_eq!(server.received_bytes, Some(sent));
     let answer = RECORD.len() as u64;
     assert_eq!(client.received_bytes, Some(1000 * answer));
-    // The last answers may wait for their acknowledgement.
-    let told = server.sent_bytes.unwrap();
-    assert!((996 * answer..=1000 * answer).contains(&told), "{told}");
+    // The last answers may be unacknowledged.
+    let sent_by_server = server.sent_bytes.unwrap();
+    assert!((996 * answer..=1000 * answer).contains(&sent_by_server), "{sent_by_server}");
     let summary = std::fs::read_to_string(place.path().join("r/summary.txt")).unwrap();
     assert!(summary.contains(&format!("\n{watch} ")), "{summary}");
 }

@@ -1,7 +1,7 @@
-//! The commands that the pages for users show: all of them parse, and those of
-//! blocks marked `sh test` run and print what the page shows.
+//! The commands on the pages for users: all of them parse, and those in blocks
+//! marked `sh test` run and print what the page shows.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../../xtask/src/docs/examples.rs"]
 mod examples;
@@ -20,7 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// `--help` makes the program parse the words before it, and do nothing.
+/// With `--help` the program parses the arguments before it and does nothing else.
 fn parse(words: &[String]) -> Result<(), String> {
     let (before, after) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
     let output = Command::new(SERVAL).args(before).arg("--help").args(after).output().unwrap();
@@ -45,8 +45,8 @@ fn every_command_of_the_pages_parses() {
     assert!(parse(&["bench".to_owned(), "--no-such-option".to_owned()]).is_err());
 }
 
-/// The first word of each line, all numbers being equal. A line `...` stands for
-/// any lines.
+/// Returns the first word of each line, with all numbers replaced. A line `...` matches any
+/// number of lines.
 fn first_words(text: &str) -> Vec<&str> {
     let words = text.lines().filter_map(|line| line.split_whitespace().next());
     words
@@ -55,14 +55,14 @@ fn first_words(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The first of these words that does not come after the others before it.
+/// Returns the first of these words that does not follow the others in order.
 fn missing<'a>(shown: &'a str, printed: &str) -> Option<&'a str> {
     let printed = first_words(printed);
     let mut rest = printed.iter();
     first_words(shown).into_iter().find(|word| !rest.any(|printed| printed == word))
 }
 
-/// Runs a block in a folder and returns what it printed.
+/// Runs a block in a folder and returns its output.
 fn run(block: &Block, folder: &Path) -> Result<String, String> {
     let programs = Path::new(SERVAL).parent().unwrap().display();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -77,9 +77,9 @@ fn run(block: &Block, folder: &Path) -> Result<String, String> {
 }
 
 #[test]
-fn the_examples_of_the_pages_run() {
+fn the_examples_of_the_pages_run_with_the_output_shown() {
     for page in pages(&root()) {
-        // The blocks of a page are run in one folder, one after the other.
+        // The blocks of a page run in one folder, one after another.
         let folder = tempfile::tempdir().unwrap();
         for name in ["workloads", "experiments", "drivers"] {
             symlink(root().join(name), folder.path().join(name)).unwrap();

@@ -1,12 +1,12 @@
-//! Stores behind drivers, as a user meets them.
+//! Stores behind drivers, as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     entries, folder,
-    group::Talker,
+    group::LoggedProcess,
     process::{descendants, ended},
     serval, workload,
 };
@@ -14,12 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serval_result::document::EndedBy;
 use std::{net::TcpListener, process::Stdio};
 
-/// The program under test, as a driver of a store.
+/// Returns a command that serves a store as a driver, with the program under test.
 fn serving(store: &str) -> String {
     format!("{} driver serve {store}", env!("CARGO_BIN_EXE_serval"))
 }
 
-/// A command with a driver, to go on with.
+/// Returns a command with a driver, to be extended.
 fn serval_with(place: &std::path::Path, verb: &str, driver: &str) -> std::process::Command {
     let mut command = common::program();
     command.current_dir(place).args([verb, "driver", "-P", &workload("workloadc")]);
@@ -27,7 +27,7 @@ fn serval_with(place: &std::path::Path, verb: &str, driver: &str) -> std::proces
     command
 }
 
-/// Runs the program with a driver and words separated by spaces.
+/// Runs the program with a driver and arguments separated by spaces.
 fn with_driver(place: &std::path::Path, words: &str, driver: &str) -> common::Ran {
     let mut command = common::program();
     command.current_dir(place).args(words.split_whitespace());
@@ -52,7 +52,7 @@ fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
     assert!(summary.contains("RESPONSE TIME") && summary.contains("SERVICE TIME"), "{summary}");
     let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("DRIVER-HOP: the way to the driver and back"), "{summary}");
-    // Service is a part of response.
+    // Service time is a part of response time.
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
     let read = document.metrics.iter().find(|metric| metric.name == "READ").unwrap().ok.as_ref().unwrap();
     assert!(read.service.mean_ns > 0.0 && read.service.mean_ns < read.response.mean_ns);
@@ -60,7 +60,7 @@ fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
 }
 
 #[test]
-fn what_a_driver_has_not_is_refused_naming_who_asks() {
+fn operations_a_driver_lacks_are_refused_with_the_property_that_needs_them() {
     let place = folder();
     // WELCOME of a store without scans (capabilities 0b10111), for printf.
     let welcome = r"\020\000\000\000\001\001\000\001\000\000\000x\027\000\000\000\000\000\000\000";
@@ -74,13 +74,13 @@ fn what_a_driver_has_not_is_refused_naming_who_asks() {
     );
 }
 
-/// It reports what was measured, and says what happened.
+/// The run reports the measurements and the reason of its end.
 #[test]
-fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
+fn the_death_of_a_driver_ends_the_run_with_report_and_message() {
     let place = folder();
     let file = workload("workloadc");
-    // It dies after a second of its own processor time, and not of the clock: on a busy
-    // machine it might not even have started.
+    // The driver dies after a second of its own CPU time, not of the clock: on a busy
+    // machine it might not have started by then.
     let driver = format!("sh -c 'ulimit -t 1; {}; exit 124'", serving("noop"));
     let words = format!("run driver -P {file} -p operationcount=0 -threads 3 --result r");
     let ran = with_driver(place.path(), &words, &driver).expect(3);
@@ -90,7 +90,7 @@ fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
     assert!(ran.stderr.contains("exit status: 124"), "{}", ran.stderr);
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
     assert_eq!(document.overall.ended_by, EndedBy::Failed);
-    // A benchmark is no less a result, and its folder is kept.
+    // The result of a benchmark is kept as well.
     let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
     assert_eq!(entries(place.path()), ["b", "r"]);
@@ -109,7 +109,7 @@ fn a_driver_is_checked() {
 
 #[test]
 #[ignore = "needs python3"]
-fn the_driver_in_python_keeps_to_the_protocol() {
+fn the_python_driver_follows_the_protocol() {
     let place = folder();
     let script =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/python/sqlite_driver.py");
@@ -124,9 +124,9 @@ fn the_driver_in_python_keeps_to_the_protocol() {
 }
 
 #[test]
-fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
+fn a_driver_ends_when_serval_is_killed() {
     let place = folder();
-    // A Redis that takes connections, and says nothing.
+    // A Redis that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let script =
@@ -135,17 +135,18 @@ fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
     serval_with(place.path(), "load", &python).args(["-p", "recordcount=100"]).output().unwrap();
     let below_a_shell = format!("sh -c '{}; true'", serving("noop"));
     let silent_redis = format!("{} -p redis.host=127.0.0.1 -p redis.port={port}", serving("redis"));
-    let mut runs: Vec<(Talker, usize)> = [(&python, 1), (&below_a_shell, 2)]
+    let mut runs: Vec<(LoggedProcess, usize)> = [(&python, 1), (&below_a_shell, 2)]
         .map(|(driver, processes)| {
             let mut run = serval_with(place.path(), "run", driver);
             run.args(["-p", "recordcount=100", "-p", "operationcount=0", "-s", "-p", "status.interval=1"]);
-            let mut run = Talker::start(run.stdout(Stdio::null()));
+            let mut run = LoggedProcess::start(run.stdout(Stdio::null()));
             run.wait_for("current ops/sec");
             (run, processes)
         })
         .into();
     let mut connecting = serval_with(place.path(), "run", &silent_redis);
-    let connecting = Talker::start(connecting.args(["-p", "driver.grace=500ms"]).stdout(Stdio::null()));
+    let connecting =
+        LoggedProcess::start(connecting.args(["-p", "driver.grace=500ms"]).stdout(Stdio::null()));
     let _connection = silent.accept().unwrap();
     runs.push((connecting, 1));
     for (run, processes) in runs {
@@ -157,9 +158,9 @@ fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
 }
 
 #[test]
-fn what_a_driver_leaves_holding_its_standard_error_is_not_waited_for() {
+fn serval_does_not_wait_for_children_of_a_driver_that_hold_its_standard_error() {
     let place = folder();
-    // Out of the driver's group, which is killed at the end.
+    // Outside of the driver's process group, which is killed at the end.
     let driver = format!("sh -c 'setsid sleep 1000 & echo $! >left; exec {}'", serving("noop"));
     let words = format!("run driver -P {} -p operationcount=100", workload("workloadc"));
     with_driver(place.path(), &words, &driver).expect(0);

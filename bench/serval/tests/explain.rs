@@ -1,6 +1,6 @@
-//! Help texts come from the same tables as the parsers.
+//! Help texts are made from the same tables as the parsers.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{folder, serval, workload, write};
@@ -49,7 +49,7 @@ fn every_store_workload_and_property_is_explained() {
     serval(place.path(), "workloads nonsense").expect(2);
 }
 
-/// An installed program has no clone beside it.
+/// An installed program has no repository next to it.
 #[test]
 fn a_ready_made_workload_is_printed_and_runs() {
     let place = folder();
@@ -136,7 +136,7 @@ fn completions_for_every_shell() {
 }
 
 #[test]
-fn completions_succeed_when_their_output_is_closed() {
+fn completions_succeed_with_a_closed_pipe() {
     let mut command = common::program();
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

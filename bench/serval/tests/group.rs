@@ -3,13 +3,13 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agents, document, group, leader, root, zookeeper},
+    group::{LoggedProcess, agents, document, group, leader, root, zookeeper},
     program, workload,
 };
 use rustix::process::Signal;
@@ -32,7 +32,7 @@ fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn operations_are_divided_and_the_sum_is_whole() {
+fn operations_are_divided_and_sum_to_the_total() {
     let Some(cluster) = zookeeper() else { return };
     let words =
         format!("run noop -P {} -p operationcount=3001 -p threadcount=2 -p seed=7", workload("workloada"));
@@ -44,7 +44,7 @@ fn operations_are_divided_and_the_sum_is_whole() {
         group.clients.iter().map(|client| (client.share.as_str(), client.operations)).collect();
     assert_eq!(shares, [("1/3", 1000), ("2/3", 1000), ("3/3", 1001)]);
     assert!(group.start_skew_ns.is_some() && group.clock_error_ns.is_some());
-    // What is shown is the sum of what each saw.
+    // The totals are the sums of the clients' numbers.
     let counted: u64 = document
         .metrics
         .iter()
@@ -61,7 +61,7 @@ fn operations_are_divided_and_the_sum_is_whole() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_are_loaded_once_and_offered_load_is_that_of_all() {
+fn records_are_loaded_once_and_the_offered_load_is_the_groups() {
     let Some(cluster) = zookeeper() else { return };
     let (_, loaded) =
         result(&cluster, &format!("load noop -P {} -p recordcount=1000", workload("workloada")), 4);
@@ -87,7 +87,7 @@ fn a_client_that_is_killed_is_named_and_ends_the_run() {
         "run noop -P {} -p target=100 -p maxexecutiontime=600 -p operationcount=0 --clients 3 --result r -s -p status.interval=1",
         workload("workloadc")
     );
-    let mut leader = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    let mut leader = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));
     leader.wait_for("current ops/sec");
     let killed = agents.remove(1);
     let pid = killed.child.id();
@@ -99,7 +99,7 @@ fn a_client_that_is_killed_is_named_and_ends_the_run() {
     for agent in agents {
         assert_eq!(agent.end().0, 0);
     }
-    // What the others saw is kept, and marked.
+    // The results of the other clients are kept and marked.
     let document = document(place.path());
     assert_eq!(document.overall.ended_by, EndedBy::Failed);
     let lost: Vec<bool> = group(&document).clients.iter().map(|client| client.lost.is_some()).collect();
@@ -109,7 +109,7 @@ fn a_client_that_is_killed_is_named_and_ends_the_run() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
+fn a_frozen_client_is_detected_and_the_others_continue_if_requested() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 3);
@@ -118,13 +118,13 @@ fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
          -p status.interval=1 -p coordination.lost=continue -p coordination.timeout=2",
         workload("workloadc")
     );
-    let mut leader = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    let mut leader = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));
     leader.wait_for("current ops/sec");
     agents[2].signal(Signal::STOP);
     let (status, heard) = leader.end();
     assert_eq!(status, 0, "{heard:#?}");
     agents[2].signal(Signal::CONT);
-    let ends: Vec<(i32, Vec<String>)> = agents.into_iter().map(Talker::end).collect();
+    let ends: Vec<(i32, Vec<String>)> = agents.into_iter().map(LoggedProcess::end).collect();
     assert!(ends.iter().all(|(status, _)| *status == 0), "{ends:#?}");
     assert!(ends[2].1.iter().any(|line| line.contains("left the group")), "{ends:#?}");
     let document = document(place.path());
@@ -140,7 +140,7 @@ fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn too_few_clients_and_no_zookeeper_are_said() {
+fn too_few_clients_and_a_missing_zookeeper_are_reported() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let words = format!("run noop -P {} --clients 2 -p coordination.wait=200ms", workload("workloada"));
@@ -150,10 +150,10 @@ fn too_few_clients_and_no_zookeeper_are_said() {
     let mut command = program();
     let ran = Ran::of(command.args(words.split_whitespace()).output().unwrap());
     assert!(ran.status != 0 && ran.stderr.contains("--coordination"), "{}", ran.stderr);
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut agent = program().args(["agent", "--join", &nobody]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("cannot be reached") && line.contains("Trying again")));
+    let unreachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut agent = program().args(["agent", "--join", &unreachable]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("cannot be reached") && line.contains("Trying again")));
     agent.kill().unwrap();
     agent.wait().unwrap();
 }

@@ -1,18 +1,18 @@
 //! ZooKeeper servers that crash and restart: an ensemble of three, and a single one with the queue
 //! of sampled keys.
 //!
-//! `cargo xtask test` says where ZooKeeper's classes are; without it these tests are ignored.
+//! `cargo xtask test` sets the variable for ZooKeeper's classes; without it these tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
-#[allow(dead_code, reason = "each test needs a part")]
+#[allow(dead_code, reason = "each test file uses a part")]
 #[path = "../../coordination/tests/common/server.rs"]
 mod server;
 
 use common::{
     Ran, folder,
-    group::{Talker, agents, document, group, leader, root},
+    group::{LoggedProcess, agents, document, group, leader, root},
     program, workload,
 };
 use rustix::process::Signal;
@@ -20,8 +20,8 @@ use serval_result::document::EndedBy;
 use server::Zookeeper;
 use std::process::Stdio;
 
-/// The place of the server that leads, or of one that follows.
-fn who(servers: &[Zookeeper], mode: &str) -> usize {
+/// Returns the index of the leader, or of a follower.
+fn server_in_mode(servers: &[Zookeeper], mode: &str) -> usize {
     loop {
         let found = servers.iter().position(|server| server.asked("srvr").contains(mode));
         if let Some(found) = found {
@@ -31,31 +31,31 @@ fn who(servers: &[Zookeeper], mode: &str) -> usize {
 }
 
 #[test]
-fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
+fn a_run_survives_the_death_of_the_leader_and_then_of_a_follower() {
     let folder_of_servers = folder();
     let Some(mut servers) = Zookeeper::ensemble(&folder_of_servers) else { return };
     let cluster = servers.iter().map(Zookeeper::address).collect::<Vec<_>>().join(",");
     let (place, root) = (folder(), root());
-    let mut agents: Vec<Talker> = (0..2)
+    let mut agents: Vec<LoggedProcess> = (0..2)
         .map(|_| {
             let mut command = program();
             command.args(["agent", "--join", &cluster, "--root", &root]).stdout(Stdio::null());
-            let mut agent = Talker::start(&mut command);
+            let mut agent = LoggedProcess::start(&mut command);
             agent.wait_for("waiting for work");
             agent
         })
         .collect();
     let words = |more: &str| format!("run noop -P {} --clients 2 --result r {more}", workload("workloadc"));
     let forever = "-p operationcount=0 -p maxexecutiontime=600 -p target=200 -s -p status.interval=1";
-    let mut run = Talker::start(&mut leader(place.path(), &cluster, &root, &words(forever)));
+    let mut run = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words(forever)));
     run.wait_for("current ops/sec");
-    let leading = who(&servers, "Mode: leader");
+    let leading = server_in_mode(&servers, "Mode: leader");
     servers[leading].kill();
-    // Another leads, and follows what went on.
-    who(&servers, "Mode: leader");
+    // Another server leads, with the state of the previous leader.
+    server_in_mode(&servers, "Mode: leader");
     run.wait_for("current ops/sec");
     servers[leading].start_again();
-    let following = who(&servers, "Mode: follower");
+    let following = server_in_mode(&servers, "Mode: follower");
     servers[following].kill();
     run.wait_for("current ops/sec");
     run.signal(Signal::INT);
@@ -64,7 +64,7 @@ fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
     assert_eq!(result.overall.ended_by, EndedBy::Interrupted, "{heard:#?}");
     assert!(group(&result).clients.iter().all(|client| client.lost.is_none()), "{heard:#?}");
     assert!(result.overall.operations > 0);
-    // Two of three serve the next group.
+    // Two of three servers serve the next group.
     for agent in &mut agents {
         agent.wait_for("waiting for work");
     }
@@ -79,7 +79,7 @@ fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn what_a_zookeeper_that_is_restarted_did_not_carry_is_counted() {
+fn items_lost_by_a_restart_of_zookeeper_are_counted() {
     let folder_of_server = folder();
     let Some(mut server) = Zookeeper::start(&folder_of_server) else { return };
     let Some(redis) = serval_conformance::variable("SERVAL_TEST_REDIS") else { return };
@@ -91,7 +91,7 @@ fn what_a_zookeeper_that_is_restarted_did_not_carry_is_counted() {
          -p threadcount=2 -p lag.sample=0.2 -p lag.consumers.clients=1 --clients 3 --result r -s -p status.interval=1",
         workload("workloada")
     );
-    let mut run = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    let mut run = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));
     run.wait_for("current ops/sec");
     server.restart();
     let (status, heard) = run.end();
@@ -103,10 +103,10 @@ fn what_a_zookeeper_that_is_restarted_did_not_carry_is_counted() {
     assert_eq!((result.overall.operations, result.overall.failed), (4000, 0));
     let lag = result.lag.as_ref().unwrap();
     let writes = &lag.writes;
-    // Each sampled write went into the queue, or is said not to have.
+    // Each sampled write entered the queue or is counted as not carried.
     assert_eq!(writes.acknowledged, writes.carried + writes.not_carried, "{writes:?}");
     assert!(writes.carried > 400 && writes.not_carried < writes.carried, "{writes:?}");
-    // Of a store that is consistent nothing is late, whatever became of the queue.
+    // A consistent store has no lag, whatever happens to the queue.
     assert_eq!(
         (lag.keys.later, lag.keys.censored, lag.versions.as_ref().unwrap().stale().1),
         (0, 0, 0),

@@ -1,12 +1,12 @@
 //! Failures of groups, and groups in commands other than load and run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agent_with as agent, agents, document, group, leader, root, zookeeper},
+    group::{LoggedProcess, agent_with as agent, agents, document, group, leader, root, zookeeper},
     program, workload,
 };
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use serval_conformance::variable;
 use serval_result::document::ResultDocument;
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
-/// A driver that does not answer on one machine before a file is there.
+/// A driver that does not answer on one machine until a file exists.
 fn slow_store(place: &Path) -> String {
     let script = format!(
         "if [ -n \"$SLOW\" ]; then while [ ! -e '{0}/go' ]; do sleep 0.02; done; fi\nexec '{1}' driver serve memory\n",
@@ -25,7 +25,12 @@ fn slow_store(place: &Path) -> String {
     format!("driver.command=sh {}", place.join("store.sh").display())
 }
 
-fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Talker, Talker, Talker) {
+fn two_on_slow_store(
+    place: &Path,
+    cluster: &str,
+    root: &str,
+    more: &str,
+) -> (LoggedProcess, LoggedProcess, LoggedProcess) {
     let quick = agent(cluster, root, |command| {
         command.arg("--once");
     });
@@ -38,12 +43,12 @@ fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Ta
     );
     let mut command = leader(place, cluster, root, &words);
     command.args(["-p", &slow_store(place)]);
-    (quick, slow, Talker::start(&mut command))
+    (quick, slow, LoggedProcess::start(&mut command))
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
+fn a_client_whose_store_does_not_answer_is_late_and_named() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let (quick, slow, leader) = two_on_slow_store(place.path(), &cluster, &root, "-p coordination.wait=1s");
@@ -64,12 +69,12 @@ fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
+fn a_client_frozen_at_the_start_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let (mut quick, slow, leader) =
         two_on_slow_store(place.path(), &cluster, &root, "-p coordination.timeout=2");
-    // It has its work, and the other is not ready before it is told to be.
+    // This client has its work, and the other is not ready before the file exists.
     quick.wait_for("load");
     quick.signal(Signal::STOP);
     fs::write(place.path().join("go"), "").unwrap();
@@ -86,18 +91,18 @@ fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
+fn the_next_coordinator_takes_over_agents_and_name_of_a_killed_one() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
-    let mut agents: Vec<Talker> = (0..2).map(|_| agent(&cluster, &root, |_| {})).collect();
+    let mut agents: Vec<LoggedProcess> = (0..2).map(|_| agent(&cluster, &root, |_| {})).collect();
     let words = |more: &str| {
         format!("run noop -P {} --clients 2 -p coordination.timeout=1 {more}", workload("workloadc"))
     };
     let forever = words("-p operationcount=0 -p maxexecutiontime=600 -p target=100 -s -p status.interval=1");
-    let mut first = Talker::start(&mut leader(place.path(), &cluster, &root, &forever));
+    let mut first = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &forever));
     first.wait_for("current ops/sec");
     let few = words("-p operationcount=100 --result r");
-    // Two of one name do not lead at a time.
+    // A group name has one coordinator at a time.
     let second = Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap());
     assert!(second.status != 0 && second.stderr.contains("has a coordinator already,"), "{}", second.stderr);
     first.signal(Signal::KILL);
@@ -106,7 +111,7 @@ fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
         agent.wait_for("left the group");
         agent.wait_for("waiting for work");
     }
-    // Its node is there until its session is over, and is waited for.
+    // The node of the killed coordinator exists until its session expires; the next one waits.
     Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap()).expect(0);
     assert_eq!(document(place.path()).overall.operations, 100);
     for agent in agents {
@@ -117,7 +122,7 @@ fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
+fn a_group_performs_load_and_run_of_a_bench_with_warm_up_until_steady() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -133,7 +138,7 @@ fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
     let steadiness = run.steadiness.as_ref().unwrap();
     assert_eq!(group(&run).clients.len(), 2);
     assert!(run.overall.warm_up_s <= 6.5 && run.overall.duration_s < 1.5, "{:?}", run.overall);
-    // What is steady is measured before the longest warm-up is over.
+    // A steady run is measured before the longest warm-up ends.
     assert!(!steadiness.steady || run.overall.warm_up_s < 6.0, "{steadiness:?} {:?}", run.overall);
     let due = run.overall.operations + run.censored.not_started + run.censored.in_flight;
     assert!((1800..=2100).contains(&due), "{due}");
@@ -144,7 +149,7 @@ fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn all_runs_of_a_sweep_are_made_by_one_group() {
+fn one_group_performs_all_runs_of_a_sweep() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -154,7 +159,7 @@ fn all_runs_of_a_sweep_are_made_by_one_group() {
         workload("workloadc")
     );
     Ran::of(leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
-    // They end after one group.
+    // Agents end after one group.
     for agent in agents {
         assert_eq!(agent.end().0, 0);
     }
@@ -167,14 +172,14 @@ fn all_runs_of_a_sweep_are_made_by_one_group() {
         let path = place.path().join("s").join(run["folder"].as_str().unwrap()).join("result.json");
         let document: ResultDocument = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         assert_eq!(group(&document).clients.len(), 2);
-        // Three are two in each of two processes.
+        // Three clients become two in each of two processes.
         assert_eq!((run["clients"].as_u64(), document.run.clients), (Some(4), 4));
     }
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
+fn processes_started_one_by_one_meet_at_ycsbs_barrier() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let words = format!(
@@ -186,16 +191,16 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
     let start = |_| {
         let mut command = program();
         command.current_dir(place.path()).args(words.split_whitespace()).stdout(Stdio::null());
-        let mut process = Talker::start(&mut command);
+        let mut process = LoggedProcess::start(&mut command);
         process.wait_for("waiting at the barrier");
         process
     };
-    let clients: Vec<Talker> = (0..3).map(start).collect();
+    let clients: Vec<LoggedProcess> = (0..3).map(start).collect();
     for client in clients {
         let (status, heard) = client.end();
         assert!(status == 0 && heard.iter().any(|line| line.contains("all clients joined: ")), "{heard:#?}");
     }
-    // Alone it waits in vain, not for ever, and says so.
+    // A single process waits in vain, with a limit, and reports it.
     let alone = format!("{words} -p coordination.wait=200ms");
     let ran = Ran::of(program().args(alone.split_whitespace()).output().unwrap());
     assert!(ran.status != 0 && ran.stderr.contains("1 of 3 clients came"), "{}", ran.stderr);
@@ -203,7 +208,7 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
+fn keys_of_a_killed_producer_keep_their_bounds() {
     let (Some(cluster), Some(redis)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();
     let (place, root) = (folder(), root());
@@ -215,7 +220,7 @@ fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
          -p status.interval=1",
         workload("workloada")
     );
-    let mut leader = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    let mut leader = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));
     leader.wait_for("current ops/sec");
     // The last client is the consumer.
     let producer = agents.iter_mut().position(|agent| {
@@ -233,7 +238,7 @@ fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
     let lag = document.lag.unwrap();
     let visible = lag.visible.unwrap();
     assert_eq!((visible.without, visible.upper.unwrap().count), (0, lag.keys.tried), "{:?}", lag.keys);
-    // By writer, how many keys have both ends of a bracket.
+    // Number of keys with both bounds, by writer.
     let mut bracketed = BTreeMap::<String, u64>::new();
     let text = fs::read_to_string(place.path().join("r/lag-keys.csv")).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());

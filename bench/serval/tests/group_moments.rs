@@ -3,21 +3,23 @@
 //! `cargo xtask test` starts ZooKeeper and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agent_with as agent, document, group, leader, root, wait_for_standing, zookeeper},
+    group::{
+        LoggedProcess, agent_with as agent, document, group, leader, root, wait_for_registered, zookeeper,
+    },
     workload,
 };
 use rustix::process::Signal;
 use serval_result::document::ResultDocument;
 use std::{fs, path::Path, process::Command};
 
-/// A driver that waits for files: `go` before it serves where `SLOW` is set, `end` after it has where
-/// `LINGERS` is.
+/// A driver that waits for files: for `go` before it serves if `SLOW` is set, for `end` afterwards if
+/// `LINGERS` is set.
 fn waiting_store(place: &Path) -> String {
     let wait = |variable: &str, file: &str| {
         let file = place.join(file).display().to_string();
@@ -35,13 +37,13 @@ fn on_waiting_store(place: &Path, cluster: &str, root: &str, words: &str) -> Com
     command
 }
 
-/// Why a process was lost, by the result.
+/// Returns why a process was lost, by the result.
 fn why_lost(document: &ResultDocument, process: u32) -> String {
     let client = group(document).clients.iter().find(|client| client.process == process).unwrap();
     client.lost.clone().unwrap_or_default()
 }
 
-fn told_to_end(agents: Vec<Talker>) {
+fn told_to_end(agents: Vec<LoggedProcess>) {
     for agent in agents {
         agent.signal(Signal::TERM);
         let (status, heard) = agent.end();
@@ -51,22 +53,22 @@ fn told_to_end(agents: Vec<Talker>) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_begin() {
+fn a_client_frozen_before_the_confirmation_of_the_start_does_not_begin() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
-    // The first stands still when the start is proposed, so that nothing is confirmed before it goes on; the
-    // second stands still when it has given its word.
+    // The first client freezes when the start is proposed, so the start is not confirmed before it
+    // resumes. The second client freezes after its answer.
     let mut first = agent(&cluster, &root, |_| {});
     let mut second = agent(&cluster, &root, |command| {
         command.env("SLOW", "1");
     });
     let words = "load driver -p recordcount=100 -p coordination.lost=continue -p coordination.timeout=4 \
                  -p coordination.clock.max=50ms";
-    let mut leader = Talker::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
-    wait_for_standing(&cluster, &root, "0/entered", 1);
+    let mut leader = LoggedProcess::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
+    wait_for_registered(&cluster, &root, "0/entered", 1);
     first.signal(Signal::STOP);
     fs::write(place.path().join("go"), "").unwrap();
-    wait_for_standing(&cluster, &root, "0/entered", 2);
+    wait_for_registered(&cluster, &root, "0/entered", 2);
     second.signal(Signal::STOP);
     first.signal(Signal::CONT);
     leader.wait_for("Starting test");
@@ -85,7 +87,7 @@ fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_beg
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
+fn a_client_frozen_in_the_last_barrier_is_not_waited_for() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let first = agent(&cluster, &root, |_| {});
@@ -93,8 +95,8 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
         command.env("LINGERS", "1");
     });
     let words = "load driver -p recordcount=100 -p coordination.lost=continue -p coordination.timeout=1";
-    let leader = Talker::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
-    // It has done its part, and hands it over when its store has closed.
+    let leader = LoggedProcess::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
+    // The client has finished its work, and sends the result when its store has closed.
     second.wait_for("50 operations, 0 failed");
     second.signal(Signal::STOP);
     let (_, heard) = leader.end();
@@ -105,7 +107,7 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
     fs::write(place.path().join("end"), "").unwrap();
     second.signal(Signal::CONT);
     second.wait_for("left the group");
-    // It waits for work anew, as the other does, and they make the next group.
+    // Both clients wait for work again and form the next group.
     second.wait_for("waiting for work");
     let words = format!("run noop -P {} -p operationcount=100 --clients 2", workload("workloadc"));
     Ran::of(common::group::leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
@@ -114,25 +116,25 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_comes_late_is_taken_within_the_wait_and_not_after_it() {
+fn a_late_client_joins_within_the_wait_and_not_after_it() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let first = agent(&cluster, &root, |_| {});
     let words = |more: &str| {
         format!("run noop -P {} -p operationcount=100 --clients 2 {more}", workload("workloadc"))
     };
-    // Beyond it, with what to do.
+    // After the wait, with the remedy.
     let ran = leader(place.path(), &cluster, &root, &words("-p coordination.wait=300ms")).output().unwrap();
     let ran = Ran::of(ran).expect(3);
     assert!(ran.stderr.contains("only 1 of 2 clients came within 300ms"), "{}", ran.stderr);
-    // One that comes after it finds nothing that calls it, and waits; the next that wants two has both, one
-    // of them since before.
+    // A client that joins later finds no group and waits. The next coordinator that wants two clients
+    // gets both, one of them waiting since before.
     let second = agent(&cluster, &root, |_| {});
     let few = words("--result r");
     Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap()).expect(0);
     fs::remove_dir_all(place.path().join("r")).unwrap();
     told_to_end(vec![second]);
-    let mut waiting = Talker::start(&mut leader(place.path(), &cluster, &root, &few));
+    let mut waiting = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &few));
     waiting.wait_for("client 1 of 2");
     let third = agent(&cluster, &root, |_| {});
     let (status, heard) = waiting.end();
@@ -142,9 +144,14 @@ fn a_client_that_comes_late_is_taken_within_the_wait_and_not_after_it() {
     told_to_end(vec![first, third]);
 }
 
-/// A coordinator that is ended by each of the signals, at a moment that `until` waits for; then its agents make the
-/// next group.
-fn ended_at(words: &str, come: usize, slow: bool, until: impl Fn(&mut Talker, &mut [Talker]) + Sync) {
+/// Ends a coordinator by each of the signals, at a moment that `until` waits for. Then its agents form
+/// the next group.
+fn ended_at(
+    words: &str,
+    come: usize,
+    slow: bool,
+    until: impl Fn(&mut LoggedProcess, &mut [LoggedProcess]) + Sync,
+) {
     let Some(cluster) = zookeeper() else { return };
     let end = |signal: Signal| {
         let (place, root) = (folder(), root());
@@ -155,14 +162,15 @@ fn ended_at(words: &str, come: usize, slow: bool, until: impl Fn(&mut Talker, &m
                 }
             })
         };
-        let mut agents: Vec<Talker> = (0..come).map(start).collect();
+        let mut agents: Vec<LoggedProcess> = (0..come).map(start).collect();
         let words = format!("{words} -p coordination.timeout=1");
-        let mut coordinator = Talker::start(&mut on_waiting_store(place.path(), &cluster, &root, &words));
+        let mut coordinator =
+            LoggedProcess::start(&mut on_waiting_store(place.path(), &cluster, &root, &words));
         until(&mut coordinator, &mut agents);
         coordinator.signal(signal);
         fs::write(place.path().join("go"), "").unwrap();
         let (status, heard) = coordinator.end();
-        // As a shell has it; one that is killed has no status.
+        // The exit status as a shell reports it; a killed process has none.
         assert_eq!(status, if signal == Signal::KILL { -1 } else { 130 }, "{signal:?} {heard:#?}");
         for agent in &mut agents {
             agent.wait_for("left the group");
@@ -185,7 +193,7 @@ fn ended_at(words: &str, come: usize, slow: bool, until: impl Fn(&mut Talker, &m
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_while_clients_come() {
+fn a_coordinator_ends_cleanly_while_clients_join() {
     ended_at("load driver -p recordcount=100", 1, false, |coordinator, _| {
         coordinator.wait_for("client 1 of 2")
     });
@@ -193,7 +201,7 @@ fn a_coordinator_may_be_ended_while_clients_come() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_while_clients_get_ready() {
+fn a_coordinator_ends_cleanly_while_clients_prepare() {
     ended_at("load driver -p recordcount=100", 2, true, |_, agents| {
         agents.iter_mut().for_each(|agent| agent.wait_for("load driver:"));
     });
@@ -201,7 +209,7 @@ fn a_coordinator_may_be_ended_while_clients_get_ready() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_coordinator_may_be_ended_in_mid_run() {
+fn a_coordinator_ends_cleanly_during_a_run() {
     let words = "load driver -p recordcount=1000000 -p target=100 -s -p status.interval=1";
     ended_at(words, 2, false, |coordinator, _| {
         coordinator.wait_for("current ops/sec");

@@ -1,15 +1,15 @@
-//! Sweeps and searches whose runs a group makes: real agents and a real ZooKeeper.
+//! Sweeps and searches performed by a group: real agents and a real ZooKeeper.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agents, group, leader, root, wait_for_standing, zookeeper},
+    group::{LoggedProcess, agents, group, leader, root, wait_for_registered, zookeeper},
     program, workload, write,
 };
 use rustix::process::Signal;
@@ -34,7 +34,7 @@ fn results(folder: &Path, experiment: &ExperimentDocument) -> Vec<ResultDocument
     experiment.runs.iter().map(|run| serde_json::from_slice(&read(&run.folder)).unwrap()).collect()
 }
 
-fn all_ended(agents: Vec<Talker>) {
+fn all_ended(agents: Vec<LoggedProcess>) {
     for agent in agents {
         assert_eq!(agent.end().0, 0);
     }
@@ -42,7 +42,7 @@ fn all_ended(agents: Vec<Talker>) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_search_for_the_highest_rate_is_made_by_one_group() {
+fn one_group_performs_a_search_for_the_highest_rate() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -66,7 +66,7 @@ fn a_search_for_the_highest_rate_is_made_by_one_group() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_file_with_a_group_is_swept_by_it() {
+fn the_group_of_a_file_performs_its_sweep() {
     let Some(cluster) = zookeeper() else { return };
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
@@ -92,7 +92,7 @@ fn a_file_with_a_group_is_swept_by_it() {
     }
 }
 
-/// The number that a Redis answers to a command in a database; 0 where it is none.
+/// Returns the number that a Redis answers to a command in a database; 0 if it is not a number.
 fn redis(server: &str, database: u32, command: &str) -> u64 {
     let mut stream = BufReader::new(TcpStream::connect(server).unwrap());
     let mut answer = String::new();
@@ -104,13 +104,13 @@ fn redis(server: &str, database: u32, command: &str) -> u64 {
     answer.trim_start_matches(':').trim().parse().unwrap_or(0)
 }
 
-/// A sweep with inserts by three agents, on a database of its own. Every key up to the last is there, each was
-/// written once, and none was read that is not there. `meanwhile` is done when its first point begins.
-fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &mut Vec<Talker>)) {
+/// A sweep with inserts by three agents, on its own database. Every key up to the last exists and was
+/// written once, and no missing key was read. Calls `meanwhile` when the first point begins.
+fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &mut Vec<LoggedProcess>)) {
     let (Some(cluster), Some(server)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
     let (place, root) = (folder(), root());
     redis(&server, database, "FLUSHDB");
-    // Counts what is written.
+    // Counts the writes.
     let between = FaultyProxy::new(&server, b"HMSET");
     let (host, port) = between.address.rsplit_once(':').unwrap();
     let mut agents = agents(&cluster, &root, 3);
@@ -120,7 +120,7 @@ fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &
          --out s --plain {more}",
         workload("workloadd")
     );
-    let sweep = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    let sweep = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));
     meanwhile(&cluster, &root, &mut agents);
     let (status, heard) = sweep.end();
     assert_eq!(status, 0, "{heard:#?}");
@@ -136,25 +136,25 @@ fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &
     let records = &state["datasets"].as_object().unwrap().values().next().unwrap()["next"];
     let there = redis(&server, database, "ZCARD _indices");
     assert_eq!((between.asked(), records.as_u64()), (there, Some(there)), "{heard:#?}");
-    // A run goes on after those of the runs before.
+    // A run continues after the inserts of the runs before.
     let before: Vec<Option<u64>> = swept.runs.iter().map(|run| run.records_before).collect();
     assert!(before.windows(2).all(|pair| pair[0] < pair[1]) && there > 500, "{before:?}, {there}");
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn a_sweep_that_inserts_reads_what_is_there_and_inserts_no_key_twice() {
-    // Without a target one is ahead of the others, and leaves them gaps.
+fn a_sweep_with_inserts_reads_existing_records_and_inserts_no_key_twice() {
+    // Without a target one client is ahead of the others, which leaves gaps.
     inserted_once(13, "--points 900,max --repeats 2 --time 400ms", |_, _, _| {});
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
-fn a_client_that_is_lost_leaves_no_gaps_to_runs_without_it() {
+fn runs_without_a_lost_client_leave_no_gaps_in_the_keys() {
     let more = "--points max --repeats 4 --time 500ms -p coordination.lost=continue";
     inserted_once(14, more, |cluster, root, agents| {
         // The load is the first phase.
-        wait_for_standing(cluster, root, "1/start", 0);
+        wait_for_registered(cluster, root, "1/start", 0);
         agents.pop().unwrap().signal(Signal::KILL);
     });
 }

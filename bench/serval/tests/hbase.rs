@@ -1,9 +1,9 @@
 //! The store hbase from the command line, against a real HBase.
 //!
-//! `cargo xtask test` starts the server, builds the driver and says by environment variables where
-//! they are; without them this is ignored.
+//! `cargo xtask test` starts the server, builds the driver and names them in the environment;
+//! without them this test is ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -12,7 +12,7 @@ use serval_conformance::variable;
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
+fn a_buffered_load_is_complete_and_a_run_verifies_it() {
     let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
     else {
         return;
@@ -37,13 +37,13 @@ fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
         }
         Ran::of(ran.output().unwrap())
     };
-    // A run makes no table.
+    // A run creates no table.
     let ran = hbase("run hbase", port).expect(3);
     assert!(ran.stderr.contains("there is no table"), "{}", ran.stderr);
-    // YCSB's names.
+    // YCSB's names of the store.
     let load = hbase("load hbase2 --result r", port).expect(0);
     assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
-    // All of it is written in the closing of clients.
+    // Clients write the whole buffer when they close.
     assert_eq!(load.value("[CLEANUP], Operations,"), 4.0);
     assert_eq!(common::counted(&place.path().join("r"), "FLUSH", "OK"), 4);
     let run = hbase("run site.ycsb.db.hbase2.HBaseClient2", port).expect(0);

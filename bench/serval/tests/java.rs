@@ -1,16 +1,16 @@
-//! YCSB's bindings, hosted by the Java driver: classes compiled here against
+//! YCSB's bindings, hosted by the Java driver: classes compiled by the tests against
 //! YCSB's published core.
 //!
 //! `cargo xtask test` builds the driver and names its folder in the environment; without it these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, folder,
-    group::Talker,
+    group::LoggedProcess,
     process::{descendants, ended},
     program, workload, write,
 };
@@ -20,8 +20,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A binding that keeps records, and fails in the ways that its properties
-/// ask for.
+/// A binding that stores records, and fails in the ways that its properties
+/// select.
 const BINDING: &str = r#"
 import java.util.*;
 import java.util.concurrent.*;
@@ -136,7 +136,7 @@ public class HashDB extends DB {
 }
 "#;
 
-/// The driver's folder, and one with the compiled binding.
+/// Returns the driver's folder, and one with the compiled binding.
 fn ready() -> Option<(PathBuf, tempfile::TempDir)> {
     let Some(driver) = std::env::var_os("SERVAL_TEST_JAVA_DRIVER").map(PathBuf::from) else {
         panic!("SERVAL_TEST_JAVA_DRIVER is not set: 'cargo xtask test' builds the driver and sets it");
@@ -155,7 +155,7 @@ fn ready() -> Option<(PathBuf, tempfile::TempDir)> {
     Some((driver, place))
 }
 
-/// Runs a command with the store java and words separated by spaces.
+/// Runs a command with the store java and arguments separated by spaces.
 fn java(driver: &Path, place: &Path, command: &str, words: &str) -> Ran {
     let mut ran = program();
     ran.current_dir(place).args(command.split_whitespace()).args(words.split_whitespace());
@@ -178,7 +178,7 @@ fn a_binding_is_called_as_ycsb_calls_it_by_a_shared_connection() {
 }
 
 fn called_as_ycsb_calls_it(driver: &Path, place: &Path, connections: &str) {
-    // Load and run in one process, for the records live in it.
+    // Load and run in one process, which holds the records.
     let words = format!(
         "{} --store java --class HashDB --classpath . --records 200 --operations 2000 --warm-up 0 --threads 4 \
          -p dataintegrity=true -p driver.connections={connections} --json --out r",
@@ -201,7 +201,7 @@ fn called_as_ycsb_calls_it(driver: &Path, place: &Path, connections: &str) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn the_java_driver_keeps_to_the_protocol() {
+fn the_java_driver_follows_the_protocol() {
     let Some((driver, place)) = ready() else { return };
     let class_path = format!(".:{0}/serval-java-driver.jar:{0}/lib/*", driver.display());
     let mut check = program();
@@ -218,7 +218,7 @@ fn the_java_driver_keeps_to_the_protocol() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn what_a_binding_returns_and_throws_is_told() {
+fn results_and_exceptions_of_a_binding_are_reported() {
     let Some((driver, place)) = ready() else { return };
     let words = |fail: &str| {
         format!(
@@ -230,7 +230,7 @@ fn what_a_binding_returns_and_throws_is_told() {
         let words = format!("{} -p driver.connections={connections}", words(fail));
         java(&driver, place.path(), "run java", &words)
     };
-    // Before a run a record is looked for, which tells already.
+    // Serval looks for a record before a run, which detects the failure already.
     for (fail, words) in [
         ("throw", "out of luck"),
         ("forbidden", "The operation is forbidden"),
@@ -249,7 +249,7 @@ fn what_a_binding_returns_and_throws_is_told() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_JAVA_DRIVER"]
-fn what_is_missing_is_said_before_anything_starts() {
+fn missing_parts_are_reported_before_the_start() {
     let Some((driver, place)) = ready() else { return };
     let file = workload("workloadc");
     let run = |words: &str| java(&driver, place.path(), "run java", &format!("-P {file} {words}"));
@@ -282,9 +282,9 @@ fn a_driver_whose_store_does_not_answer_ends_when_serval_is_killed() {
         command
             .args(["-p", "driver.grace=500ms", "-p", &format!("driver.connections={connections}")])
             .args(more);
-        Talker::start(command.stdout(Stdio::null()))
+        LoggedProcess::start(command.stdout(Stdio::null()))
     };
-    // While it greets, while clients connect, and in the middle of an operation.
+    // During the greeting, while clients connect, and during an operation.
     let mut runs = [
         start(["-p", "java.args=-Dhash.hang=true"], "client"),
         start(["-p", "hash.fail=hang in init"], "client"),

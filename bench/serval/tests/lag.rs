@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! that need them are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -18,11 +18,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Keeps tests apart that write the same keys.
+/// Serializes tests that write the same keys.
 static STORE: Mutex<()> = Mutex::new(());
 
-/// ZooKeeper's address, and the properties of a Redis, which nobody else writes as long as the
-/// guard is there.
+/// Returns ZooKeeper's address and the properties of a Redis, with a guard against concurrent
+/// writers.
 fn servers() -> Option<(String, String, MutexGuard<'static, ()>)> {
     let (zookeeper, redis) = (variable("SERVAL_TEST_ZOOKEEPER")?, variable("SERVAL_TEST_REDIS")?);
     let (host, port) = redis.rsplit_once(':').unwrap();
@@ -34,9 +34,9 @@ fn document(folder: &Path, name: &str) -> ResultDocument {
     serde_json::from_slice(&std::fs::read(folder.join(name).join("result.json")).unwrap()).unwrap()
 }
 
-/// What a store that is consistent shows.
+/// Checks the lag of a consistent store.
 #[track_caller]
-fn nothing_is_stale(lag: &LagResult) {
+fn check_no_staleness(lag: &LagResult) {
     let versions = lag.versions.as_ref().unwrap();
     for violations in [versions.read_your_writes, versions.monotonic_reads, versions.monotonic_writes] {
         assert_eq!(violations.violations, 0, "{versions:?}");
@@ -46,19 +46,19 @@ fn nothing_is_stale(lag: &LagResult) {
 }
 
 #[test]
-fn consumers_beside_a_load_find_all_that_was_sampled() {
+fn consumers_of_a_load_find_all_sampled_keys() {
     let place = folder();
     let words = format!(
         "load memory -P {} -p recordcount=20000 -p threadcount=3 -p lag.role=both -p lag.consumers=2 -p lag.sample=0.1 --result r",
         workload("workloada")
     );
     let ran = serval(place.path(), &words).expect(0);
-    // Their reads are no part of the work.
+    // The consumers' reads are not part of the workload.
     assert_eq!(ran.value("[INSERT], Operations,"), 20000.0);
     assert!(!ran.stdout.contains("[READ]"), "{}", ran.stdout);
     let document = document(place.path(), "r");
     let lag = document.lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!((1700..2300).contains(&lag.keys.tried), "{:?}", lag.keys);
     assert_eq!((lag.keys.tried, lag.writes.not_carried), (lag.writes.carried, 0));
     assert!(lag.visible.is_some() && lag.versions.unwrap().read_your_writes.checked > 0);
@@ -90,12 +90,13 @@ fn a_store_that_is_read_beside_the_run_is_finished_once() {
         workload("workloada")
     );
     let ran = serval(place.path(), &words).expect(0);
-    let told: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("[INSERTS], Uniques")).collect();
-    assert_eq!(told, ["[INSERTS], Uniques, 50"], "{}", ran.stdout);
+    let uniques: Vec<&str> =
+        ran.stdout.lines().filter(|line| line.starts_with("[INSERTS], Uniques")).collect();
+    assert_eq!(uniques, ["[INSERTS], Uniques, 50"], "{}", ran.stdout);
 }
 
 #[test]
-fn updates_and_batches_are_sampled_too_and_a_warm_up_is_not() {
+fn updates_and_batches_are_sampled_and_the_warm_up_is_not() {
     let place = folder();
     let store = format!(
         "sqlite -P {} -p sqlite.path=x.db -p recordcount=500 -p lag.sample=0.2",
@@ -104,16 +105,16 @@ fn updates_and_batches_are_sampled_too_and_a_warm_up_is_not() {
     serval(place.path(), &format!("load {store} -p batchsize=50 -p lag.role=both --result l")).expect(0);
     let loaded = document(place.path(), "l").lag.unwrap();
     assert!(loaded.keys.tried > 50 && loaded.keys.tried == loaded.writes.carried, "{loaded:?}");
-    nothing_is_stale(&loaded);
+    check_no_staleness(&loaded);
     serval(place.path(), &format!("run {store} -p operationcount=2000 -p warmup=100ms -p client-coord=none -p lag.role=both --result r"))
         .expect(0);
     let lag = document(place.path(), "r").lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!(lag.keys.tried > 50 && lag.writes.acknowledged > lag.writes.carried, "{lag:?}");
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_starts() {
+fn impossible_settings_are_reported_before_the_start() {
     let place = folder();
     for (words, part) in [
         ("run noop -p lag.role=producer", "lag.zookeeper"),
@@ -138,7 +139,7 @@ fn start(folder: &Path, words: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until it says something with these words; then lets it say what it wants.
+/// Waits for a line with these words, and then discards the output.
 fn wait_for(child: &mut Child, words: &str) {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let found = lines.by_ref().any(|line| line.contains(words));
@@ -170,12 +171,12 @@ fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
         (document(place.path(), "p").lag.unwrap(), document(place.path(), "c").lag.unwrap());
     assert!(produced.writes.carried > 50 && produced.writes.not_carried == 0, "{produced:?}");
     assert_eq!(consumed.keys.tried, produced.writes.carried);
-    nothing_is_stale(&consumed);
-    // Two processes whose clocks nobody compared.
+    check_no_staleness(&consumed);
+    // Two processes without a comparison of their clocks.
     assert!(consumed.visible.is_none() && consumed.survival.unwrap().since == "first read");
 }
 
-/// The store that a sweep asks beforehand what it can do is opened here, by no group.
+/// The store that a sweep opens to learn its capabilities is opened by this process, not by a group.
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER"]
 fn clients_of_a_sweeping_group_may_consume() {
@@ -226,9 +227,9 @@ fn the_last_clients_of_a_group_consume_and_their_reads_do_not_count() {
     }
     let document = document(place.path(), "r");
     let lag = document.lag.unwrap();
-    nothing_is_stale(&lag);
+    check_no_staleness(&lag);
     assert!(lag.keys.tried > 400 && lag.keys.tried == lag.writes.carried, "{lag:?}");
-    // The coordinator knows the clocks.
+    // The coordinator knows the clock offsets.
     let visible = lag.visible.unwrap();
     assert!(visible.clock_error_ns > 0 && visible.upper.unwrap().count == lag.keys.tried);
     let shares: Vec<String> =

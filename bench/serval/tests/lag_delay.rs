@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -23,29 +23,29 @@ use std::{
 
 const MS: u64 = 1_000_000;
 
-/// Keys of a run by one process, and by a group.
+/// Number of keys of a run by one process, and by a group.
 const KEYS: u64 = 600;
 const KEYS_OF_GROUP: u64 = 300;
 
-/// Share of keys whose delay from their acknowledgement must lie in its bracket. Instants tell it
-/// of all of them; a span does where nobody came between Redis and the client that noted the
-/// acknowledgement.
+/// Share of keys whose delay since their acknowledgement must lie within its bounds. Instants allow
+/// it for all keys. Durations allow it for those without a context switch between Redis and the
+/// client's record of the acknowledgement.
 const SHARE: f64 = 0.95;
 
-/// Keeps tests apart that write the same keys.
+/// Serializes tests that write the same keys.
 static STORE: Mutex<()> = Mutex::new(());
 
 fn redis() -> Option<(String, MutexGuard<'static, ()>)> {
     Some((variable("SERVAL_TEST_REDIS")?, STORE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// A line of `lag-keys.csv`: a key that was found.
+/// A line of `lag-keys.csv` for a key that was found.
 struct Line {
     key: String,
     acknowledged: i64,
     hand_over: i64,
     lag: i64,
-    /// `None` where the first read found it.
+    /// `None` if the first read found it.
     poll: Option<i64>,
     lower: i64,
     upper: i64,
@@ -75,14 +75,14 @@ fn lines(folder: &Path) -> Vec<Line> {
     lines.map(line).collect()
 }
 
-/// Holds a key against the instant at which it became visible.
+/// Compares a key with the instant at which it became visible.
 #[track_caller]
-fn hold(line: &Line, seen_at: i64) {
+fn check_key(line: &Line, seen_at: i64) {
     let Line { key, acknowledged, hand_over, lag, poll, lower, upper, error } = line;
-    // A delay may be over before the client has noted the acknowledgement: that is at once.
+    // A delay may end before the client has recorded the acknowledgement: visible at once.
     let since = (seen_at - acknowledged).max(0);
     assert!(*lower <= since && since <= *upper, "{key}: {lower} <= {since} <= {upper}");
-    // The paper's lag is what was left of the delay after the hand-over, to a poll.
+    // The paper's lag is the rest of the delay after the hand-over, up to a poll.
     let left = since - hand_over;
     match poll {
         Some(poll) => {
@@ -96,8 +96,8 @@ fn hold(line: &Line, seen_at: i64) {
     }
 }
 
-/// Holds a result against when each record could be seen.
-fn judge(folder: &Path, keys: u64, seen_at: impl Fn(&str) -> u64) {
+/// Compares a result with the instants at which records became visible.
+fn check_result(folder: &Path, keys: u64, seen_at: impl Fn(&str) -> u64) {
     let lines = lines(folder);
     let lag = document(folder).lag.unwrap();
     assert_eq!(
@@ -110,11 +110,11 @@ fn judge(folder: &Path, keys: u64, seen_at: impl Fn(&str) -> u64) {
     assert_eq!(lines.iter().filter(|line| line.poll.is_some()).count() as u64, lag.keys.later);
     assert!(lag.keys.later > 0, "{:?}", lag.keys);
     for line in &lines {
-        hold(line, i64::try_from(seen_at(&line.key)).unwrap());
+        check_key(line, i64::try_from(seen_at(&line.key)).unwrap());
     }
 }
 
-/// The wrapper's law and its list, key by key: acknowledgement and delay.
+/// Returns the wrapper's list: acknowledgement and delay by key.
 fn list(path: &Path) -> HashMap<String, (u64, u64)> {
     let text = std::fs::read_to_string(path).unwrap();
     let line = |line: &str| {
@@ -128,7 +128,7 @@ fn list(path: &Path) -> HashMap<String, (u64, u64)> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn one_process_measures_the_delay_that_its_store_was_given() {
+fn one_process_measures_the_delay_of_its_store() {
     let Some((redis, _guard)) = redis() else { return };
     let (host, port) = redis.rsplit_once(':').unwrap();
     for law in ["constant:50ms", "exponential:50ms"] {
@@ -141,7 +141,7 @@ fn one_process_measures_the_delay_that_its_store_was_given() {
         );
         let _: Ran = serval(place.path(), &words).expect(0);
         let delays = list(&place.path().join("delays.csv"));
-        judge(place.path(), KEYS, |key| delays[key].0 + delays[key].1);
+        check_result(place.path(), KEYS, |key| delays[key].0 + delays[key].1);
         let lines = lines(place.path());
         let held = lines.iter().filter(|line| {
             let delay = delays[&line.key].1 as i64;
@@ -156,10 +156,10 @@ fn one_process_measures_the_delay_that_its_store_was_given() {
 #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
 fn a_group_measures_the_delay_over_zookeeper() {
     let Some((redis, _guard)) = redis() else { return };
-    // Of three servers, if there are.
+    // An ensemble of three servers, if there is one.
     let cluster = variable("SERVAL_TEST_ZOOKEEPER_ENSEMBLE").or_else(|| variable("SERVAL_TEST_ZOOKEEPER"));
     let Some(cluster) = cluster else { return };
-    // Keys come by way of a ZooKeeper: a short delay would be over before they are read.
+    // Keys pass through ZooKeeper: a short delay would end before they are read.
     for (seed, law) in [(7, Law::Constant(500 * MS)), (8, Law::Exponential(500 * MS))] {
         let (place, root) = (folder(), root());
         let late = LateRedis::start(&redis, law, seed);
@@ -176,7 +176,7 @@ fn a_group_measures_the_delay_over_zookeeper() {
             let (status, heard) = agent.end();
             assert_eq!(status, 0, "{heard:#?}");
         }
-        judge(place.path(), KEYS_OF_GROUP, |key| late.seen_at(key));
+        check_result(place.path(), KEYS_OF_GROUP, |key| late.seen_at(key));
         let lag = document(place.path()).lag.unwrap();
         let visible = lag.visible.unwrap();
         assert!(visible.clock_error_ns > 0 && lag.queue.contains("ZooKeeper"), "{}", lag.queue);

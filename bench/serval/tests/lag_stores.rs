@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! that need them are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -16,7 +16,7 @@ use serval_result::{
 };
 use std::path::Path;
 
-/// Records, and writes of a run.
+/// Numbers of records and of writes of a run.
 const RECORDS: u64 = 800;
 
 fn document(folder: &Path, name: &str) -> ResultDocument {
@@ -27,10 +27,10 @@ fn count(latency: Option<&Latency>) -> u64 {
     latency.map_or(0, |latency| latency.count)
 }
 
-/// What holds of every store whose writes all become visible while consumers look: every key that
-/// was handed on was found, or written over; and all that is told of them adds up.
+/// Checks invariants of stores whose writes all become visible while consumers read: every key in the
+/// queue was found or overwritten, and the counts are consistent.
 #[track_caller]
-fn holds_together(lag: &LagResult) {
+fn check_invariants(lag: &LagResult) {
     let (keys, writes) = (&lag.keys, &lag.writes);
     assert!(keys.tried > 0 && (writes.not_carried, writes.failed, lag.reads_failed) == (0, 0, 0), "{lag:?}");
     assert_eq!((keys.tried, keys.unread, keys.censored), (writes.carried, 0, 0), "{keys:?}");
@@ -48,21 +48,21 @@ fn holds_together(lag: &LagResult) {
     assert_eq!(survival.since, "acknowledgement");
     for curve in [&survival.lower, &survival.upper] {
         assert!(curve.windows(2).all(|two| two[0].at_ns < two[1].at_ns && two[0].share >= two[1].share));
-        // All became visible.
+        // All writes became visible.
         assert_eq!(curve.last().unwrap().share, 0.0);
     }
     let versions = lag.versions.as_ref().unwrap();
     let (known, stale) = versions.stale();
-    // A read in vain missed a version.
+    // An unsuccessful read missed a version.
     assert_eq!(known + versions.undecided, lag.reads, "{versions:?}");
     assert!(keys.later <= stale + versions.undecided, "{versions:?}");
     assert!(versions.read_your_writes.checked > 0 && versions.monotonic_reads.checked > 0, "{versions:?}");
 }
 
-/// Of a store that promises that an acknowledged write is seen.
+/// Checks a store that guarantees visibility of acknowledged writes.
 #[track_caller]
-fn nothing_is_stale(lag: &LagResult) {
-    holds_together(lag);
+fn check_no_staleness(lag: &LagResult) {
+    check_invariants(lag);
     let versions = lag.versions.as_ref().unwrap();
     assert_eq!(
         (lag.keys.later, lag.keys.undecided, versions.stale().1, versions.undecided),
@@ -80,8 +80,8 @@ fn is_kept(promise: Violations) {
     assert!(promise.checked > 0 && (promise.violations, promise.undecided) == (0, 0), "{promise:?}");
 }
 
-/// A load and a run of updates, with consumers beside them. Of two writes of a key that were on their way at the
-/// same time one may never be seen: its consumer then waits for all of `lag.drain`.
+/// Performs a load and a run of updates, with consumers. Of two concurrent writes of a key one may never
+/// become visible; its consumer then waits for all of `lag.drain`.
 fn load_and_run(store: &str) -> (tempfile::TempDir, [ResultDocument; 2]) {
     let place = folder();
     let common = format!(
@@ -113,28 +113,28 @@ fn ring(read: &str, write: &str) -> Option<String> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
-fn a_ring_whose_quorums_meet_shows_no_lag_and_keeps_its_promises() {
+fn a_ring_with_overlapping_quorums_has_no_lag_and_keeps_all_guarantees() {
     let Some(store) = ring("QUORUM", "QUORUM") else { return };
     let (_place, documents) = load_and_run(&store);
     for document in documents {
         let facts = &document.run.store_facts;
         assert_eq!(facts["nodes"], "3");
         assert_eq!(facts["replication"], "class=SimpleStrategy replication_factor=3");
-        nothing_is_stale(&document.lag.unwrap());
+        check_no_staleness(&document.lag.unwrap());
     }
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA_RING"]
-fn a_ring_of_which_one_node_is_asked_shows_all_in_the_end() {
+fn a_ring_read_at_one_node_shows_every_write_eventually() {
     let Some(store) = ring("ONE", "ONE") else { return };
     let (_place, documents) = load_and_run(&store);
-    documents.into_iter().for_each(|document| holds_together(&document.lag.unwrap()));
+    documents.into_iter().for_each(|document| check_invariants(&document.lag.unwrap()));
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES_PRIMARY SERVAL_TEST_POSTGRES_REPLICA"]
-fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
+fn a_standby_shows_every_write_in_order() {
     if !cfg!(feature = "postgres") {
         panic!("the feature postgres is off: --features full");
     }
@@ -150,18 +150,18 @@ fn a_standby_shows_all_in_the_order_in_which_it_was_written() {
     ));
     for document in documents {
         let lag = document.lag.unwrap();
-        holds_together(&lag);
+        check_invariants(&lag);
         let versions = lag.versions.unwrap();
         is_kept(versions.monotonic_reads);
         is_kept(versions.monotonic_writes);
     }
 }
 
-/// Each client has a session of its own, of which ZooKeeper promises that it never goes back and
-/// finds its own writes, whatever server it is at.
+/// Each client has its own session. ZooKeeper guarantees that a session never goes back and sees its
+/// own writes, on any server.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER_ENSEMBLE"]
-fn sessions_with_an_ensemble_keep_their_promises() {
+fn sessions_with_an_ensemble_keep_their_guarantees() {
     if !cfg!(feature = "zookeeper") {
         panic!("the feature zookeeper is off: --features full");
     }
@@ -171,7 +171,7 @@ fn sessions_with_an_ensemble_keep_their_promises() {
         load_and_run(&format!("zookeeper -p zookeeper.connectString={ensemble}/{node}"));
     for document in documents {
         let lag = document.lag.unwrap();
-        holds_together(&lag);
+        check_invariants(&lag);
         let versions = lag.versions.unwrap();
         is_kept(versions.read_your_writes);
         is_kept(versions.monotonic_reads);
@@ -181,7 +181,7 @@ fn sessions_with_an_ensemble_keep_their_promises() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_write_buffer_of_hbases_hides_keys_until_it_is_sent() {
+fn a_write_buffer_of_hbase_hides_keys_until_it_is_flushed() {
     let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
     else {
         return;
@@ -198,8 +198,8 @@ fn a_write_buffer_of_hbases_hides_keys_until_it_is_sent() {
     );
     serval(place.path(), &words).expect(0);
     let lag = document(place.path(), "r").lag.unwrap();
-    holds_together(&lag);
-    // Four buffers of a megabyte hold all until their clients close: no writer can find its writes.
+    check_invariants(&lag);
+    // Four buffers of a megabyte hold all writes until their clients close: no writer can see its writes.
     let own = lag.versions.unwrap().read_your_writes;
     assert_eq!((own.violations, own.undecided), (own.checked, 0), "{own:?}");
 }

@@ -9,7 +9,7 @@ use std::{
     process::Stdio,
 };
 
-/// What is served at an address, or nothing.
+/// Returns the page at an address, if it is served.
 fn scraped(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
@@ -19,18 +19,18 @@ fn scraped(address: &str) -> Option<String> {
 }
 
 #[test]
-fn prometheus_sees_a_bench_as_it_runs() {
+fn prometheus_scrapes_a_running_bench() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = program();
     command.current_dir(folder.path()).args(["bench", &workload("workloada"), "--store", "memory"]);
     command.args(["--time", "1h", "--warm-up", "10ms", "--target", "1000", "--plain"]);
     command.args(["--prometheus", "127.0.0.1:0"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let address = said
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines
         .find_map(|line| Some(line.strip_prefix("metrics: http://")?.strip_suffix("/metrics")?.to_owned()));
     let address = address.unwrap();
-    // It is there while the run lasts, and the run lasts until it is seen.
+    // The page exists while the run lasts, and the run lasts until the page is read.
     let seen = loop {
         let text = scraped(&address).unwrap();
         if text.contains("serval_operations_total{part=\"measured\",metric=\"READ\",status=\"OK\"}") {
@@ -46,7 +46,7 @@ fn prometheus_sees_a_bench_as_it_runs() {
     ] {
         assert!(seen.contains(words), "{words}:\n{seen}");
     }
-    // Tools that do not know that form ask for plain text.
+    // Older scrapers request plain text.
     let mut stream = TcpStream::connect(&address).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;version=0.0.4\r\n\r\n")
@@ -57,14 +57,14 @@ fn prometheus_sees_a_bench_as_it_runs() {
     assert!(older.contains("# TYPE serval_operations_total counter") && !older.contains("# EOF"), "{older}");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let rest: Vec<String> = said.collect();
+    let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(rest.iter().any(|line| line.starts_with("result: ")), "{rest:?}");
-    assert!(scraped(&address).is_none(), "nobody listens any more");
+    assert!(scraped(&address).is_none(), "the endpoint is closed");
 }
 
 #[test]
-fn what_cannot_be_had_is_said_before_anything_starts() {
+fn unavailable_endpoints_are_reported_before_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -85,7 +85,7 @@ fn what_cannot_be_had_is_said_before_anything_starts() {
 
 #[cfg(feature = "opentelemetry")]
 #[test]
-fn a_collector_that_is_away_spoils_no_run() {
+fn an_unreachable_collector_does_not_affect_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let words = format!("load noop -P {} --otlp http://{gone}", workload("workloada"));
@@ -96,10 +96,10 @@ fn a_collector_that_is_away_spoils_no_run() {
 
 #[cfg(feature = "opentelemetry")]
 #[test]
-fn the_environment_says_where_the_collector_is() {
+fn the_environment_sets_the_collectors_address() {
     let folder = tempfile::tempdir().unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // The flag without a value stands before others, YCSB's own among them.
+    // The flag without a value precedes other flags, YCSB's among them.
     let mut command = program();
     command.current_dir(folder.path()).args([
         "load",
@@ -111,6 +111,9 @@ fn the_environment_says_where_the_collector_is() {
         "2",
     ]);
     let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{gone}")).output().unwrap();
-    let said = String::from_utf8(ran.stderr).unwrap();
-    assert!(ran.status.success() && said.contains(&format!("collector at {gone} does not take")), "{said}");
+    let stderr = String::from_utf8(ran.stderr).unwrap();
+    assert!(
+        ran.status.success() && stderr.contains(&format!("collector at {gone} does not take")),
+        "{stderr}"
+    );
 }

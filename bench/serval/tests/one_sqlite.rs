@@ -1,6 +1,6 @@
 //! Serval contains one SQLite, that of `yesquel-sqlite`.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../../yesquel/sqlite/tests/symbols/mod.rs"]
 mod symbols;

@@ -4,7 +4,7 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -18,7 +18,7 @@ const OPERATIONS: u64 = 4000;
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn an_outage_is_seen_and_nothing_is_counted_twice() {
+fn an_outage_is_recorded_and_no_operation_counts_twice() {
     let Some(server) = variable("SERVAL_TEST_REDIS") else { return };
     let place = folder();
     let (host, port) = server.rsplit_once(':').unwrap();
@@ -34,7 +34,7 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
     for answers in [0, 1, 1000] {
         let between = FaultyProxy::new(&server, b"HMSET");
         let (host, port) = between.address.rsplit_once(':').unwrap();
-        // What looks for the records and connects asks some before the run.
+        // Looking for records and connecting send some commands before the run.
         between.go_away_after(200 + answers, 20);
         let more = " -target 2000 -p status.interval=1";
         let ran = serval(place.path(), &(words("run", host, port) + more));
@@ -47,8 +47,8 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
         assert_eq!(count("OK") + failed, OPERATIONS, "each is counted once: {statuses:?}");
         assert!((1..OPERATIONS / 2).contains(&failed), "it comes back: {statuses:?}");
         assert_eq!(between.refused(), 20);
-        // Those that were under way when the server went were sent and
-        // failed; none was sent twice.
+        // Operations in flight when the server stopped were sent and failed; none
+        // was sent twice.
         let sent = between.asked();
         assert!((count("OK")..=count("OK") + CLIENTS).contains(&sent), "{sent}, {statuses:?}");
         let by_second: Vec<u64> = result["series"]
@@ -63,12 +63,12 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
 }
 
 #[test]
-fn a_load_whose_clients_give_up_lasted_until_they_did() {
+fn a_load_lasts_until_its_clients_give_up() {
     let place = folder();
     let here = place.path();
     let load = "load sqlite -p sqlite.path=s.db -p recordcount=20 -p fieldcount=1 --threads 2";
     serval(here, load).expect(0);
-    // The keys are there: the first insert of each client fails, and ends it.
+    // The keys exist: the first insert of each client fails and ends it.
     for limit in ["", " -p maxexecutiontime=3600"] {
         let again = format!("{load}{limit} -p exporter=json --result again{}", limit.len());
         serval(here, &again).expect(1);
@@ -82,14 +82,14 @@ fn a_load_whose_clients_give_up_lasted_until_they_did() {
 }
 
 #[test]
-fn a_disk_that_fails_ends_the_run_and_its_results_are_there() {
+fn a_failed_disk_ends_the_run_and_keeps_its_results() {
     for durability in ["sync", "none"] {
         let place = folder();
         let words = format!(
             "load yesquel-tree -p yesquel-tree.path=data -p yesquel-tree.durability={durability} -p \
              recordcount=100000 -p exporter=json --threads 2"
         );
-        // No file may be longer than a megabyte, as if the disk were full.
+        // Files are limited to a megabyte, as if the disk were full.
         let mut shell = std::process::Command::new("bash");
         let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"";
         shell.current_dir(place.path()).args(["-c", script, env!("CARGO_BIN_EXE_serval")]);

@@ -1,12 +1,12 @@
 //! Multi-phase experiments as a user runs them: from a file, and from properties as in YCSB++.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use common::{
     Ran, entries, folder,
-    group::{Talker, wait_for_standing},
+    group::{LoggedProcess, wait_for_registered},
     program, serval, workload, write,
 };
 use rustix::process::Signal;
@@ -71,7 +71,7 @@ fn phases_follow_each_other_on_one_axis() {
             ("Second", "run")
         ]
     );
-    // One after the other, and nothing of one in another.
+    // Phases follow one another and do not overlap.
     for pair in document.phases.windows(2) {
         assert!(pair[0].start_s <= pair[0].end_s && pair[0].end_s <= pair[1].start_s, "{pair:?}");
     }
@@ -80,7 +80,7 @@ fn phases_follow_each_other_on_one_axis() {
     assert_eq!(flag.attempts, Some(2));
     assert!(pause.end_s - pause.start_s >= 0.1);
     assert_eq!((load.operations, first.operations, second.operations), (Some(1000), Some(2000), Some(2000)));
-    // Each has its own properties.
+    // Each phase has its own properties.
     let reads = |phase| {
         let document = result(&out, phase);
         document
@@ -112,7 +112,7 @@ fn phases_follow_each_other_on_one_axis() {
 }
 
 #[test]
-fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
+fn properties_define_phases_as_in_ycsb_plus_plus() {
     let place = folder();
     let words = format!(
         "run memory -P {} -p phases=3 -p recordcount=500 -p operationcount=700 -p phase1.load=yes -p phase2.load=no \
@@ -124,7 +124,7 @@ fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
     let done: Vec<_> =
         document.phases.iter().map(|phase| (phase.kind.as_str(), phase.operations.unwrap())).collect();
     assert_eq!(done, [("load", 500), ("run", 300), ("run", 700)]);
-    // YCSB's output of each.
+    // YCSB's output for each phase.
     let overall = ran.stdout.matches("[OVERALL], Throughput").count();
     assert_eq!((overall, ran.stdout.matches("[PHASE], Name, Last").count()), (3, 1), "{}", ran.stdout);
     let other =
@@ -137,7 +137,7 @@ fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_begins() {
+fn faults_are_reported_before_the_first_phase() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nname = \"A\"\nkind = \"run\"\n[phases.properties]\nrecordcuont = 3\n\
@@ -160,7 +160,7 @@ fn what_is_wrong_is_told_before_anything_begins() {
     for part in ["recordcuont", "phase 'B' is of client 2, and there are 1"] {
         assert!(ran.stderr.contains(part), "'{part}' is not in {}", ran.stderr);
     }
-    // What a later version will do is told by showing it, and refused.
+    // A file of a later version is shown, and refused for a run.
     let later = format!(
         "{HEAD}[[phases]]\nname = \"Format\"\nkind = \"bulk-format\"\n[[phases]]\nname = \"Split\"\nkind = \"presplit\"\npartitions = 3\n"
     );
@@ -176,7 +176,7 @@ fn what_is_wrong_is_told_before_anything_begins() {
 }
 
 #[test]
-fn what_a_phase_would_not_heed_is_refused() {
+fn settings_that_a_phase_would_ignore_are_refused() {
     let place = folder();
     let waiting = "kind = \"wait\"\ncommand = \"true\"";
     let cases = [
@@ -198,7 +198,7 @@ fn what_a_phase_would_not_heed_is_refused() {
 }
 
 #[test]
-fn a_failure_ends_it_and_it_goes_on_from_there() {
+fn a_failure_ends_an_experiment_which_resumes_from_there() {
     let place = folder();
     let file = format!(
         "version = 1\n[[stores]]\nname = \"sqlite\"\n[properties]\nrecordcount = 300\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
@@ -221,12 +221,12 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
     assert_eq!((after.phases.len(), after.complete), (3, true));
     assert_eq!(after.phases[0], before.phases[0]);
     assert!(after.phases[1].start_s >= before.phases[0].end_s);
-    // Nothing is left of what was kept for going on.
+    // The state for resuming is removed.
     assert!(!place.path().join("r/stores").exists());
 }
 
 #[test]
-fn a_load_that_is_not_complete_is_a_failure() {
+fn an_incomplete_load_is_a_failure() {
     let place = folder();
     let many = "[phases.properties]\nrecordcount = 100000000\ninsertrange = \"0..999999999\"\n";
     let file = format!("{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\ntime = \"20ms\"\n{many}");
@@ -240,7 +240,7 @@ fn a_load_that_is_not_complete_is_a_failure() {
 }
 
 #[test]
-fn what_phases_have_alike_is_said_once() {
+fn settings_common_to_phases_are_printed_once() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\n{}{}",
@@ -249,13 +249,13 @@ fn what_phases_have_alike_is_said_once() {
     );
     write(place.path(), "p.toml", &file);
     let ran = serval(place.path(), "experiment run p.toml --out r").expect(0);
-    let said: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let once = "First, Second: Only 200 to 300 operations were measured";
-    assert_eq!((said.matches(once).count(), said.matches("were measured").count()), (1, 1), "{}", ran.stdout);
+    assert_eq!((text.matches(once).count(), text.matches("were measured").count()), (1, 1), "{}", ran.stdout);
 }
 
 #[test]
-fn a_scale_makes_all_of_it_smaller() {
+fn a_scale_reduces_all_phases() {
     let place = folder();
     let file = format!(
         "{HEAD}[[phases]]\nkind = \"load\"\n[[phases]]\nkind = \"pause\"\ntime = \"5m\"\n[[phases]]\nkind = \"run\"\ntime = \"4m\"\n"
@@ -269,7 +269,7 @@ fn a_scale_makes_all_of_it_smaller() {
     for part in ["\"recordcount\" = \"10\"", "0..999", "time = \"3s\"", "\"maxexecutiontime\" = \"2400ms\""] {
         assert!(plan.contains(part), "'{part}' is not in {plan}");
     }
-    // A workload's file is scaled, and the command line is not.
+    // The scale applies to a workload's file and not to the command line.
     write(place.path(), "w", "recordcount=600\noperationcount=900\n");
     let file = format!(
         "{}[[phases]]\nkind = \"load\"\nworkload = \"w\"\n[[phases]]\nkind = \"run\"\nworkload = \"w\"\n",
@@ -285,7 +285,7 @@ fn a_scale_makes_all_of_it_smaller() {
 
 /// The second load finds the last record of the first, which cannot be inserted again.
 #[test]
-fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
+fn a_missing_record_is_reported_and_decides_the_exit_status() {
     let place = folder();
     let again = "insertstart = 9\ninsertcount = 2\n";
     let file = format!(
@@ -299,10 +299,10 @@ fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
     let phases = document(&place.path().join("r")).phases;
     let incomplete = |phase: &PhaseEntry| phase.notes.contains(&Note::LoadIncomplete { missing: 1 });
     assert_eq!(phases.iter().map(incomplete).collect::<Vec<_>>(), [false, true], "{phases:#?}");
-    let told = |phase: &PhaseEntry| {
+    let is_incomplete = |phase: &PhaseEntry| {
         phase.warnings.iter().any(|warning| warning.contains("1 record was not inserted"))
     };
-    assert_eq!(phases.iter().map(told).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(phases.iter().map(is_incomplete).collect::<Vec<_>>(), [false, true]);
     let shown = serval(place.path(), "report r").expect(0);
     assert!(
         shown.stdout.contains("Again: the load is not complete: 1 record was not inserted."),
@@ -342,7 +342,7 @@ fn led(folder: &Path, cluster: &str, root: &str, file: &str) -> Ran {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
+fn clients_of_a_group_pass_phases_together_each_with_its_own_share() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     // A store that all processes share.
@@ -373,10 +373,10 @@ fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
     };
     let part = |share: &str, operations| (share.to_owned(), operations);
     assert_eq!(shares(load), [part("1/3", 200), part("2/3", 200), part("3/3", 200)]);
-    let mut said = place_of.output.clone();
-    said.sort();
-    assert_eq!(said, ["1: 1", "2: 2", "3: 3"]);
-    // The second takes no part, the third only reads.
+    let mut lines = place_of.output.clone();
+    lines.sort();
+    assert_eq!(lines, ["1: 1", "2: 2", "3: 3"]);
+    // The second client takes no part, and the third only reads.
     assert_eq!(shares(two), [part("1/2", 1000), part("2/2", 1000)]);
     assert_eq!(of(two).clients.iter().map(|client| client.clients).collect::<Vec<_>>(), [1, 2]);
     let updates = result(&out, two).metrics.into_iter().find(|metric| metric.name == "UPDATE").unwrap();
@@ -388,7 +388,7 @@ fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn agents_run_no_programs_unless_they_were_told_to() {
+fn agents_run_programs_only_if_allowed() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let file = "version = 1\n[group]\nclients = 2\n[[stores]]\nname = \"noop\"\n[[phases]]\nname = \"Where\"\nkind = \"command\"\n\
@@ -406,7 +406,7 @@ fn agents_run_no_programs_unless_they_were_told_to() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
+fn the_part_of_a_phase_before_the_loss_of_a_client_is_kept_and_marked() {
     let Some(cluster) = zookeeper() else { return };
     let place = folder();
     let root = format!("serval-phases-lost-{}", std::process::id());
@@ -421,15 +421,17 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     write(place.path(), "p.toml", &file);
     let agent = || {
         let mut command = program();
-        Talker::start(command.args(["agent", "--join", &cluster, "--root", &root]).stdout(Stdio::null()))
+        LoggedProcess::start(
+            command.args(["agent", "--join", &cluster, "--root", &root]).stdout(Stdio::null()),
+        )
     };
     let (stays, dies) = (agent(), agent());
     let mut command = program();
     command.current_dir(place.path()).args(["experiment", "run", "p.toml", "--out", "r", "--plain"]);
-    let mut run = Talker::start(command.stdout(Stdio::null()));
+    let mut run = LoggedProcess::start(command.stdout(Stdio::null()));
     run.wait_for("begin sqlite, Slow");
-    wait_for_standing(&cluster, &root, "1/start", 0);
-    // It is missed when the others are at work.
+    wait_for_registered(&cluster, &root, "1/start", 0);
+    // The client freezes while the others work.
     dies.signal(Signal::STOP);
     let (status, heard) = run.end();
     assert_eq!(status, 3, "{heard:#?}");
@@ -453,7 +455,7 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     assert!(
         marks("Load").iter().all(|mark| mark == "false") && marks("Slow").iter().all(|mark| mark == "true")
     );
-    // Going on makes it anew, and the first attempt goes.
+    // Resuming repeats the phase and replaces the first attempt.
     let comes = agent();
     serval(place.path(), "experiment resume r").expect(0);
     let whole = document(&out);
@@ -467,7 +469,7 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
 }
 
 #[test]
-fn stores_that_each_client_would_have_for_itself_are_refused() {
+fn stores_embedded_in_each_client_are_refused() {
     let place = folder();
     for (store, part) in [("sqlite", "set sqlite.path"), ("memory", "records of its own")] {
         let file = format!(

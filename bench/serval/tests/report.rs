@@ -1,5 +1,5 @@
 //! `serval report` of an experiment, and of several results together.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 #[path = "../../report/tests/synthetic/mod.rs"]
@@ -9,14 +9,14 @@ use common::{entries, folder, serval};
 use std::fs;
 
 #[test]
-fn an_experiment_is_reported_in_all_forms() {
+fn an_experiment_is_reported_in_all_formats() {
     let place = folder();
     let here = place.path();
     let size = synthetic::Size { stores: 2, points: 4, repeats: 2, seconds: 4, drawn: 60 };
     synthetic::sweep(&here.join("sweep"), size);
     let summary = serval(here, "report sweep").expect(0).stdout;
     assert!(summary.contains("Workload A") && summary.contains("overloaded"), "{summary}");
-    // By its document's file too.
+    // The document's file is accepted as well.
     assert_eq!(serval(here, "report sweep/experiment.json").expect(0).stdout, summary);
     let all = serval(here, "report sweep --html page.html --csv points.csv --plots plots").expect(0);
     assert_eq!(all.stdout, "", "what is written is not printed too");
@@ -41,7 +41,7 @@ fn runs_and_experiments_are_shown_together() {
     for seed in [1, 2] {
         synthetic::write_run(&here.join(format!("run-{seed}")), &synthetic::one_run(4, 60, seed));
     }
-    // One result has the report that it had.
+    // A single result has its usual report.
     let single = serval(here, "report run-2").expect(0).stdout;
     assert!(single.starts_with("run of CoreWorkload on postgres\n"), "{single}");
     let both = serval(here, "report run-1 run-2/result.json").expect(0).stdout;

@@ -1,42 +1,42 @@
 //! Workloads in Lua: the store receives the script's operations, every output has its transactions,
 //! and its errors end only the run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, serval, workload, write};
 use std::path::Path;
 
-/// What a store is asked, one line an operation.
+/// Returns the operations that a store received, one per line.
 fn asked(ran: &Ran) -> Vec<String> {
     let verbs = ["READ ", "SCAN ", "UPDATE ", "INSERT ", "DELETE "];
-    // Before the run a store is asked whether it was loaded.
+    // Before the run Serval checks whether the store was loaded.
     let asked = ran.stdout.rsplit("***\n").next().unwrap();
     let lines = asked.lines().filter(|line| verbs.iter().any(|verb| line.starts_with(verb)));
     lines.map(str::to_owned).collect()
 }
 
-/// Runs a script on the store that prints.
+/// Runs a script on the store that prints operations.
 fn run(place: &Path, script: &str, more: &str) -> Ran {
     write(place, "test.lua", script);
     serval(place, &format!("run basic -p workload=test.lua -p seed=5 {more}"))
 }
 
-/// Operations of a script that is in order.
+/// Returns the operations of a valid script.
 fn operations(script: &str, more: &str) -> Vec<String> {
     let place = folder();
     asked(&run(place.path(), script, &format!("-p recordcount=100 -p operationcount=100 {more}")).expect(0))
 }
 
-/// What a script that is not in order leads to: exit status 2, and words.
+/// Returns the messages for an invalid script, which ends with exit status 2.
 fn refused(script: &str, more: &str) -> String {
     let place = folder();
     run(place.path(), script, &format!("-p recordcount=100 -p operationcount=100 {more}")).expect(2).stderr
 }
 
 #[test]
-fn a_scripted_workload_c_asks_what_the_core_asks() {
-    // The core draws which operation comes next, also when there is but one.
+fn a_scripted_workload_c_equals_the_core_workload() {
+    // The core draws the next operation even if there is only one.
     let script = "operations = { 'read' }\nlocal choose\nfunction start() choose = CHOOSER end\n\
                   function step() random() read(choose()) end";
     let place = folder();
@@ -62,7 +62,7 @@ fn a_scripted_workload_c_asks_what_the_core_asks() {
 }
 
 #[test]
-fn the_same_seed_asks_the_same() {
+fn equal_seeds_give_equal_operations() {
     let script = "operations = { 'read', 'scan', 'update', 'insert', 'delete' }\n\
                   local which, choose, short\n\
                   function start() which = discrete(1, 1, 1, 1, 1) choose = uniform() short = text(3, 9) end\n\
@@ -76,7 +76,7 @@ fn the_same_seed_asks_the_same() {
     for verb in ["READ", "SCAN", "UPDATE", "INSERT", "DELETE"] {
         assert!(once.iter().any(|line| line.starts_with(verb)), "{verb}: {once:?}");
     }
-    // Inserts go on where the records end.
+    // Inserts continue after the last record.
     let inserted = operations(
         &script.replace("insert()", "insert(key(next_record(), 'x'), 'a', 1)"),
         "-p insertorder=ordered -p zeropadding=4",
@@ -96,11 +96,11 @@ const TRANSFER: &str = "operations = { 'read', 'update' }\ntransactions = { 'TX-
     transaction('TX-MOVE', move, turn % 4 == 1)\n end";
 
 #[test]
-fn a_transactions_line_stands_in_every_output() {
+fn every_output_has_a_line_for_a_transaction() {
     let place = folder();
     write(place.path(), "test.lua", TRANSFER);
     let words = "run noop -p workload=test.lua -p recordcount=10 -p operationcount=400 -p failures.allowed=1";
-    // Of four units three are transactions, one of which fails.
+    // Three of four units are transactions, one of which fails.
     let text = serval(place.path(), words).expect(0);
     assert_eq!(text.value("[TX-MOVE], Operations,"), 200.0);
     assert_eq!(text.value("[TX-MOVE], Return=OK,"), 200.0);
@@ -132,13 +132,13 @@ fn a_transactions_line_stands_in_every_output() {
 }
 
 #[test]
-fn a_transaction_takes_from_its_first_start_to_its_last_end() {
+fn a_transaction_lasts_from_its_first_start_to_its_last_end() {
     let place = folder();
     let script = "operations = { 'insert' }\ntransactions = { 'TX-MOVE' }\n\
         local function move(op) for i = 1, 4 do op.insert() end end\n\
         function step() transaction('TX-MOVE', move) end";
     write(place.path(), "test.lua", script);
-    // Four operations of 5 ms each, at more than twice the rate that they can have.
+    // Four operations of 5 ms each, at more than twice the achievable rate.
     let words = "-p workload=test.lua -p recordcount=10 -p operationcount=20 -p basicdb.verbose=false \
                  -p basicdb.simulatedelay=5 -p basicdb.randomizedelay=false";
     let ran = serval(place.path(), &format!("run basic {words} -target 125 -p exporter=json")).expect(0);
@@ -150,15 +150,15 @@ fn a_transaction_takes_from_its_first_start_to_its_last_end() {
     };
     assert!(time("INSERT", "service", "min_ns") >= 5_000_000, "{}", ran.stdout);
     assert!(time("TX-MOVE", "service", "min_ns") >= 20_000_000);
-    // The last was due 152 ms after the first, and began 380 ms after it.
+    // The last unit was due 152 ms after the first, and started 380 ms after it.
     assert!(time("TX-MOVE", "response", "max_ns") >= 20 * 20_000_000 - 19 * 8_000_000);
 }
 
 #[test]
-fn a_script_reads_what_a_reply_brought() {
+fn a_script_reads_the_records_of_a_reply() {
     let place = folder();
-    // Each round adds one to what is there, and stops when it is not what it
-    // was told to be.
+    // Each round adds one to the stored value, and stops when it differs from the
+    // expected value.
     let script = "operations = { 'read', 'update', 'scan' }\nfields = { 'n' }\n\
         function load(number) insert(number, 'n', 7) end\n\
         local before = 7\n\
@@ -173,7 +173,7 @@ fn a_script_reads_what_a_reply_brought() {
     let sets = "-p workload=test.lua -p recordcount=20 -p operationcount=50";
     serval(place.path(), &format!("load sqlite {sets}")).expect(0);
     let ran = serval(place.path(), &format!("run sqlite {sets}")).expect(0);
-    // The reads of nobody fail as operations; the units are all right.
+    // Reads of missing records fail as operations; their units succeed.
     assert_eq!(ran.value("[READ], Return=NOT_FOUND,"), 50.0, "{}", ran.stderr);
     assert_eq!(ran.value("[UPDATE], Return=OK,"), 50.0);
     let wrong = serval(place.path(), &format!("run sqlite {sets}")).expect(2);
@@ -181,7 +181,7 @@ fn a_script_reads_what_a_reply_brought() {
 }
 
 #[test]
-fn integrity_is_verified_by_the_core() {
+fn the_core_workload_verifies_integrity() {
     let place = folder();
     let script = "operations = { 'read' }\nlocal choose\nfunction start() choose = keys() end\n\
         local function check(op, key) op.read(key) verify(key) end\n\
@@ -195,7 +195,7 @@ fn integrity_is_verified_by_the_core() {
 }
 
 #[test]
-fn faults_are_told_with_their_place_before_the_run() {
+fn faults_are_reported_with_their_place_before_the_run() {
     for (script, words) in [
         ("operations = { 'read' }\nfunction step() read(1) + end", "test.lua:2:25: "),
         (
@@ -233,9 +233,9 @@ fn faults_are_told_with_their_place_before_the_run() {
         ),
         ("operations = { 'read' }\nlocal t = io.open('x')\nfunction step() read(1) end", "test.lua:2:11: "),
     ] {
-        let told = refused(script, "");
-        assert!(told.contains(words) && !told.contains("panicked"), "{script}\n{told}");
-        assert!(!told.contains("Starting test."), "before the run: {told}");
+        let message = refused(script, "");
+        assert!(message.contains(words) && !message.contains("panicked"), "{script}\n{message}");
+        assert!(!message.contains("Starting test."), "before the run: {message}");
     }
     let place = folder();
     let ran = serval(place.path(), "run noop -p workload=nowhere.lua -p fieldcount=x -p operationcount=9")
@@ -245,7 +245,7 @@ fn faults_are_told_with_their_place_before_the_run() {
 }
 
 #[test]
-fn faults_in_the_run_end_it_with_their_place() {
+fn faults_in_a_run_end_it_with_their_place() {
     let step = |body: &str| {
         format!("operations = {{ 'read' }}\nlocal n = 0\nfunction step()\n  n = n + 1\n  {body}\nend")
     };
@@ -265,23 +265,26 @@ fn faults_in_the_run_end_it_with_their_place() {
         ("transaction('TX', function(op) op.read(n) end)", "'transactions' does not name 'TX'"),
         ("local t = {} while true do t[#t + 1] = {} end", "more memory"),
     ] {
-        let told = refused(&step(body), "-threads 2 -p script.budget=0");
-        assert!(told.contains(words) && !told.contains("panicked"), "{body}\n{told}");
+        let message = refused(&step(body), "-threads 2 -p script.budget=0");
+        assert!(message.contains(words) && !message.contains("panicked"), "{body}\n{message}");
     }
     let place = folder();
     let half = step("if n == 50 then error('enough', 0) end read(n)");
     let ran = run(place.path(), &half, "-p recordcount=10 -p operationcount=100").expect(2);
-    assert_eq!(ran.value("[READ], Operations,"), 49.0, "what was measured is told");
+    assert_eq!(ran.value("[READ], Operations,"), 49.0, "the measurements are reported");
 }
 
 #[test]
-fn a_script_that_loops_for_ever_is_ended() {
+fn an_endless_loop_in_a_script_is_ended() {
     let looping = |body: &str| format!("operations = {{ 'read' }}\nfunction step()\n  {body}\nend");
     for body in ["while true do end", "sequence(function(op) op.read(1) while true do end end)"] {
-        let told = refused(&looping(body), "-p script.budget=5000");
-        assert!(told.contains("test.lua:3: took more than 5000 instructions (script.budget)"), "{told}");
+        let message = refused(&looping(body), "-p script.budget=5000");
+        assert!(
+            message.contains("test.lua:3: took more than 5000 instructions (script.budget)"),
+            "{message}"
+        );
     }
-    // A budget is an operation's, not the run's; and 0 is none.
+    // A budget applies to an operation, not to the run; 0 means no limit.
     let busy = looping("for i = 1, 1000 do end read(1)");
     assert_eq!(operations(&busy, "-p script.budget=5000").len(), 100);
     let busy = looping("for i = 1, 100000 do end read(1)");
@@ -305,10 +308,10 @@ fn a_scripts_properties_are_known_checked_and_explained() {
     assert!(run("-p move.share=2").expect(2).stderr.contains("move.share=2: must be a number from 0 to 1"));
     let slip = run("-p move.shre=0.1").expect(2).stderr;
     assert!(slip.contains("unknown property 'move.shre': did you mean 'move.share'?"), "{slip}");
-    let told = serval(place.path(), "workloads test.lua").expect(0).stdout;
+    let text = serval(place.path(), "workloads test.lua").expect(0).stdout;
     for words in ["move.share", "Share of moves.", "default 0.5", "TX-MOVE", "READ, UPDATE", "script.budget"]
     {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(text.contains(words), "{words}: {text}");
     }
     let json = serval(place.path(), "workloads test.lua --json").expect(0).stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -317,7 +320,7 @@ fn a_scripts_properties_are_known_checked_and_explained() {
 }
 
 #[test]
-fn a_store_without_the_verbs_is_refused_before_the_run() {
+fn a_store_without_the_operations_is_refused_before_the_run() {
     let place = folder();
     write(place.path(), "test.lua", "operations = { 'scan' }\nfunction step() scan(1) end");
     let sets = "-p workload=test.lua -p recordcount=10 -p operationcount=10";
@@ -361,7 +364,7 @@ fn the_ready_made_scripts_load_and_run() {
 }
 
 #[test]
-fn a_script_that_stops_has_run_as_long_as_it_did() {
+fn the_duration_of_a_stopped_script_is_its_actual_run() {
     let script = "operations = { 'read' }\nlocal n = 0\nfunction step() n = n + 1 if n > 30 then stop() return end \
                   read('k') end";
     let place = folder();
@@ -381,7 +384,7 @@ fn a_script_that_stops_has_run_as_long_as_it_did() {
 }
 
 #[test]
-fn what_a_sequence_says_of_itself_wins_over_its_operations() {
+fn the_result_of_a_sequence_overrides_those_of_its_operations() {
     let place = folder();
     serval(place.path(), "load sqlite -p recordcount=1").expect(0);
     for (says, failed) in [("true", 0), ("false", 20), ("nil", 20)] {

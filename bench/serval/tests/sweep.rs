@@ -1,6 +1,6 @@
 //! `serval sweep`, `serval max` and `serval experiment`, as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{entries, folder, program, serval, workload, write};
@@ -48,7 +48,7 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
         "the stores' files are not kept"
     );
     let document = document(&result);
-    // Runs of 80 ms may well not reach what another of 80 ms did.
+    // Runs of 80 ms often do not reach the throughput of another one of 80 ms.
     let is_usual = |note: &Note| matches!(note, Note::SaturationNotReached { .. });
     assert!(document.complete && document.notes.iter().all(is_usual), "{:?}", document.warnings);
     let command = |a: &str, b: &str| ran.stdout.contains(&format!("serval compare r:{a} r:{b}"));
@@ -58,14 +58,14 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
     assert!(ran.stdout.contains("memory") && ran.stdout.contains("sqlite"), "{}", ran.stdout);
     let page = std::fs::read_to_string(result.join("report.html")).unwrap();
     assert!(page.contains("workloada on memory, sqlite"));
-    // The plan in the result is whole: it runs again, from anywhere.
+    // The plan in the result is complete: it can be repeated from any folder.
     let plan = write(place.path(), "again.toml", &document.plan);
     let shown = serval(place.path(), &format!("experiment show {}", plan.display())).expect(0);
     assert!(shown.stdout.contains("12 runs, and about 2 of searching"), "{}", shown.stdout);
 }
 
 #[test]
-fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
+fn a_killed_sweep_resumes_and_performs_each_run_once() {
     let place = folder();
     let mut command = program();
     command.current_dir(place.path()).args(["sweep", &workload("workloadd"), "--store", "sqlite", "--plain"]);
@@ -73,7 +73,7 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
     command.args(["--points", "max,2000", "--out", "r"]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-    // The second point goes when the first has ended and is written down.
+    // The second point starts after the first has ended and is recorded.
     let (mut seen, mut begun) = (Vec::new(), 0);
     for line in stderr.lines().map_while(Result::ok) {
         begun += u32::from(line.contains("] begin") && line.contains(" of 2,"));
@@ -89,21 +89,30 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
     let other =
         serval(place.path(), &format!("sweep {} --store sqlite --out r --resume", workload("workloada")));
     assert!(other.expect(2).stderr.contains("the experiment there has another plan"));
-    let ran = serval(place.path(), "experiment resume r").expect(0);
-    let done = points(&before).len();
-    let told = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
-    assert!(ran.stderr.contains(&told), "{told}\n{}", ran.stderr);
-    let after = document(&place.path().join("r"));
-    assert!(after.complete, "{}", ran.stderr);
-    assert_eq!(points(&after), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]);
-    assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
-    assert!(after.runs.iter().all(|run| run.failed_per_s == 0.0), "{:?}", after.runs);
-    // Also by the command that began it, though its seed was drawn.
     let began = format!(
         "sweep {} --store sqlite --plain {} --points max,2000 --out r --resume",
         workload("workloadd"),
         QUICK.replace("80ms", "300ms")
     );
+    // Options of the command that contradict the stored plan are refused, by name and with both values.
+    let seed = before.seed ^ 1;
+    for (option, told) in [
+        (format!("--seed {seed}"), format!("run.seed: stored {}, given {seed}", before.seed)),
+        ("--order rising".to_owned(), "run.order: stored \"shuffled\", given \"rising\"".to_owned()),
+    ] {
+        let refused = serval(place.path(), &format!("{began} {option}")).expect(2);
+        assert!(refused.stderr.contains(&told), "{told}\n{}", refused.stderr);
+    }
+    let ran = serval(place.path(), "experiment resume r").expect(0);
+    let done = points(&before).len();
+    let resumed = format!("resumed: {done} run{} done, {} to do", if done == 1 { "" } else { "s" }, 4 - done);
+    assert!(ran.stderr.contains(&resumed), "{resumed}\n{}", ran.stderr);
+    let after = document(&place.path().join("r"));
+    assert!(after.complete, "{}", ran.stderr);
+    assert_eq!(points(&after), [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]);
+    assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
+    assert!(after.runs.iter().all(|run| run.failed_per_s == 0.0), "{:?}", after.runs);
+    // Also with the original command, although its seed was drawn.
     for command in ["experiment resume r", &began] {
         let again = serval(place.path(), command).expect(2);
         assert!(again.stderr.contains("is complete"), "{}", again.stderr);
@@ -111,7 +120,7 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
 }
 
 #[test]
-fn the_highest_rate_is_told_with_its_interval() {
+fn the_highest_rate_is_reported_with_its_interval() {
     let place = folder();
     let words = format!(
         "max {} --store memory -p memory.delay=1ms --slo 'read.p99<1s' {QUICK} --out r",
@@ -125,7 +134,7 @@ fn the_highest_rate_is_told_with_its_interval() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_starts() {
+fn faults_are_reported_before_the_start() {
     let place = folder();
     let here = place.path();
     let file = workload("workloada");
@@ -178,7 +187,7 @@ fn a_dry_run_prints_the_plan_and_runs_nothing() {
 }
 
 #[test]
-fn every_ready_made_experiment_is_whole_and_names_its_figure() {
+fn every_ready_made_experiment_is_complete_and_names_its_figure() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -200,7 +209,7 @@ fn every_ready_made_experiment_is_whole_and_names_its_figure() {
 }
 
 #[test]
-fn a_ready_made_experiment_runs_on_the_stores_that_are_asked_for() {
+fn a_ready_made_experiment_runs_on_the_chosen_stores() {
     let place = folder();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/range-size.toml");
     let words = format!(

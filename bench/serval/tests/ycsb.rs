@@ -1,11 +1,11 @@
 //! `load` and `run` with YCSB's flags, files and output.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{counted, entries, folder, serval, workload, write};
 
-/// All operations of each are done on a store, which may have properties too.
+/// All operations of each workload are executed on a store, which may have properties.
 fn load_and_run_the_six_workloads(store: &str) {
     for name in ["workloada", "workloadb", "workloadc", "workloadd", "workloade", "workloadf"] {
         let place = folder();
@@ -46,7 +46,7 @@ fn the_six_workloads_load_and_run_on_yesquels_maps() {
 }
 
 #[test]
-fn the_rest_workload_loads_and_runs_where_its_traces_are() {
+fn the_rest_workload_loads_and_runs_from_the_folder_of_its_traces() {
     let place = folder();
     std::fs::create_dir(place.path().join("workloads")).unwrap();
     for name in ["rest", "rest-urls.txt", "rest-new-urls.txt"] {
@@ -62,7 +62,7 @@ fn the_rest_workload_loads_and_runs_where_its_traces_are() {
 }
 
 #[test]
-fn what_ycsbs_command_line_says_is_understood() {
+fn ycsbs_command_line_is_understood() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!(
@@ -79,7 +79,7 @@ fn what_ycsbs_command_line_says_is_understood() {
 }
 
 #[test]
-fn later_files_win_and_the_command_line_over_all() {
+fn later_files_win_and_the_command_line_wins_over_all() {
     let place = folder();
     write(
         place.path(),
@@ -94,7 +94,7 @@ fn later_files_win_and_the_command_line_over_all() {
 }
 
 #[test]
-fn intended_times_are_printed_when_asked_for() {
+fn intended_times_are_printed_on_request() {
     let place = folder();
     let file = workload("workloadc");
     let metrics = |more: &str| {
@@ -119,7 +119,7 @@ fn intended_times_are_printed_when_asked_for() {
 }
 
 #[test]
-fn remarks_are_for_terminals_and_for_those_who_ask() {
+fn remarks_are_printed_on_terminals_and_on_request() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!("run noop -P {file} -p operationcount=50");
@@ -133,7 +133,7 @@ fn remarks_are_for_terminals_and_for_those_who_ask() {
     let notes = serval(place.path(), &format!("{words} --notes")).expect(0);
     assert!(notes.stderr.contains("Serval 0.1.0 run noop"), "{}", notes.stderr);
     assert!(notes.stderr.contains("warning: Only 50 operations were measured"), "{}", notes.stderr);
-    // What is asked for and taken otherwise is told in any case, and so is why it has failed.
+    // A value that is read differently is reported in any case, as is the reason of a failure.
     let taken = serval(place.path(), &format!("{words} -p readallfields=yes")).expect(0);
     assert!(
         taken.stderr.contains("warning: command line (-p): readallfields=yes: false"),
@@ -151,9 +151,9 @@ fn a_run_without_records_is_refused_unless_it_inserts_them() {
     let place = folder();
     let words =
         format!("-P {} -p recordcount=100 -p operationcount=50 -p readproportion=0", workload("workloada"));
-    // The table, and one record that is not looked for.
+    // The table, and one record outside of the sample.
     serval(place.path(), &format!("load sqlite {words} -p insertstart=99 -p insertcount=1")).expect(0);
-    // SQL's update of a row that is not there does nothing.
+    // SQL's update of a missing row does nothing.
     let refused = serval(place.path(), &format!("run sqlite {words}")).expect(3);
     assert!(refused.stderr.contains("Load them with"), "{}", refused.stderr);
     let inserts = format!("run sqlite {words} -p updateproportion=0 -p insertproportion=1");
@@ -161,7 +161,7 @@ fn a_run_without_records_is_refused_unless_it_inserts_them() {
 }
 
 #[test]
-fn a_look_for_records_prints_nothing() {
+fn a_check_for_records_prints_nothing() {
     let place = folder();
     let words = format!("basic -P {} -p operationcount=5 -threads 2", workload("workloadc"));
     let ran = serval(place.path(), &format!("run {words}")).expect(0);
@@ -232,7 +232,7 @@ fn shell(place: &std::path::Path, input: &[u8]) -> common::Ran {
 }
 
 #[test]
-fn a_shells_line_that_is_no_text_is_told_and_the_next_one_read() {
+fn a_shell_line_that_is_not_utf_8_is_reported_and_the_next_is_read() {
     let place = folder();
     let ran = shell(place.path(), b"insert a field0=x\nupdate a field0=\xff\xfe\nread a\nread b");
     assert!(ran.stdout.contains("Error: this line is not UTF-8: update a field0="), "{}", ran.stdout);
@@ -242,7 +242,7 @@ fn a_shells_line_that_is_no_text_is_told_and_the_next_one_read() {
 }
 
 #[test]
-fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
+fn data_integrity_is_verified_and_a_corrupt_record_is_found() {
     let place = folder();
     let file = workload("workloadf");
     let words = format!("-P {file} -p dataintegrity=true -p recordcount=50 -p readproportion=0.8");
@@ -283,7 +283,7 @@ fn failures_decide_the_exit_status_above_a_threshold() {
 }
 
 #[test]
-fn loads_in_parts_and_in_batches_make_one_data_set() {
+fn loads_in_parts_and_in_batches_produce_one_data_set() {
     let place = folder();
     let file = workload("workloadc");
     for (start, more) in [(0, ""), (400, "-p batchsize=7 -threads 3"), (700, "-p batchsize=1000")] {
@@ -291,7 +291,7 @@ fn loads_in_parts_and_in_batches_make_one_data_set() {
         let count = if start == 0 { 400 } else { 300 };
         let load = serval(place.path(), &format!("{words} -p insertcount={count}")).expect(0);
         assert_eq!(load.value("[INSERT], Operations,"), f64::from(count));
-        // As bindings of YCSB that batch: those that waited, and one for each batch.
+        // As in YCSB's bindings with batches: buffered inserts, and one status per batch.
         let batches = match start {
             400 => 3.0 * 15.0,
             700 => 1.0,
@@ -308,16 +308,16 @@ fn loads_in_parts_and_in_batches_make_one_data_set() {
 }
 
 #[test]
-fn an_interrupted_load_goes_on_and_ends_with_every_record_once() {
+fn an_interrupted_load_resumes_and_stores_every_record_once() {
     let place = folder();
     let file = workload("workloadc");
     let words = format!("sqlite -P {file} -p recordcount=30000 -p insertorder=ordered -p zeropadding=8");
-    // The first part, as an interruption would leave it, with a hole.
+    // The first part with a hole, as an interruption would leave it.
     serval(place.path(), &format!("load {words} -p insertcount=12000")).expect(0);
     shell(place.path(), b"delete user00011990\nquit\n").expect(0);
     let ran = serval(place.path(), &format!("load {words} --resume -threads 2")).expect(0);
     assert_eq!(ran.value("[INSERT], Return=OK,"), 18_001.0);
-    // Looking for what is there is no operation of the load, and no failure.
+    // Checking for existing records is neither an operation of the load nor a failure.
     assert!(!ran.stdout.contains("[READ"), "{}", ran.stdout);
     assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
     let again = serval(place.path(), &format!("load {words} --resume")).expect(0);
@@ -353,8 +353,7 @@ fn the_same_seed_writes_the_same_data() {
     let dump = |name: &str, seed: u32, clients: u32| {
         let words = format!("sqlite -P {file} -p sqlite.path={name}/serval.db -p seed={seed}");
         std::fs::create_dir(place.path().join(name)).unwrap();
-        // Which of several clients loads a record is chance, and what a
-        // record is, is not.
+        // The client that loads a record depends on chance; the record does not.
         serval(place.path(), &format!("load {words} -threads {clients}")).expect(0);
         serval(place.path(), &format!("run {words}")).expect(0);
         let text = shell(&place.path().join(name), b"scan user 2000\nquit\n").expect(0).stdout;
@@ -366,21 +365,21 @@ fn the_same_seed_writes_the_same_data() {
 }
 
 #[test]
-fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measured() {
+fn a_write_buffer_is_flushed_when_full_and_flushes_are_measured() {
     let place = folder();
     let file = workload("workloada");
     let words = format!("sqlite -P {file} -threads 2 -p writebuffer.size=10000");
     let flushes = |result: &str, status: &str| counted(&place.path().join(result), "FLUSH", status);
     let load = serval(place.path(), &format!("load {words} --result load")).expect(0);
     assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
-    // Records of some 1,080 bytes: ten fill it, for either client.
+    // Records of about 1,080 bytes: ten fill the buffer of either client.
     assert_eq!(flushes("load", "OK"), 100);
     assert!(!load.stdout.contains("FLUSH"), "{}", load.stdout);
     let run = serval(place.path(), &format!("run {words} -p seed=1 --result run")).expect(0);
     let (reads, updates) = (run.value("[READ], Return=OK,"), run.value("[UPDATE], Return=BATCHED_OK,"));
     assert_eq!(reads + updates, 1000.0);
     assert!(flushes("run", "OK") >= 2);
-    // Inserts of what is there are refused when they are sent: acknowledged, and not done.
+    // The store refuses inserts of existing records in the flush: acknowledged, and not done.
     let again = serval(place.path(), &format!("load {words} --result again")).expect(1);
     assert_eq!(again.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
     assert_eq!(flushes("again", "ERROR"), 100);
@@ -389,7 +388,7 @@ fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measur
 }
 
 #[test]
-fn a_store_that_lags_on_purpose_says_so() {
+fn a_delayed_store_is_reported_as_such() {
     let place = folder();
     let file = workload("workloada");
     let words = format!("sqlite -P {file} -p visibility.delay=constant:1ms -p visibility.log=delays.csv");

@@ -1,11 +1,11 @@
-//! The whole text of `serval load` and `serval run`, standard output and standard error, against
-//! that of YCSB's own client under the same properties, numbers aside.
+//! The whole text of `serval load` and `serval run`, standard output and standard error, compared with
+//! that of YCSB's own client under the same properties, except for numbers.
 //!
-//! `golden/ycsb_text.txt` has what `site.ycsb.Client` 0.17.0 prints. It is compared with the client
-//! itself where its class path is in SERVAL_YCSB_CLASSPATH (`cargo xtask test` fetches it), and
-//! written anew with GOLDEN=write.
+//! `golden/ycsb_text.txt` has the output of `site.ycsb.Client` 0.17.0. The tests compare it with the
+//! client itself if SERVAL_YCSB_CLASSPATH has its class path (`cargo xtask test` fetches it).
+//! GOLDEN=write rewrites it.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 use common::{Ran, folder, program, write};
@@ -15,14 +15,14 @@ use std::{
     process::{Command, Output},
 };
 
-/// What all cases have, unless they say otherwise. By default YCSB 0.18 prints the 50th percentile
-/// too, and 0.17.0 does not.
+/// Properties of all cases, unless a case overrides them. YCSB 0.18 prints the 50th percentile by
+/// default, and 0.17.0 does not.
 const WORKLOAD: &str = "workload=site.ycsb.workloads.CoreWorkload\nrecordcount=20\noperationcount=40\nreadproportion=1\n\
                         updateproportion=0\nfieldcount=2\nfieldlength=10\nhdrhistogram.percentiles=50,95,99\n\
                         basicdb.verbose=false\n";
 const FIELD_LENGTH: usize = 10;
 
-/// What YCSB 0.18 prints, whose text Serval's is, and 0.17.0 does not.
+/// Text of YCSB 0.18, which Serval follows, that 0.17.0 does not print.
 const NOT_IN_0_17: &str = "Data integrity is enabled.";
 
 const VERBOSE: &str = "-p basicdb.verbose=true";
@@ -32,7 +32,7 @@ const MIX: &str = "-p readproportion=0.5 -p updateproportion=0.5";
 const JSON: &str = "site.ycsb.measurements.exporter.JSONMeasurementsExporter";
 const ARRAY: &str = "site.ycsb.measurements.exporter.JSONArrayMeasurementsExporter";
 
-/// The arguments after the store, each once for `load` or `run`.
+/// The arguments after the store, for `load` and for `run`.
 fn cases() -> Vec<(&'static str, String)> {
     let loads = [
         "",
@@ -98,17 +98,17 @@ fn cases() -> Vec<(&'static str, String)> {
     loads.chain(runs.into_iter().map(|words| ("run", words))).collect()
 }
 
-/// A file that a run leaves.
+/// A file that a run writes.
 const FILE: &str = "out";
 
-/// Everything that a case printed.
+/// The whole output of a case.
 struct Text {
     stdout: String,
     stderr: String,
     file: String,
 }
 
-/// Runs a command in a folder that has the workload.
+/// Runs a command in a folder with the workload.
 fn text(command: &mut Command, place: &Path) -> Text {
     write(place, "workload", WORKLOAD);
     let output: Output = command.current_dir(place).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -131,7 +131,7 @@ fn ycsbs(class_path: &str, command: &str, words: &str) -> Text {
     text(&mut java, place.path())
 }
 
-/// The text with `#` for each number.
+/// Returns the text with `#` for each number.
 fn numbers_aside(text: &str) -> String {
     let mut out = String::new();
     let mut in_number = false;
@@ -149,7 +149,7 @@ fn numbers_aside(text: &str) -> String {
     out.replace('\u{221e}', "#").replace("NaN", "#").replace("Infinity", "#")
 }
 
-/// A line of results, its value aside; of a bucket or of an instant its number too.
+/// Returns a line of results without its value, and without the number of a bucket or instant.
 fn result(line: &str) -> String {
     let Some((name, _)) = line.rsplit_once(", ") else { return numbers_aside(line) };
     let (metric, measurement) = name.split_once(", ").unwrap_or((name, ""));
@@ -157,8 +157,8 @@ fn result(line: &str) -> String {
     if numbered { format!("{metric}, #, #") } else { format!("{name}, #") }
 }
 
-/// A status line; `None` if it is another. Without what depends on when it was printed: the rate,
-/// the time that remains, and averages, which are of what came since the line before.
+/// Returns a status line; `None` for another line. Leaves out the parts that depend on the time of
+/// printing: the rate, the remaining time, and averages since the previous line.
 fn status(line: &str) -> Option<String> {
     let (before, after) = line.split_once(" operations; ")?;
     let before = numbers_aside(before);
@@ -166,17 +166,17 @@ fn status(line: &str) -> Option<String> {
     let summaries = after.split_inclusive(']').filter_map(|part| part.find('[').map(|at| &part[at..]));
     let counted: Vec<String> =
         summaries.filter(|part| part.contains(": Count=")).map(numbers_aside).collect();
-    // The published version has no 50=.
+    // The published version does not print 50=.
     Some(format!("{before} operations; {}", counted.join(" ").replace(", #=#", "")))
 }
 
-/// Whether it goes on with a status line: YCSB breaks the line between two measurements in one.
-fn is_status_going_on(line: &str) -> bool {
+/// Whether a line continues a status line: YCSB breaks the line between two measurements.
+fn continues_status(line: &str) -> bool {
     ["[Hdr", "[Bucket", "[Intended", "Raw"].iter().any(|start| line.trim_start().starts_with(start))
         || line.trim().is_empty()
 }
 
-/// What BasicDB shows of an operation, with the lengths of the values.
+/// Returns an operation printed by BasicDB, with the lengths of its values.
 fn operation(line: &str) -> Option<String> {
     let (start, rest) = line.split_once(" [ ")?;
     if !["READ", "SCAN", "UPDATE", "INSERT"].iter().any(|verb| start.starts_with(verb)) {
@@ -195,7 +195,7 @@ fn operation(line: &str) -> Option<String> {
     Some(format!("{start} [ {} ]", fields.join(" ")))
 }
 
-/// Standard output: properties in order of name, each kind of operation once, then the rest.
+/// Normalizes standard output: properties sorted by name, each kind of operation once, then the rest.
 fn stdout(text: &str) -> String {
     let (mut properties, mut operations, mut rest) = (Vec::new(), BTreeSet::new(), Vec::new());
     let mut lines = text.lines();
@@ -218,7 +218,8 @@ fn stdout(text: &str) -> String {
     joined(all)
 }
 
-/// A line of results in any form, or nothing for what only one of the two prints: see `docs/ycsb.md`.
+/// Returns a line of results in any form; `None` for lines that only one of the two prints: see
+/// `docs/ycsb.md`.
 fn line_of_results(line: &str) -> Option<String> {
     if line.contains("TOTAL_GC") || line == NOT_IN_0_17 {
         return None;
@@ -229,13 +230,13 @@ fn line_of_results(line: &str) -> Option<String> {
     Some(numbers_aside(line))
 }
 
-/// Lines, of equal ones in succession the first.
+/// Removes consecutive duplicates of lines.
 fn joined(mut lines: Vec<String>) -> String {
     lines.dedup();
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// The objects of YCSB's JSON forms as lines.
+/// Returns the objects of YCSB's JSON formats as lines.
 fn json(text: &str) -> Option<String> {
     let array = text.trim();
     let array =
@@ -252,8 +253,8 @@ fn json(text: &str) -> Option<String> {
     Some(joined(lines.filter_map(|line| line_of_results(&line)).collect()))
 }
 
-/// Standard error: what comes before the test in order, then the last status line and the rest, the
-/// order of which is chance.
+/// Normalizes standard error: the part before the test in order, then the last status line and the
+/// rest, whose order varies.
 fn stderr(text: &str) -> String {
     let (head, tail) = text.split_once("Starting test.\n").unwrap();
     let head = head.replace("YCSB Client 0.18.0-SNAPSHOT", "YCSB Client 0.17.0");
@@ -262,7 +263,7 @@ fn stderr(text: &str) -> String {
     for line in tail.lines() {
         match status(line) {
             Some(status) => last = Some(status),
-            None if is_status_going_on(line) => {}
+            None if continues_status(line) => {}
             None => drop(rest.insert(line.to_owned())),
         }
     }
@@ -270,7 +271,7 @@ fn stderr(text: &str) -> String {
     joined(lines.collect())
 }
 
-/// What is compared.
+/// Returns the normalized output.
 fn normal(text: &Text) -> String {
     let results = |text: &str| json(text).unwrap_or_else(|| stdout(text));
     let mut all = format!("{}--- standard error\n{}", results(&text.stdout), stderr(&text.stderr));
@@ -282,7 +283,7 @@ fn normal(text: &Text) -> String {
 
 const GOLDEN: &str = "golden/ycsb_text.txt";
 
-/// Of each case its text.
+/// Returns the golden text by case.
 fn golden() -> Vec<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(GOLDEN);
     let text = std::fs::read_to_string(path).unwrap();
@@ -293,7 +294,7 @@ fn golden() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Compares all cases, and shows each that differs.
+/// Compares all cases and shows those that differ.
 fn compare(all: impl Iterator<Item = (String, String)>, what: &str) {
     let golden = golden();
     let mut differences = Vec::new();
@@ -315,14 +316,14 @@ fn named(command: &str, words: &str) -> String {
 }
 
 #[test]
-fn serval_prints_what_ycsb_prints() {
+fn the_output_equals_ycsbs() {
     let texts =
         cases().into_iter().map(|(command, words)| (named(command, &words), normal(&ours(command, &words))));
     compare(texts, "serval");
 }
 
 #[test]
-fn the_golden_text_is_what_ycsb_prints() {
+fn the_golden_text_is_ycsbs_output() {
     let Ok(class_path) = std::env::var("SERVAL_YCSB_CLASSPATH") else {
         eprintln!("skipped: SERVAL_YCSB_CLASSPATH is not set; 'cargo xtask test' fetches YCSB's core");
         return;

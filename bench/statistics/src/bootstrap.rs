@@ -1,65 +1,66 @@
-//! The hierarchical bootstrap: runs first, then blocks of intervals in them.
+//! The hierarchical bootstrap: resamples runs, then blocks of intervals within them.
 //!
-//! A side of a comparison is n runs; what is asked is how far the mean over runs
-//! of a quantity (the logarithm of a run's 99th percentile, say) would lie elsewhere
-//! if everything were done again. Runs differ, and within a run intervals hang together. A
-//! resample draws n of the n runs with replacement, and in place of each drawn run as many
-//! of its intervals as it has, in circular blocks.
+//! A side of a comparison is n runs. The question is how far the mean over runs
+//! of a quantity (the logarithm of a run's 99th percentile, say) would vary if
+//! everything were repeated. Runs differ, and intervals within a run are
+//! autocorrelated. A resample draws n of the n runs with replacement, and
+//! replaces the intervals of each drawn run by as many of them, in circular
+//! blocks.
 
 use crate::{moments::RunningMoments, quantile::median};
 
-/// How a run may be resampled.
+/// How a run can be resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Its intervals; with fewer than two it is taken as a whole.
+    /// Its number of intervals; with fewer than two the run is kept whole.
     pub intervals: usize,
-    /// Length of blocks, intervals; at least 1.
+    /// Length of blocks, in intervals; at least 1.
     pub block: usize,
 }
 
-/// How resamples of a side's mean are spread, by what was resampled.
+/// Variance of resamples of a side's mean, by resampled level.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ResampleSpread {
-    /// B: the variance of the mean of the drawn runs as they are.
+    /// B: the variance of the mean of the drawn runs without resampled intervals.
     pub runs: f64,
-    /// W / n, what the intervals within runs add to that.
+    /// W / n: the part that the intervals within runs add.
     pub intervals: f64,
 }
 
 impl ResampleSpread {
-    /// The squared standard error of a mean over `runs` runs; `None` for
-    /// fewer than two.
+    /// Returns the squared standard error of a mean over `runs` runs; `None` for fewer than
+    /// two.
     ///
     /// SE² = max( n/(n−1) · B, W/n )
     ///
-    /// | symbol | is |
+    /// | symbol | meaning |
     /// |---|---|
     /// | n | runs |
     /// | S² | variance of the runs' values, divisor n − 1 |
     /// | B | variance over resamples of the mean of the drawn runs; its expectation is (n−1)/n · S²/n |
     /// | W | variance of a run's value when its blocks are resampled: the median over runs |
     ///
-    /// A resample whose runs and intervals are both drawn anew varies by B + W/n. But S² estimates the variance between
-    /// runs and that within them, since a run's value has both in it: the sum would count W
-    /// twice. And drawing n of n runs with replacement makes B too small by (n−1)/n, which
-    /// matters at n = 5. What remains is S²/n, which is unbiased, but
-    /// never less than what the intervals alone make it: five runs that happen
-    /// to lie close together prove nothing. That floor is the median, so that one run with a stall that makes up half of it
-    /// does not stand for all.
+    /// A resample of both runs and intervals varies by B + W/n. But S² already
+    /// contains the variance within runs, since a run's value includes it: the sum
+    /// would count W twice. Drawing n of n runs with replacement makes B too small
+    /// by (n−1)/n, which matters at n = 5. The result is S²/n, which is unbiased,
+    /// but at least the variance of the intervals alone: five runs that happen to
+    /// be close together prove nothing. That floor is the median over runs, so
+    /// that a single run with a long stall does not determine it.
     ///
     /// Davison and Hinkley, "Bootstrap Methods and their Application" (1997), 3.8; Field and Welsh, Journal of the
-    /// Royal Statistical Society B 69 (2007), on what each level adds.
+    /// Royal Statistical Society B 69 (2007), on the contribution of each level.
     pub fn squared_error(&self, runs: usize) -> Option<f64> {
         let n = runs as f64;
         (runs > 1).then(|| (n / (n - 1.0) * self.runs).max(self.intervals))
     }
 }
 
-/// Draws circular blocks: `counts[i]` becomes how often interval i is in the
-/// resample, which is as long as the run.
+/// Draws circular blocks: sets `counts[i]` to the number of occurrences of interval i in
+/// the resample, which is as long as the run.
 ///
-/// Blocks of `length` intervals begin at any interval with equal chance and go on at the start after the end;
-/// the last one is cut. Politis and Romano, "A circular block-resampling procedure for
+/// Blocks of `length` intervals start at any interval with equal probability and wrap around the end.
+/// The last one is cut. Politis and Romano, "A circular block-resampling procedure for
 /// stationary data" (1992).
 pub fn circular_blocks(length: usize, random: &mut fastrand::Rng, counts: &mut [u32]) {
     let n = counts.len();
@@ -78,16 +79,16 @@ pub fn circular_blocks(length: usize, random: &mut fastrand::Rng, counts: &mut [
     }
 }
 
-/// The hierarchical bootstrap of the means of several quantities at once.
+/// Performs the hierarchical bootstrap of the means of several quantities.
 ///
-/// `values[run][quantity]` are the runs' values as they are, `runs` how each may be
-/// resampled. `evaluate(run, counts, out)` gives the quantities of a run of
-/// which interval i is there `counts[i]` times; what it leaves as it finds it, or makes no number, is
-/// the run's own value. All that is asked of one run is asked in a row, so that no two
-/// need be held at once. The answer has a [`ResampleSpread`] a quantity.
+/// `values[run][quantity]` are the runs' values, and `runs` describes how each can be
+/// resampled. `evaluate(run, counts, out)` computes the quantities of a run in
+/// which interval i occurs `counts[i]` times. A quantity that it does not change, or that is not
+/// finite, keeps the run's own value. All calls for one run are consecutive, so that only one
+/// run needs to be in memory. Returns a [`ResampleSpread`] for each quantity.
 ///
 /// # Panics
-/// If there are not as many `runs` as `values`.
+/// If `runs` and `values` differ in length.
 pub fn hierarchical(
     values: &[Vec<f64>],
     runs: &[Run],
@@ -98,7 +99,7 @@ pub fn hierarchical(
     assert_eq!(values.len(), runs.len(), "one description a run");
     let n = values.len();
     let quantities = values.first().map_or(0, Vec::len);
-    // Which runs each resample has, before any of them is looked at.
+    // Draws the runs of each resample before any run is evaluated.
     let mut draws = vec![0u32; resamples * n];
     for resample in draws.chunks_mut(n.max(1)) {
         (0..n).for_each(|_| resample[random.usize(..n)] += 1);
@@ -145,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn runs_alone_give_the_variance_of_a_mean() {
+    fn resampling_runs_gives_the_variance_of_a_mean() {
         let values: Vec<Vec<f64>> = [1.0, 2.0, 4.0, 8.0, 3.0].iter().map(|&v| vec![v, 0.5]).collect();
         let runs = [Run { intervals: 0, block: 1 }; 5];
         let mut random = fastrand::Rng::with_seed(1);
@@ -159,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn intervals_alone_give_the_variance_of_their_mean() {
-        // Independent intervals, and runs that have the same mean to the last digit.
+    fn resampling_intervals_gives_the_variance_of_their_mean() {
+        // Independent intervals, and runs with exactly equal means.
         let mut random = fastrand::Rng::with_seed(2);
         let mut series: Vec<Vec<f64>> = (0..6).map(|_| (0..50).map(|_| random.f64()).collect()).collect();
         for run in &mut series {
@@ -172,15 +173,15 @@ mod tests {
         let spreads = hierarchical(&values, &runs, 5_000, &mut random, |run, counts, out| {
             out[0] = series[run].iter().zip(counts).map(|(x, n)| x * f64::from(*n)).sum::<f64>() / 50.0;
         });
-        // A uniform number has the variance 1/12; six runs of 50.
+        // The variance of a uniform number is 1/12; six runs of 50.
         let expected = 1.0 / 12.0 / 300.0;
         let estimate = spreads[0].squared_error(6).unwrap();
         assert!((estimate / expected - 1.0).abs() < 0.15, "{estimate} for {expected}");
     }
 
     #[test]
-    fn longer_blocks_see_what_hangs_together() {
-        // Intervals that come in tens: blocks of one take them for independent.
+    fn longer_blocks_capture_autocorrelation() {
+        // Intervals in groups of ten equal ones: blocks of one treat them as independent.
         let mut random = fastrand::Rng::with_seed(3);
         let series: Vec<f64> = (0..200).map(|_| random.f64()).flat_map(|x| [x; 10]).collect();
         let middle = mean(&series).unwrap();
@@ -198,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_draw_as_many_as_there_are(n in 1usize..80, length in 0usize..100, seed in 0u64..1000) {
+        fn blocks_draw_as_many_samples_as_given(n in 1usize..80, length in 0usize..100, seed in 0u64..1000) {
             let mut counts = vec![7; n];
             circular_blocks(length, &mut fastrand::Rng::with_seed(seed), &mut counts);
             prop_assert_eq!(counts.iter().sum::<u32>() as usize, n);

@@ -1,11 +1,11 @@
-//! Estimate of where a rising quantity crosses zero, from noisy trials.
+//! The zero crossing of an increasing quantity, from noisy trials.
 //!
-//! Trials at places x₁ < x₂ < … have values whose mean rises with x. The fit
-//! is the isotonic regression m of their means; the crossing is where m, drawn
-//! as straight lines between the places, is 0. Its standard error s is that of
-//! the crossings of trials resampled within each place, B = 2,000 times; a
-//! bootstrap of n values has the spread of n - 1 of them, so s is multiplied by
-//! √(n/(n-1)), n being the usual number of trials at a place. The interval is
+//! Trials at positions x₁ < x₂ < … have values whose mean increases with x. The
+//! fit is the isotonic regression m of their means, and the crossing is the zero
+//! of m, interpolated linearly between positions. Its standard error s is that of
+//! the crossings of B = 2,000 resamples of the trials within each position. A
+//! bootstrap of n values has the variance of n - 1, so s is multiplied by
+//! √(n/(n-1)), where n is the mean number of trials per position. The interval is
 //! crossing ± t(1 - α/2, ν) s, ν = Σ(nᵢ - 1).
 //!
 //! Source: Ayer et al. (1955) for the regression; Efron and Tibshirani, "An
@@ -14,7 +14,7 @@
 use crate::isotonic::isotonic;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Resamples.
+/// Number of resamples.
 const RESAMPLES: usize = 2_000;
 
 /// One trial.
@@ -29,23 +29,23 @@ pub struct Trial {
 /// Place of the crossing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Crossing {
-    /// There, within an interval.
+    /// Within an interval.
     At {
         /// The estimate.
         at: f64,
-        /// The interval's lower end.
+        /// Lower end of the interval.
         low: f64,
-        /// The interval's upper end; infinite where there are too few trials
-        /// to tell.
+        /// Upper end of the interval; infinite if there are too few trials to
+        /// estimate it.
         high: f64,
     },
     /// Before the first trial: all values are above 0.
     Below,
-    /// After the last: none is.
+    /// After the last trial: all values are 0 or less.
     Above,
 }
 
-/// Trials by place, in rising order.
+/// Returns the trials by position, in rising order.
 fn places(trials: &[Trial]) -> Vec<(f64, Vec<f64>)> {
     let mut sorted: Vec<Trial> =
         trials.iter().copied().filter(|trial| trial.at.is_finite() && trial.value.is_finite()).collect();
@@ -70,7 +70,7 @@ fn zero(points: &[(f64, f64)], weights: &[f64]) -> f64 {
     x0 + (x1 - x0) * (0.0 - y0) / (y1 - y0)
 }
 
-/// Estimates where trials cross 0, with an interval of the level `confidence`.
+/// Returns the crossing of trials, with an interval of the level `confidence`.
 /// O(B n), B = 2,000.
 pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
     let places = places(trials);
@@ -98,11 +98,11 @@ pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
                     (*at, drawn.sum::<f64>() / values.len() as f64)
                 })
                 .collect();
-            // A fit without a zero crosses at an end of the tried range.
+            // A resample without a crossing counts at the nearer end of the tested range.
             zero(&points, &weights).clamp(first, last)
         })
         .collect();
-    // Places with one trial do not vary in a resample, and say nothing of n.
+    // Positions with a single trial do not vary in a resample and do not affect n.
     let several: Vec<f64> = weights.iter().copied().filter(|n| *n > 1.0).collect();
     let n = mean(&several);
     let centre = mean(&crossings);
@@ -116,7 +116,7 @@ pub fn crossing(trials: &[Trial], confidence: f64, seed: u64) -> Crossing {
 mod tests {
     use super::*;
 
-    /// Sum of uniform numbers: about normal, mean 0, variance 1.
+    /// Returns a sum of uniform numbers: approximately normal, mean 0, variance 1.
     fn normal(random: &mut fastrand::Rng) -> f64 {
         (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_noise_it_is_exact() {
+    fn the_crossing_is_exact_without_noise() {
         let mut random = fastrand::Rng::with_seed(1);
         let Crossing::At { at, low, high } = crossing(&trials(&mut random, 540.0, 0.0), 0.95, 1) else {
             panic!()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_the_truth_as_often_as_they_say() {
+    fn intervals_have_their_nominal_coverage() {
         let mut random = fastrand::Rng::with_seed(2);
         let rounds = 400;
         let covered = (0..rounds)
@@ -152,13 +152,13 @@ mod tests {
                 }
             })
             .count();
-        // 95 % of 400 is 380; four standard deviations below it, for a true level of
-        // 93 %, are 352.
+        // 95 % of 400 is 380; 352 is four standard deviations below it, for a true level of
+        // 93 %.
         assert!(covered >= 352, "{covered} of {rounds}");
     }
 
     #[test]
-    fn what_crosses_nowhere_is_said() {
+    fn a_curve_without_a_crossing_is_reported() {
         let trial = |at, value| Trial { at, value };
         assert_eq!(crossing(&[trial(1.0, 0.5), trial(2.0, 1.0)], 0.95, 1), Crossing::Below);
         assert_eq!(crossing(&[trial(1.0, -2.0), trial(2.0, -1.0)], 0.95, 1), Crossing::Above);

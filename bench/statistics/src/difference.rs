@@ -1,20 +1,20 @@
 //! The difference of two means: an interval, a p-value, and the smallest
-//! difference that could have been shown.
+//! detectable difference.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// One side.
+/// Mean of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mean {
     /// The mean over runs.
     pub mean: f64,
     /// Its squared standard error.
     pub squared_error: f64,
-    /// Runs; at least 2.
+    /// Number of runs; at least 2.
     pub runs: usize,
 }
 
-/// How far B is above A.
+/// The difference of B and A.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// B − A.
@@ -26,14 +26,14 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// The difference of two independent sides. `None` if a side has fewer
-    /// than two runs or something is no number.
+    /// Returns the difference of two independent sides. `None` if a side has fewer
+    /// than two runs or a value is not finite.
     ///
     /// d = b − a, SE² = SE_A² + SE_B², and
     /// ν = (SE_A² + SE_B²)² / (SE_A⁴/(n_A−1) + SE_B⁴/(n_B−1)).
     ///
-    /// ν is of Welch, Biometrika 34 (1947), and Satterthwaite: sides need not
-    /// vary alike. Where neither varies, ν = n_A + n_B − 2.
+    /// ν is that of Welch, Biometrika 34 (1947), and Satterthwaite: the variances of the
+    /// sides may differ. If neither side varies, ν = n_A + n_B − 2.
     pub fn of(a: &Mean, b: &Mean) -> Option<Difference> {
         let difference = b.mean - a.mean;
         let squared = a.squared_error + b.squared_error;
@@ -41,7 +41,7 @@ impl Difference {
             return None;
         }
         let (n_a, n_b) = (a.runs as f64 - 1.0, b.runs as f64 - 1.0);
-        // Shares of the whole, so that small numbers do not vanish when squared.
+        // Shares of the sum, so that small numbers do not underflow when squared.
         let shares = (a.squared_error / squared, b.squared_error / squared);
         let freedom = if squared > 0.0 {
             (1.0 / (shares.0 * shares.0 / n_a + shares.1 * shares.1 / n_b)).clamp(n_a.min(n_b), n_a + n_b)
@@ -55,13 +55,13 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).ok()
     }
 
-    /// The t that is exceeded with the chance `tail` (0 to 1/2).
+    /// Returns the t that is exceeded with probability `tail` (0 to 1/2).
     fn t(&self, tail: f64) -> f64 {
         self.student().map_or(f64::INFINITY, |student| student.inverse_cdf(1.0 - tail))
     }
 
-    /// The chance of a difference at least as large, in either direction, if
-    /// there were none: p = 2 P(T_ν > |d| / SE), Student's t.
+    /// Returns the probability of a difference at least as large, in either direction, if the
+    /// means are equal: p = 2 P(T_ν > |d| / SE), Student's t.
     pub fn p_value(&self) -> f64 {
         if self.difference == 0.0 {
             return 1.0;
@@ -73,24 +73,24 @@ impl Difference {
         self.student().map_or(1.0, |student| (2.0 * student.sf(t)).clamp(0.0, 1.0))
     }
 
-    /// The confidence interval d ± t_{ν,1−α/2} SE, with `alpha` the chance
-    /// that it misses the truth.
+    /// Returns the confidence interval d ± t_{ν,1−α/2} SE, which misses the true value with
+    /// probability `alpha`.
     pub fn interval(&self, alpha: f64) -> (f64, f64) {
         let half = self.half_width(alpha);
         (self.difference - half, self.difference + half)
     }
 
-    /// t_{ν,1−α/2} SE: what |d| must exceed to be significant at α.
+    /// Returns t_{ν,1−α/2} SE: the |d| above which a difference is significant at α.
     pub fn half_width(&self, alpha: f64) -> f64 {
         if self.standard_error == 0.0 { 0.0 } else { self.t(alpha / 2.0) * self.standard_error }
     }
 
-    /// The smallest true difference that would have been found with the chance
+    /// Returns the smallest true difference that is detected with probability
     /// `power`: max(t_{ν,1−α/2} SE, floor) + t_{ν,power} SE.
     ///
-    /// `alpha` is the level of the test after any correction for several of them, `floor` what |d| must
-    /// exceed besides. Without a floor it is the classic one: Bloom, Evaluation Review 19 (1995). It is an
-    /// estimate like the standard error in it.
+    /// `alpha` is the level of the test after any correction for multiple tests, and |d| must also exceed
+    /// `floor`. Without a floor it is the classic one: Bloom, Evaluation Review 19 (1995). Like the
+    /// standard error in it, it is an estimate.
     pub fn detectable(&self, alpha: f64, power: f64, floor: f64) -> f64 {
         if self.standard_error == 0.0 {
             return floor;
@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn as_the_textbook_has_it() {
-        // Pooled by hand for equal variances and sizes, where Welch's ν is n_A + n_B − 2:
+    fn values_agree_with_the_textbook() {
+        // Computed by hand for equal variances and sizes, where Welch's ν is n_A + n_B − 2:
         // d = 1, SE = √(2.5/5 + 2.5/5) = 1, ν = 8, t = 1: p = 0.3466, t(0.975) = 2.3060.
         let a = of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         let b = of(&[2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_that_vary_differently_have_fewer_degrees_of_freedom() {
+    fn sides_of_unequal_variance_have_fewer_degrees_of_freedom() {
         let quiet = Mean { mean: 0.0, squared_error: 1e-9, runs: 9 };
         let loud = Mean { mean: 1.0, squared_error: 1.0, runs: 5 };
         let freedom = Difference::of(&quiet, &loud).unwrap().freedom;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_and_what_is_no_number() {
+    fn constant_samples_and_samples_that_are_not_finite() {
         let mean = |mean, runs| Mean { mean, squared_error: 0.0, runs };
         let same = Difference::of(&mean(1.0, 5), &mean(1.0, 5)).unwrap();
         assert_eq!(

@@ -1,21 +1,21 @@
-//! The rising line that lies closest to points.
+//! Isotonic regression.
 
-/// Isotonic regression: the values that never fall with rising x and are
-/// closest to the points.
+/// Returns the isotonic regression: the nondecreasing values closest to the
+/// points.
 ///
-/// Minimises Σ wᵢ (ŷᵢ − yᵢ)² under ŷᵢ ≤ ŷⱼ wherever xᵢ < xⱼ, and ŷᵢ = ŷⱼ
-/// where xᵢ = xⱼ. `points` are pairs (x, y) in any order, `weights` one a point
-/// and not negative; without weights all are 1. The answer has ŷ of each point
-/// in the order of `points`. Points without weight get the value of the block
-/// that they lie in.
+/// Minimizes Σ wᵢ (ŷᵢ − yᵢ)² under ŷᵢ ≤ ŷⱼ wherever xᵢ < xⱼ, and ŷᵢ = ŷⱼ
+/// where xᵢ = xⱼ. `points` are pairs (x, y) in any order. `weights` has one weight per
+/// point, not negative; without weights all are 1. Returns ŷ of each point
+/// in the order of `points`. Points without weight get the value of their
+/// block.
 ///
-/// Pool adjacent violators: neighbours that fall are put into one block with
-/// their weighted mean, until none fall. Ayer, Brunk, Ewing, Reid, Silverman,
+/// Pool adjacent violators: decreasing neighbours are merged into one block with
+/// their weighted mean, until none decrease. Ayer, Brunk, Ewing, Reid, Silverman,
 /// Annals of Mathematical Statistics 26 (1955); Best and Chakravarti,
 /// Mathematical Programming 47 (1990) for the linear time.
 ///
 /// # Panics
-/// If there are weights and not as many as points.
+/// If the numbers of weights and points differ.
 pub fn isotonic(points: &[(f64, f64)], weights: Option<&[f64]>) -> Vec<f64> {
     if let Some(weights) = weights {
         assert_eq!(weights.len(), points.len(), "one weight a point");
@@ -23,7 +23,7 @@ pub fn isotonic(points: &[(f64, f64)], weights: Option<&[f64]>) -> Vec<f64> {
     let weight = |index: usize| weights.map_or(1.0, |weights| weights[index].max(0.0));
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|&a, &b| points[a].0.total_cmp(&points[b].0));
-    // Points of one x are one block from the start.
+    // Points with equal x form one block from the start.
     let mut blocks: Vec<PooledBlock> = Vec::with_capacity(points.len());
     let mut last_x = f64::NAN;
     for index in order {
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_falls_is_pooled() {
+    fn decreasing_values_are_pooled() {
         let points = [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0), (4.0, 6.0), (5.0, 4.0), (6.0, 5.0)];
         assert_eq!(isotonic(&points, None), [1.0, 2.5, 2.5, 5.0, 5.0, 5.0]);
         let weighted = isotonic(&points, Some(&[1.0, 3.0, 1.0, 1.0, 1.0, 1.0]));
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_rises_keeps_the_sum_and_is_closest(
+        fn the_fit_is_isotonic_keeps_the_sum_and_is_the_closest(
             values in prop::collection::vec((0.0f64..10.0, 0.1f64..5.0), 1..30), other in prop::collection::vec(0.0f64..10.0, 30)) {
             let points: Vec<_> = values.iter().enumerate().map(|(i, v)| (i as f64, v.0)).collect();
             let weights: Vec<_> = values.iter().map(|v| v.1).collect();
@@ -104,7 +104,7 @@ mod tests {
             let given: Vec<_> = points.iter().map(|p| p.1).collect();
             prop_assert!((sum(&fitted) - sum(&given)).abs() < 1e-6);
             let distance = |ys: &[f64]| ys.iter().zip(&given).zip(&weights).map(|((a, b), w)| w * (a - b).powi(2)).sum::<f64>();
-            // No other rising line is closer.
+            // No other nondecreasing line is closer.
             let mut other = other[..given.len()].to_vec();
             other.sort_by(f64::total_cmp);
             prop_assert!(distance(&fitted) <= distance(&other) + 1e-9);

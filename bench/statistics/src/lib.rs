@@ -1,8 +1,8 @@
-//! What numbers allow to be said: intervals, comparisons, steadiness.
+//! Statistics of results: intervals, comparisons, steadiness.
 //!
-//! Pure mathematics: no clock, no file, no harness. Randomness is handed in as
-//! a seeded generator. Each function opens with its formula, its symbols and
-//! its source.
+//! Pure mathematics without clock, files or test runs. Randomness is passed in as a
+//! seeded generator. Each function documents its formula, its symbols and its
+//! source.
 
 pub mod bootstrap;
 pub mod crossing;

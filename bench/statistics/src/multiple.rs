@@ -1,13 +1,13 @@
-//! Several questions at once.
+//! Corrections for multiple tests.
 
-/// Adjusted p-values by Holm's step-down: what is at most α of these may be
-/// called different, and the chance that any of it is a false alarm is at most
-/// α, however the questions hang together.
+/// Returns p-values adjusted by Holm's step-down method. If all tests with an adjusted
+/// value of at most α are called different, the probability of any false alarm is at most
+/// α, whatever the dependence of the tests.
 ///
 /// With p₍₁₎ ≤ … ≤ p₍ₘ₎: p̃₍ₖ₎ = max over j ≤ k of min(1, (m − j + 1) p₍ⱼ₎).
 /// Holm, Scandinavian Journal of Statistics 6 (1979).
 ///
-/// The answer is in the order of `p_values`. What is not a number counts as 1.
+/// Returns values in the order of `p_values`. A value that is not a number counts as 1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let m = p_values.len();
     let value = |index: usize| if p_values[index].is_nan() { 1.0 } else { p_values[index] };
@@ -28,7 +28,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn as_r_has_them() {
+    fn values_agree_with_r() {
         // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
         for (found, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
@@ -40,7 +40,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn between_none_and_bonferroni(p_values in prop::collection::vec(0.0f64..1.0, 1..20)) {
+        fn corrections_lie_between_none_and_bonferroni(p_values in prop::collection::vec(0.0f64..1.0, 1..20)) {
             let adjusted = holm(&p_values);
             for (p, adjusted) in p_values.iter().zip(&adjusted) {
                 prop_assert!(p <= adjusted && *adjusted <= (p * p_values.len() as f64).min(1.0) + 1e-12);

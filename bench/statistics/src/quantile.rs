@@ -1,11 +1,11 @@
 //! Quantiles of samples.
 
-/// The quantile of numbers in rising order, between two of them where it
-/// falls between.
+/// Returns the quantile of numbers in rising order, interpolated between two of
+/// them.
 ///
 /// With h = (n − 1) p: Q = x₍⌊h⌋₎ + (h − ⌊h⌋) (x₍⌊h⌋₊₁₎ − x₍⌊h⌋₎), x counted
 /// from 0; p from 0 to 1. Definition 7 of Hyndman and Fan, The American
-/// Statistician 50 (1996), what R and NumPy do. `None` of nothing.
+/// Statistician 50 (1996), as in R and NumPy. `None` for no values.
 pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let h = last as f64 * p.clamp(0.0, 1.0);
@@ -19,14 +19,14 @@ pub fn quantile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(sorted[below] + part * (sorted[above] - sorted[below]))
 }
 
-/// As [`quantile`], of numbers in any order.
+/// Like [`quantile`], for numbers in any order.
 pub fn quantile_of(values: &[f64], p: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     quantile(&sorted, p)
 }
 
-/// The value in the middle.
+/// Returns the median.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile_of(values, 0.5)
 }
@@ -37,7 +37,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn as_r_has_them() {
+    fn values_agree_with_r() {
         // quantile(c(1, 2, 4, 8, 16), c(0, .1, .5, .9, 1), type = 7)
         let values = [8.0, 1.0, 16.0, 4.0, 2.0];
         for (p, expected) in [(0.0, 1.0), (0.1, 1.4), (0.5, 4.0), (0.9, 12.8), (1.0, 16.0)] {
@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_rise_and_stay_inside(values in prop::collection::vec(-1e6f64..1e6, 1..50), p in 0.0f64..1.0, q in 0.0f64..1.0) {
+        fn quantiles_increase_and_stay_within_the_sample(values in prop::collection::vec(-1e6f64..1e6, 1..50), p in 0.0f64..1.0, q in 0.0f64..1.0) {
             let (low, high) = (quantile_of(&values, p.min(q)).unwrap(), quantile_of(&values, p.max(q)).unwrap());
             prop_assert!(low <= high + 1e-9);
             prop_assert!(values.iter().any(|v| *v <= low) && values.iter().any(|v| *v >= high));

@@ -1,13 +1,13 @@
-//! How numbers of a series hang together.
+//! Autocorrelation of series.
 
-/// c of the rule for lags that matter: Politis and White recommend 2.
+/// Factor c of the threshold for relevant lags: Politis and White recommend 2.
 const THRESHOLD: f64 = 2.0;
 
-/// Autocorrelation at lags 0 to `lags`.
+/// Returns the autocorrelation at lags 0 to `lags`.
 ///
 /// ρ(k) = R(k) / R(0) with R(k) = n⁻¹ Σ_{t=1}^{n−k} (x_t − m)(x_{t+k} − m), m the
-/// mean. Brockwell and Davis, "Time Series: Theory and Methods" (1991), 1.4. At lags from
-/// n on, and everywhere in a series that does not vary, it is 0, but for ρ(0) = 1.
+/// mean. Brockwell and Davis, "Time Series: Theory and Methods" (1991), 1.4. It is 0 at lags
+/// of n and above, and for a constant series, except for ρ(0) = 1.
 pub fn autocorrelation(series: &[f64], lags: usize) -> Vec<f64> {
     let covariances = autocovariance(series, lags);
     let whole = covariances[0];
@@ -15,7 +15,7 @@ pub fn autocorrelation(series: &[f64], lags: usize) -> Vec<f64> {
     std::iter::once(1.0).chain(rest).collect()
 }
 
-/// R(0) to R(lags), as in [`autocorrelation`].
+/// Returns R(0) to R(lags), as in [`autocorrelation`].
 fn autocovariance(series: &[f64], lags: usize) -> Vec<f64> {
     let n = series.len();
     let mean = series.iter().sum::<f64>() / n.max(1) as f64;
@@ -24,12 +24,12 @@ fn autocovariance(series: &[f64], lags: usize) -> Vec<f64> {
     (0..=lags).map(|lag| at(lag) / n.max(1) as f64).collect()
 }
 
-/// The length of blocks for the circular block bootstrap of a mean, as the
-/// series itself asks for it; from 1 to min(3 √n, n/3), rounded up.
+/// Returns the block length for the circular block bootstrap of a mean, estimated from
+/// the series; from 1 to min(3 √n, n/3), rounded up.
 ///
 /// b = (2 G² / D)^{1/3} n^{1/3} with
 ///
-/// | symbol | is |
+/// | symbol | meaning |
 /// |---|---|
 /// | R(k) | autocovariance at lag k, as in [`autocorrelation`] |
 /// | G | Σ_{k=−M}^{M} λ(k/M) \|k\| R(k) |
@@ -68,7 +68,7 @@ pub fn block_length(series: &[f64]) -> f64 {
     }
     let d = 4.0 / 3.0 * small_g * small_g;
     let length = (2.0 * big_g * big_g / d * size).cbrt();
-    // A spectrum of nothing at zero asks for no end of a block.
+    // A spectrum of zero at frequency zero sets no upper bound on the block length.
     if length.is_finite() { length.clamp(1.0, longest) } else { longest }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn autocorrelation_of_ar1_falls_by_its_power() {
+    fn autocorrelation_of_ar1_decays_geometrically() {
         let rho = autocorrelation(&ar1(0.6, 50_000, 1), 4);
         for (lag, rho) in rho.iter().enumerate() {
             assert!((rho - 0.6f64.powi(lag as i32)).abs() < 0.03, "{lag}: {rho}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_as_long_as_theory_has_them() {
+    fn block_lengths_agree_with_theory() {
         // For AR(1): G = 2 φ / ((1 − φ)² (1 − φ²)) σ², g = σ² / (1 − φ)², so that
         // b = (3/2 (2 φ / (1 − φ²))²)^{1/3} n^{1/3}.
         let theory = |phi: f64, n: f64| (1.5 * (2.0 * phi / (1.0 - phi * phi)).powi(2) * n).cbrt();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_constant_series_have_single_blocks() {
+    fn short_and_constant_series_have_blocks_of_one() {
         assert_eq!(block_length(&[]), 1.0);
         assert_eq!(block_length(&[1.0, 2.0, 3.0]), 1.0);
         assert_eq!(block_length(&[5.0; 100]), 1.0);
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_series_has_blocks_beyond_the_bounds(series in prop::collection::vec(-1e6f64..1e6, 0..120)) {
+        fn block_lengths_stay_within_their_bounds(series in prop::collection::vec(-1e6f64..1e6, 0..120)) {
             let length = block_length(&series);
             let n = series.len() as f64;
             prop_assert!(length >= 1.0 && length <= (3.0 * n.sqrt()).min(n / 3.0).ceil().max(1.0), "{length}");

@@ -138,7 +138,7 @@ fn median<const N: usize>(mut values: [f64; N]) -> f64 {
     (values[(N - 1) / 2] + values[N / 2]) / 2.0
 }
 
-/// The ratio of sums.
+/// Returns the ratio of sums.
 fn ratio<'a>(parts: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     let (over, under) = parts.fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
     if under > 0.0 { over / under } else { 0.0 }
@@ -283,15 +283,15 @@ mod tests {
     const COUNT: usize = 2 * WINDOWS;
     const SEEDS: u64 = 1_000;
 
-    /// Box and Muller's.
+    /// Returns a normal number by the Box-Muller transform.
     fn normal(random: &mut fastrand::Rng) -> f64 {
         let (u, v): (f64, f64) = (1.0 - random.f64(), random.f64());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// A run whose windows have these throughputs (of 10,000/s, by the place in
-    /// it, 0 to 1) but for noise of this size and correlation from one window
-    /// to the next, with clients that are always in the store.
+    /// Returns a run with these throughputs by window (of 10,000/s, by the position in the run,
+    /// 0 to 1), plus noise of this size and correlation between adjacent windows, with clients
+    /// that are always in the store.
     fn run(seed: u64, noise: f64, correlation: f64, law: impl Fn(f64) -> f64) -> Vec<SteadinessInterval> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut x = normal(&mut random);
@@ -320,7 +320,7 @@ mod tests {
 
     /// The noise is large, so that no change is too small to be reported.
     #[test]
-    fn steady_runs_are_told_to_have_changed_as_seldom_as_the_document_says() {
+    fn steady_runs_are_reported_as_changed_at_the_documented_rate() {
         for (correlation, at_most) in [(0.0, 5), (0.3, 15), (0.5, 30), (0.7, 100)] {
             let reported = reported(0.15, correlation, |_| 1.0);
             println!("{correlation}: {reported}");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_reported_with_its_shape_place_and_size() {
+    fn a_change_is_reported_with_shape_place_and_size() {
         let change = |law: &dyn Fn(f64) -> f64| judge(&run(1, 0.001, 0.0, law)).unwrap().throughput.unwrap();
         let drift = change(&|place| 1.0 - 0.3 * place);
         assert_eq!((drift.shape, drift.from_s), (ChangePattern::Drift, 0.0));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_has_too_few_operations_is_not_judged() {
+    fn short_runs_and_few_operations_are_not_judged() {
         assert_eq!(judge(&[]), None);
         assert_eq!(judge(&even(COUNT - 1, 1000)), None);
         assert!(judge(&even(COUNT, 1000)).is_some());
@@ -417,16 +417,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stands_still_for_most_of_its_time_says_so() {
+    fn a_run_that_stalls_for_most_of_its_time_is_reported() {
         let mut intervals = even(600, 50);
         intervals[150..].fill(SteadinessInterval { length_s: LENGTH_S, operations: 0, service_s: 0.0 });
         let stalls = judge(&intervals).unwrap().stalls;
         assert!(stalls.count == 1 && stalls.longest_s > 22.0, "{stalls:?}");
     }
 
-    /// Random arrivals of an idle hour: silence is no stall where it is chance.
+    /// Random arrivals of an idle hour: gaps due to chance are not stalls.
     #[test]
-    fn few_random_arrivals_do_not_stall() {
+    fn few_random_arrivals_are_not_stalls() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut next = 0.0;
@@ -444,7 +444,7 @@ mod tests {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), ..Default::default() })]
 
         #[test]
-        fn what_is_reported_is_finite_and_matters(
+        fn reported_changes_are_finite_and_relevant(
             intervals in prop::collection::vec((1e-3f64..10.0, 0u64..1_000, 0.0f64..1e3), 0..200),
         ) {
             let intervals: Vec<SteadinessInterval> = intervals

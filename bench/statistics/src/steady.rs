@@ -149,11 +149,10 @@ impl Quantity {
         })
     }
 
-    /// Whether noise leaves room for a judgement. It is no excuse for a change: a
-    /// window so noisy that a change twice as large as allowed could hide in it is
-    /// not judged, and more time makes it less so. Some stores are never calm,
-    /// though, and by then a drift would have gone far enough to show all the
-    /// same.
+    /// Whether noise permits a judgement. Noise does not excuse a change: a window so noisy that
+    /// it could hide a change twice as large as allowed is not judged, and more time reduces the
+    /// noise. Some stores are always noisy. At the end of the longest warm-up, though, a drift
+    /// would be large enough to show.
     fn is_known(&self, scale: f64, terms: &Terms) -> bool {
         let allowed = terms.tolerance * (1.0 + NOISE_AT_LAST * terms.patience);
         2.0 * self.error * scale <= allowed
@@ -174,13 +173,13 @@ mod tests {
     const TOLERANCE: f64 = 0.05;
     const HORIZON_S: f64 = 10.0;
 
-    /// After so many intervals of at most 1,200.
+    /// Terms after a number of intervals, of at most 1,200.
     fn terms(seen: usize, horizon_s: f64) -> Terms {
         Terms { horizon_s, tolerance: TOLERANCE, patience: seen as f64 / 1200.0, is_paced: false }
     }
 
-    /// So many intervals of a store whose throughput and service time are
-    /// these at each instant (s), but for noise of this size, as a share.
+    /// Returns intervals of a store with this throughput and service time at each instant (s),
+    /// plus noise of this size, as a share.
     fn sequence(
         seed: u64,
         count: usize,
@@ -203,7 +202,7 @@ mod tests {
         intervals.collect()
     }
 
-    /// The instant (s) at which a warm-up along the sequence ends.
+    /// Returns the instant (s) at which a warm-up along the sequence ends.
     fn end(sequence: &[SteadinessInterval], horizon_s: f64) -> Option<f64> {
         let looks = 1..=sequence.len();
         let first = looks.into_iter().find(|&n| judge(&sequence[..n], &terms(n, horizon_s)).steady)?;
@@ -228,16 +227,16 @@ mod tests {
 
     #[test]
     fn few_operations_need_a_longer_window() {
-        // 10 a batch at 20 a second: batches of half a second, 16 s in all.
+        // 10 operations per batch at 20/s: batches of half a second, 16 s in total.
         let slow = sequence(1, 1000, 0.0, |_| 20.0, |_| 1e-2);
         let end = end(&slow, 1.0).unwrap();
         assert!((16.0..=18.0).contains(&end), "{end}");
     }
 
     #[test]
-    fn a_change_is_told_with_its_sign_and_size() {
-        // From 100 to 150 a second over a window from 10 to 20 s: the halves'
-        // means are 112.5 and 137.5.
+    fn a_change_is_reported_with_sign_and_size() {
+        // From 100/s to 150/s over a window from 10 to 20 s: the means of the halves
+        // are 112.5 and 137.5.
         let rising = sequence(1, 400, 0.0, |t| 100.0 * (1.0 + (t - 10.0) / 20.0), |_| 1e-3);
         let verdict = judge(&rising, &terms(0, HORIZON_S));
         assert!((verdict.window_s - 10.0).abs() < 1e-9);
@@ -252,15 +251,15 @@ mod tests {
     fn a_stall_in_the_middle_is_not_steady() {
         let stalled = sequence(1, 400, 0.0, |t| if (14.0..16.0).contains(&t) { 0.0 } else { 1e4 }, |_| 1e-4);
         assert!(!judge(&stalled, &terms(0, HORIZON_S)).steady);
-        // Nor is what goes on more slowly there, by so little that it might be
-        // noise, though the halves are alike.
+        // A slowdown in the middle that could be noise is not steady either, although
+        // the halves are equal.
         let slower =
             sequence(1, 400, 0.0, |t| if (12.5..17.5).contains(&t) { 9.15e3 } else { 1e4 }, |_| 1e-4);
         assert!(!judge(&slower, &terms(0, HORIZON_S)).steady);
     }
 
-    /// Random arrivals, 60 a second, at a store whose times are exponential: a
-    /// window of 30 s has 1,800, and its halves' means errors of 3.3 %.
+    /// Random arrivals at 60/s, at a store with exponential service times: a
+    /// window of 30 s has 1,800 operations, and the means of its halves have errors of 3.3 %.
     #[test]
     fn few_random_arrivals_are_steady_in_time() {
         let mut rng = fastrand::Rng::with_seed(4);
@@ -287,17 +286,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), ..Default::default() })]
 
-        /// White noise of 20 % an interval has an error of 2.5 % after 29 s:
-        /// 2 x 0.2 / sqrt(T / 2 / 50 ms). Ten more for chance.
+        /// White noise of 20 % per interval has an error of 2.5 % after 29 s:
+        /// 2 x 0.2 / sqrt(T / 2 / 50 ms). Ten seconds more allow for chance.
         #[test]
-        fn what_is_constant_but_for_noise_is_steady_soon(seed: u64, noise in 0.0f64..0.2) {
+        fn a_constant_series_with_noise_is_steady_soon(seed: u64, noise in 0.0f64..0.2) {
             let constant = sequence(seed, 1200, noise, |_| 1e4, |_| 1e-4);
             let end = end(&constant, HORIZON_S);
             prop_assert!(end.is_some_and(|end| end <= 10.0 + 150.0 * noise), "{end:?}");
         }
 
-        /// A line that takes less than about 40 s for once its size changes by more
-        /// than 10 % between the halves of 10 s, wherever it is.
+        /// A drift that doubles the value in less than about 40 s changes it by more
+        /// than 10 % between the halves of 10 s, at any position.
         #[test]
         fn a_slow_drift_is_never_steady(
             seed: u64, noise in 0.0f64..0.03, whole_s in 10.0f64..40.0, service: bool, falling: bool,
@@ -312,7 +311,7 @@ mod tests {
             prop_assert_eq!(end, None);
         }
 
-        /// Not until only a batch of the window, which is 1/16 of it, lies before
+        /// Not before only one batch of the window, 1/16 of it, precedes
         /// the step.
         #[test]
         fn a_step_in_the_window_is_not_steady(
@@ -333,19 +332,19 @@ mod tests {
                     prop_assert!(!verdict.steady, "step at {}, window {}..{}: {:?}", at, from, to, verdict);
                 }
             }
-            // And once it is out, the run is steady.
+            // Without the step in the window, the run is steady.
             prop_assert!(judge(&stepping, &terms(1200, HORIZON_S)).steady);
         }
 
-        /// Never by chance: what varies by its own size is not judged.
+        /// Never by chance: a series that varies by its own size is not judged.
         #[test]
-        fn what_is_wildly_noisy_is_not_steady(seed: u64) {
+        fn a_very_noisy_series_is_not_steady(seed: u64) {
             let wild = sequence(seed, 100, 0.9, |_| 1e4, |_| 1e-4);
             prop_assert_eq!(end(&wild, HORIZON_S), None);
         }
 
         #[test]
-        fn nothing_panics(values in prop::collection::vec((0.0f64..1e3, any::<u32>(), 0.0f64..1e9), 0..100),
+        fn arbitrary_sequences_do_not_panic(values in prop::collection::vec((0.0f64..1e3, any::<u32>(), 0.0f64..1e9), 0..100),
                           horizon in 0.0f64..1e6) {
             let intervals: Vec<_> = values
                 .into_iter()

@@ -1,11 +1,12 @@
 //! Error rates of the statistics of `serval compare`: false alarms, intervals and smallest
 //! differences, over synthetic pairs with known differences.
 //!
-//! A pair has 5 to 10 runs a side. The value of metric q in interval t of a run
+//! A pair has 5 to 10 runs per side. The value of metric q in interval t of a run
 //! is m_q + c_q (shared run effect) + own run effect + AR(1) noise, part of which is shared by all
-//! metrics: metrics are correlated, as percentiles of one operation are. A run's value is the mean of its intervals.
+//! metrics: metrics are correlated, as percentiles of one operation are. A run's value is the mean of
+//! its intervals.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_statistics::{
     bootstrap::{Run, hierarchical},
@@ -18,17 +19,17 @@ use serval_statistics::{
 const ALPHA: f64 = 0.05;
 const METRICS: usize = 6;
 const INTERVALS: usize = 24;
-/// The law allows few: the standard error of a standard error is then 5 %.
+/// Few resamples suffice: the standard error of a standard error is then 5 %.
 const RESAMPLES: usize = 200;
 
-/// How runs vary.
+/// Variance of runs.
 #[derive(Debug, Clone, Copy)]
 struct Law {
-    /// Standard deviation from run to run, as a share.
+    /// Standard deviation between runs, as a share.
     between: f64,
     /// Standard deviation of an interval, as a share.
     within: f64,
-    /// Correlation of an interval with the next.
+    /// Correlation of consecutive intervals.
     phi: f64,
     runs: (usize, usize),
 }
@@ -38,10 +39,10 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     radius * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// Intervals by metric of one run.
+/// Returns the intervals of one run by metric.
 fn run(law: &Law, shift: f64, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
     let shared_run = normal(random);
-    // The shared noise and one of each metric's own, from their stationary law.
+    // The shared noise and each metric's own, from their stationary distribution.
     let mut noise: Vec<f64> = (0..=METRICS).map(|_| normal(random)).collect();
     let fresh = (1.0 - law.phi * law.phi).sqrt();
     let bases: Vec<f64> =
@@ -84,13 +85,13 @@ fn side(law: &Law, shift: f64, random: &mut fastrand::Rng) -> Vec<Mean> {
 #[derive(Debug, Default)]
 struct Found {
     pairs: u32,
-    /// Pairs with any metric called different.
+    /// Number of pairs with any metric called different.
     alarms: u32,
-    /// Intervals that cover the truth.
+    /// Number of intervals that cover the true value.
     covered: u32,
-    /// Metrics whose smallest detectable difference was below the true one.
+    /// Number of metrics whose smallest detectable difference was below the true one.
     promised: u32,
-    /// Of these, those that were called different.
+    /// Number of these that were called different.
     kept: u32,
 }
 
@@ -116,8 +117,8 @@ fn pairs(law: &Law, number: u32, shift: f64, seed: u64) -> Found {
     found
 }
 
-/// The most of `n` that happen with probability `p` each, but for a chance of
-/// one in a thousand: the smallest k with P(X > k) <= 0.001, X binomial.
+/// Returns the smallest k with P(X > k) <= 0.001 for X binomial with `n` trials of
+/// probability `p`.
 fn binomial_bound(n: u32, p: f64) -> u32 {
     let (mut term, mut sum, mut k) = ((1.0 - p).powi(n as i32), 0.0, 0);
     loop {
@@ -131,20 +132,20 @@ fn binomial_bound(n: u32, p: f64) -> u32 {
 }
 
 #[test]
-fn four_thousand_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
-    // 5 % of 4,000 are 200; more than 244 happen less than once in a thousand. With a thousand
+fn four_thousand_equal_pairs_stay_within_the_alarm_rate() {
+    // 5 % of 4,000 are 200; more than 244 occur less than once in a thousand. With a thousand
     // pairs the bound would be 7.3 %, and a bootstrap without its correction would pass.
     assert_eq!(binomial_bound(4_000, ALPHA), 244);
     let law = Law { between: 0.02, within: 0.05, phi: 0.5, runs: (5, 10) };
     let found = pairs(&law, 4_000, 0.0, 1);
     assert!(found.alarms <= 244, "{found:?}");
-    // Metrics of a pair are correlated: the bound is that of as many pairs.
+    // Metrics of a pair are correlated, so the bound is that of the number of pairs.
     let missed = (found.pairs * METRICS as u32 - found.covered) / METRICS as u32;
     assert!(missed <= 244, "{found:?}");
 }
 
 #[test]
-fn nor_without_differences_between_runs_nor_with_strong_autocorrelation() {
+fn equal_pairs_stay_within_the_alarm_rate_with_autocorrelation_and_without_variance_between_runs() {
     for (seed, law) in [
         (2, Law { between: 0.0, within: 0.05, phi: 0.0, runs: (5, 5) }),
         (3, Law { between: 0.0, within: 0.05, phi: 0.9, runs: (5, 10) }),
@@ -160,22 +161,22 @@ fn nor_without_differences_between_runs_nor_with_strong_autocorrelation() {
 }
 
 #[test]
-fn five_percent_is_found_where_it_was_told_that_it_could_be() {
+fn a_difference_of_five_percent_is_detected_with_the_computed_power() {
     let shift = 0.05;
     for (seed, between) in [(6, 0.005), (7, 0.015), (8, 0.02)] {
         let law = Law { between, within: 0.02, phi: 0.5, runs: (5, 10) };
         let found = pairs(&law, 300, shift, seed);
         assert!(found.promised > 150, "too few promises to judge: {found:?}");
         assert!(f64::from(found.kept) >= 0.75 * f64::from(found.promised), "{found:?}");
-        // And the intervals cover a truth that is not 0.
+        // The intervals also cover a true value other than 0.
         let missed = (found.pairs * METRICS as u32 - found.covered) / METRICS as u32;
         assert!(missed <= binomial_bound(300, ALPHA), "{found:?}");
     }
 }
 
 #[test]
-fn an_uncorrected_bootstrap_would_not_pass() {
-    // The test can fail: the plain bootstrap's standard error with a normal
+fn an_uncorrected_bootstrap_exceeds_the_alarm_rate() {
+    // The test has power: the plain bootstrap's standard error with a normal
     // quantile, at five runs that differ, raises too many alarms.
     let law = Law { between: 0.05, within: 0.001, phi: 0.0, runs: (5, 5) };
     let mut random = fastrand::Rng::with_seed(9);

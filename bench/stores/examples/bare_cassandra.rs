@@ -1,7 +1,7 @@
-//! What the driver alone costs: reads by key in a bare loop over scylla, with
+//! Cost of the driver alone: reads by key in a bare loop over scylla, with
 //! the statement, the session and the concurrency of Serval's binding.
 //!
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve cassandra --port 9042 &

@@ -1,4 +1,4 @@
-//! What the engine alone costs: reads by key in bare loops over fjall, a thread
+//! Cost of the engine alone: reads by key in bare loops over fjall, one thread
 //! each, on the database that Serval has loaded.
 //!
 //! ```text
@@ -13,7 +13,7 @@ use cost::{BarePlan, MeasuredCost, next_key, plan};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use std::{error::Error, thread};
 
-/// The next name or value of a record, which stands behind its length.
+/// Returns the next name or value of a record, which follows its length.
 fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = rest.split_first_chunk()?;
     let (part, behind) = behind.split_at_checked(u32::from_be_bytes(*length) as usize)?;

@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over
+//! Cost of the driver alone: reads by key in a bare loop over
 //! async-memcached, with the command and the concurrency of Serval's binding.
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve memcached --port 11211 &
@@ -20,7 +20,7 @@ async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<d
         let key = format!("usertable-{key}");
         let item = client.meta_get(&key, false, None, Some(&["v"])).await?;
         let data = item.and_then(|item| item.data).ok_or_else(|| format!("no record {key}"))?;
-        // What any user of YCSB's records does with them.
+        // As any user of YCSB's records must.
         let record: HashMap<String, String> = serde_json::from_slice(&data)?;
         assert!(!record.is_empty(), "no fields {key}");
     }

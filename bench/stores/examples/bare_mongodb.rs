@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over mongodb, with
+//! Cost of the driver alone: reads by key in a bare loop over mongodb, with
 //! the command, the pool and the concurrency of Serval's binding.
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve mongodb --port 27017 &

@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over
+//! Cost of the driver alone: reads by key in a bare loop over
 //! mysql_async, with the statement and the concurrency of Serval's binding.
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve mysql --port 3306 &

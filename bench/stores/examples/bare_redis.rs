@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over redis, with
+//! Cost of the driver alone: reads by key in a bare loop over redis, with
 //! the command and the concurrency of Serval's binding. `cargo xtask bench
-//! bindings` runs it beside Serval; by hand:
+//! bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve redis --port 6379 &

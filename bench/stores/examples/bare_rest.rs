@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over hyper, with
+//! Cost of the driver alone: reads by key in a bare loop over hyper, with
 //! the requests, headers and concurrency of Serval's binding.
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve rest --port 8080 &
@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// No body.
+/// An empty body.
 struct Nothing;
 
 impl Body for Nothing {

@@ -1,5 +1,5 @@
-//! What the engine alone costs: reads by key in bare loops over rusqlite, a
-//! thread and a connection each, on the file that Serval has loaded.
+//! Cost of the engine alone: reads by key in bare loops over rusqlite, one
+//! thread and connection each, on the file that Serval has loaded.
 //!
 //! ```text
 //! serval load sqlite -p sqlite.path=/tmp/bare.db -p recordcount=10000 -p insertorder=ordered -P workloads/workloadc
@@ -33,7 +33,7 @@ fn client(connection: &Connection, mut random: u64, operations: u64, records: u6
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The engine that Serval has, and not another one.
+    // The engine that Serval links, not another one.
     assert!(yesquel_sqlite::is_linked());
     let BarePlan { address, clients, operations, records } = plan()?;
     let open = |_| {

@@ -1,6 +1,6 @@
-//! What the driver alone costs: reads by key in a bare loop over
+//! Cost of the driver alone: reads by key in a bare loop over
 //! zookeeper-client, with the request and the concurrency of Serval's binding.
-//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//! `cargo xtask bench bindings` runs it next to Serval; by hand:
 //!
 //! ```text
 //! cargo xtask serve zookeeper --port 2181 &
@@ -18,7 +18,7 @@ async fn client(address: String, mut work: bare::ClientWork) -> Result<(), Box<d
     work.connected().await;
     while let Some(key) = work.next() {
         let (data, _) = client.get_data(&format!("/{key}")).await?;
-        // What any user of YCSB's records does with them.
+        // As any user of YCSB's records must.
         let record: HashMap<String, String> = serde_json::from_slice(&data)?;
         assert!(!record.is_empty(), "no fields {key}");
     }

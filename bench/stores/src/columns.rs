@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_from_outside_stay_names() {
+    fn identifiers_are_quoted() {
         let mut sql = String::new();
         Quotes('`').name(&mut sql, "a`b\"c");
         assert_eq!(sql, "`a``b\"c`");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_has_a_parameter_a_column_and_row() {
+    fn an_insert_has_a_parameter_per_column_and_row() {
         let mut sql = "left over".to_owned();
         Quotes('"').insert(&mut sql, "INSERT INTO", "t", ["a", "b"].into_iter(), 2);
         assert_eq!(sql, "INSERT INTO \"t\" (YCSB_KEY, \"A\", \"B\") VALUES (?, ?, ?), (?, ?, ?)");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_framed_as_told() {
+    fn a_record_has_the_documented_frame() {
         let mut frame = Vec::new();
         let record = Record::from_iter([("a", &b"xy"[..]), ("b", b"")]);
         encode(&mut frame, &record);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_found_out_and_ends() {
+    fn invalid_frames_are_detected() {
         let whole = b"\0\0\0\x01a\0\0\0\x02xy";
         for length in 1..whole.len() {
             assert_eq!(FramedFields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_back_and_other_values_as_their_json() {
+    fn records_survive_a_round_trip_and_other_values_become_json() {
         let record =
             Record::from_iter([("a\"", &b"\\ \n\x01 \"x\""[..]), ("b", "日".as_bytes()), ("c", b"")]);
         let mut text = Vec::new();

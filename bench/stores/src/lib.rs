@@ -254,7 +254,7 @@ pub fn unknown(name: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
     use serval_model::{
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_means_two_stores() {
+    fn store_names_are_unique() {
         let mut seen = HashSet::new();
         for info in STORES {
             for name in std::iter::once(&info.name).chain(info.aliases) {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_s_properties_carry_its_name_or_ycsbs_and_their_defaults_are_valid() {
+    fn properties_have_the_stores_or_ycsbs_prefix_and_valid_defaults() {
         for info in STORES {
             let mut properties = wanted(info);
             // Properties of the write buffer are common to all stores.
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn jdbc_is_the_store_that_its_url_names() {
+    fn the_url_selects_the_store_of_jdbc() {
         let resolved = |name: &str, url: &str| {
             let mut properties = Properties::new();
             properties.set("db.url", url, Origin::CommandLine("-p".into()));
@@ -368,7 +368,7 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn a_name_that_means_a_setting_sets_it_unless_it_is_set() {
+    fn an_alias_with_a_setting_sets_it_unless_it_is_set() {
         let mut properties = Properties::new();
         assert_eq!(resolve("postgres", &mut properties).unwrap().name, "postgres");
         assert!(properties.get("postgres.layout").is_none());
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_store_is_told_the_known_ones_and_the_nearest() {
+    fn an_unknown_store_is_refused_with_the_known_names_and_the_nearest() {
         let words = |name: &str| open(name, &Properties::new(), Describe).unwrap_err().to_string();
         assert!(words("sqlit").contains("unknown store 'sqlit': did you mean 'sqlite'?"));
         assert!(words("SQLITE").contains("did you mean 'sqlite'?"));

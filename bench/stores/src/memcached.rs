@@ -613,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_says_in_words_has_the_status_of_its_kind() {
+    fn error_messages_of_the_server_map_to_statuses() {
         let client = |words: &str| ErrorKind::Client(words.to_owned());
         let server = |words: &str| ErrorKind::Server(words.to_owned());
         for (kind, status) in [
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_on_the_server_where_spymemcached_has_it() {
+    fn a_key_is_on_the_server_that_spymemcached_chooses() {
         // From version 2.11.4, which YCSB uses; the first and the last hash are
         // negative.
         for (key, of_3, of_4) in [

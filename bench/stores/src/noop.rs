@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_is_ok_and_brings_back_nothing() {
+    fn every_operation_succeeds_with_an_empty_reply() {
         let (all, record, mut reply) = (FieldSelection::default(), Record::new(), Reply::new());
         let mut client = NoopClient;
         assert_eq!(now(client.insert("t", "k", &record)), Outcome::OK);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_takes_no_memory() {
+    fn a_client_has_size_zero() {
         assert_eq!(size_of::<NoopClient>(), 0);
     }
 }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_in_a_stall() {
+    fn nothing_is_served_in_a_stall() {
         let mut stall = Stall { service: constant(10.0), at: 100, length: 50 };
         let ends = [80, 90, 95, 100, 149, 150].map(|now| stall.serve(now));
         assert_eq!(ends, [90, 100, 155, 160, 160, 160]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_and_a_drift_are_where_they_are_said_to_be() {
+    fn a_step_and_a_drift_are_at_their_configured_times() {
         let mut step = StepChange { service: constant(10.0), at: 100, factor: 3.0 };
         assert_eq!([0, 99, 100].map(|now| step.serve(now) - now), [10, 10, 30]);
         let mut drift = Drift { service: constant(100.0), doubling: 1e4 };

@@ -27,7 +27,7 @@ pub struct Synthetic<L> {
 }
 
 impl<L: Law> Synthetic<L> {
-    /// A store that obeys `law` by this clock.
+    /// Returns a store that obeys `law` by this clock.
     pub fn new(time: &VirtualTime, law: L) -> Self {
         Synthetic { time: time.clone(), law: Arc::new(Mutex::new(law)) }
     }
@@ -67,7 +67,7 @@ impl<L: Law> SyntheticClient<L> {
     async fn serve(&self) -> Outcome {
         let now = self.time.now();
         let end = self.law.lock().unwrap_or_else(PoisonError::into_inner).serve(now);
-        // Every operation takes some time, or a client would never let others go on.
+        // Every operation takes some time, or a client would never yield to others.
         self.time.sleep_until(end.max(now + 1)).await;
         Outcome::OK
     }

@@ -235,11 +235,11 @@ mod tests {
     use rustls::AlertDescription;
 
     #[test]
-    fn the_encryption_s_failure_is_found_where_drivers_put_it() {
+    fn a_tls_failure_is_found_in_the_errors_of_drivers() {
         let certificate = || Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let held = io::Error::new(io::ErrorKind::InvalidData, certificate());
         assert_eq!(TlsFailure::of(&held), Some(TlsFailure::Certificate));
-        // As redis has it.
+        // As in redis.
         let shared: Arc<dyn std::error::Error + Send + Sync> = Arc::new(held);
         assert_eq!(TlsFailure::of(&shared), Some(TlsFailure::Certificate));
         let alert = Error::AlertReceived(AlertDescription::CertificateRequired);

@@ -1,4 +1,4 @@
-//! What a look costs: of this process and of one that is watched, with 50
+//! Cost of a snapshot: of this process and of a watched one, with 50
 //! connections between them.
 //!
 //! `cargo run --release -p serval-watch --example cost`
@@ -19,7 +19,7 @@ const LOOKS: u32 = 200;
 fn main() {
     if let Some(address) = std::env::args().nth(1) {
         let held: Vec<_> = (0..CONNECTIONS).map(|_| TcpStream::connect(&address).unwrap()).collect();
-        // Until the other closes.
+        // Until the peer closes.
         let _ = (&held[0]).read(&mut [0]);
         return;
     }

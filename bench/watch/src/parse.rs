@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_process_may_be_called_anything() {
+    fn a_process_may_have_any_name() {
         let numbers = "S 7 1 1 0 -1 4194304 123 0 0 0 250 50 30 -1 20 0 1 0 180285 3932160 520";
         for name in ["redis-server", "a) R 9 9 (b", "", ") (", "x y\n"] {
             let text = format!("12 ({name}) {numbers}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_in_kilobytes() {
+    fn memory_sizes_are_in_kilobytes() {
         let text = "Name:\tVmRSS: 7\nVmRSS:\t    1616 kB\nRssAnon: 1 kB\n";
         assert_eq!(kilobytes(text, "VmRSS"), Some(1616 * 1024));
         assert_eq!(kilobytes(text, "Rss"), None);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_of_sockets() {
+    fn descriptors_of_sockets_are_recognized() {
         assert_eq!(socket("socket:[4711]"), Some(4711));
         for other in ["socket:[x]", "socket:[5", "pipe:[5]", "/a/socket:[5]", "socket:[99999999999]"] {
             assert_eq!(socket(other), None, "{other}");
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_a_panic(text in "[0-9 ()a-zA-Z:\\n\\-\\[\\]]{0,300}", any in ".{0,100}") {
+        fn arbitrary_text_does_not_panic(text in "[0-9 ()a-zA-Z:\\n\\-\\[\\]]{0,300}", any in ".{0,100}") {
             for text in [&text, &any] {
                 let _ = (stat(text), schedule(text), machine(text), kilobytes(text, "VmRSS"), socket(text));
                 let _ = (stat(&format!("1 (x) {text}")), machine(&format!("cpu {text}")));
@@ -116,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(own in 0u64..1 << 62, children in 0u64..1 << 62, began: u64, parent: u32,
+        fn written_stamps_are_parsed(own in 0u64..1 << 62, children in 0u64..1 << 62, began: u64, parent: u32,
                                    name in "[ -~]{0,15}") {
             let text = format!("9 ({name}) R {parent} 0 0 0 0 0 0 0 0 0 {own} 1 {children} 2 0 0 1 0 {began} 0");
             let stat = stat(&text).unwrap();

@@ -111,9 +111,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_answer_is_read_without_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u16..30) {
+        fn arbitrary_answers_do_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u16..30) {
             let _ = take(&bytes, &mut Sockets::new());
-            // As a message of sock_diag that says its true length.
+            // As in a message of sock_diag, which contains its true length.
             if bytes.len() >= 16 {
                 let length = bytes.len() as u32;
                 bytes[..4].copy_from_slice(&length.to_ne_bytes());

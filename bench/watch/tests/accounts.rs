@@ -1,13 +1,13 @@
 //! Groups and snapshots of simulated machines.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_watch::{MemoryReading, NotFound, Selection, Snapshot, SocketBytes, Sockets, System};
 use std::{fs, os::unix::fs::symlink, path::Path};
 use tempfile::TempDir;
 
-/// The process that stands for Serval.
+/// The process in the role of Serval.
 const OWN: u32 = 50;
 
 #[derive(Clone, Default)]
@@ -17,10 +17,10 @@ struct Process {
     own: u64,
     ended_children: u64,
     arguments: &'static [&'static str],
-    /// Thread, ns that it ran and that it waited.
+    /// For each thread, the ns that it ran and waited.
     threads: Vec<(u32, u64, u64)>,
     sockets: Vec<u32>,
-    /// Kilobytes: resident, and own with a part of what is shared.
+    /// Kilobytes: resident, and proportional share.
     memory: (u64, u64),
 }
 
@@ -50,7 +50,7 @@ fn write(root: &Path, pid: u32, process: &Process) {
     }
 }
 
-/// Sockets 100 to 199, which have carried their number times 10 and times 3.
+/// Sockets 100 to 199, which have carried their number times 10 and times 3 bytes.
 fn sockets() -> std::io::Result<Sockets> {
     let socket =
         |n: u32| SocketBytes { cookie: u64::from(n), sent: u64::from(n) * 10, received: u64::from(n) * 3 };
@@ -67,7 +67,7 @@ fn machine(processes: &[(u32, Process)]) -> (TempDir, System) {
     for (pid, process) in processes {
         write(root.path(), *pid, process);
     }
-    // What else stands in there.
+    // Another entry of /proc.
     fs::create_dir(root.path().join("sys")).unwrap();
     let system = System::at(root.path(), sockets, OWN);
     (root, system)
@@ -82,14 +82,14 @@ fn server(arguments: &'static [&'static str]) -> Process {
 }
 
 #[test]
-fn command_lines_are_found_and_the_watcher_is_not() {
+fn processes_are_found_by_command_line_except_for_the_watcher() {
     let (root, system) = machine(&[
         (7, server(&["/usr/bin/redis-server", "*:6379"])),
         (9, server(&["/usr/bin/redis-server", "*:6380"])),
-        // The shell that Serval was started from, and another client.
+        // The shell that started Serval, and another client.
         (40, Process { parent: 1, ..server(&["sh", "-c", "serval run -P x # redis-server"]) }),
         (60, server(&["serval", "run", "redis", "-p", "watch=redis-server"])),
-        // A kernel's thread has no command line.
+        // A kernel thread has no command line.
         (2, server(&[])),
     ]);
     let found = system.find(&command("redis-server")).unwrap();
@@ -118,8 +118,8 @@ fn usage_is_the_difference_and_children_belong_to_it() {
     let (root, system) = machine(&[(7, before.clone()), (70, child)]);
     let group = system.find(&command("postgres")).unwrap();
     let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
-    // Thread 8 has ended, 9 has begun; the child has ended, having used 30 ticks
-    // more, and another has begun. The connection 101 is closed, 102 is new.
+    // Thread 8 has ended and 9 has begun. The child has ended after 30 more ticks,
+    // and another has begun. The connection 101 is closed, 102 is new.
     let after = Process {
         own: 1100,
         ended_children: 100,
@@ -136,22 +136,22 @@ fn usage_is_the_difference_and_children_belong_to_it() {
     let usage = later.since(&earlier);
     assert_eq!(usage.cpu_s, 1.34);
     assert_eq!(usage.run_queue_s, Some(0.75));
-    // Two processes share memory: their parts of it are added.
+    // Two processes share memory: their shares are added.
     assert_eq!(usage.memory_bytes, Some((200 + 10) * 1024));
-    // What both have open is counted once.
+    // Connections open in both count once.
     assert_eq!((usage.sent_bytes, usage.received_bytes), (Some(1020), Some(306)));
     let alone = system.find(&command("71")).unwrap();
     assert_eq!(
         Snapshot::take(&system.look(), &alone, MemoryReading::Read).since(&earlier).memory_bytes,
         Some(300 * 1024)
     );
-    // A child whose parent never waited for it takes nothing away.
+    // A child that its parent did not wait for reduces no count.
     write(root.path(), 7, &Process { ended_children: 0, ..after });
     assert_eq!(Snapshot::take(&system.look(), &group, MemoryReading::Leave).since(&earlier).cpu_s, 1.04);
 }
 
 #[test]
-fn who_is_watched_may_have_started_us() {
+fn a_parent_process_may_be_watched() {
     let (root, system) = machine(&[(40, server(&["starter"]))]);
     let group = system.find(&command("40")).unwrap();
     let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
@@ -164,7 +164,7 @@ fn who_is_watched_may_have_started_us() {
 }
 
 #[test]
-fn a_process_that_has_gone_is_not_another_with_its_id() {
+fn a_process_that_reuses_an_id_is_not_the_watched_one() {
     let (root, system) = machine(&[(7, Process { own: 500, ..server(&["etcd"]) })]);
     let group = system.find(&command("etcd")).unwrap();
     let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
@@ -176,7 +176,7 @@ fn a_process_that_has_gone_is_not_another_with_its_id() {
 }
 
 #[test]
-fn bytes_that_are_not_known_have_a_reason() {
+fn unknown_byte_counts_have_a_reason() {
     let process = Process { sockets: vec![100], ..server(&["x"]) };
     let (root, system) = machine(&[(7, process)]);
     let take = |system: &System| {
@@ -197,7 +197,7 @@ fn bytes_that_are_not_known_have_a_reason() {
 }
 
 #[test]
-fn machines_that_tell_nothing_are_looked_at_without_a_panic() {
+fn machines_without_proc_files_do_not_panic() {
     let root = tempfile::tempdir().unwrap();
     let system = System::at(root.path(), refused, OWN);
     assert_eq!(system.machine(), None);
@@ -217,7 +217,7 @@ fn machines_that_tell_nothing_are_looked_at_without_a_panic() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
     #[test]
-    fn hostile_files_do_not_panic_and_nothing_is_negative(
+    fn hostile_files_do_not_panic_and_counts_are_not_negative(
         texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 8),
         number: u64, other: u64,
     ) {

@@ -1,6 +1,6 @@
 //! A real process that computes and uses a real connection, compared with its own figures.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rustix::time::{ClockId, clock_gettime};
 use serval_watch::{MemoryReading, Selection, Snapshot, System};
@@ -22,10 +22,10 @@ fn own_cpu_s() -> f64 {
 
 /// The child: this test in a process of its own.
 #[test]
-fn as_the_child() {
+fn the_child_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let mut stream = TcpStream::connect(address).unwrap();
-    // Before the first look, and so not counted.
+    // Before the first snapshot, so not counted.
     stream.write_all(b"hello").unwrap();
     let mut answer = [0; 2];
     stream.read_exact(&mut answer).unwrap();
@@ -44,7 +44,7 @@ fn as_the_child() {
 fn exchange(listener: TcpListener) {
     let address = listener.local_addr().unwrap().to_string();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "as_the_child", "--nocapture"])
+        .args(["--exact", "the_child_process", "--nocapture"])
         .env(ADDRESS, &address)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -65,17 +65,17 @@ fn exchange(listener: TcpListener) {
     input.write_all(b"go\n").unwrap();
     stream.read_exact(&mut vec![0; SENT]).unwrap();
     stream.write_all(&vec![2; RECEIVED]).unwrap();
-    let said = lines.next().unwrap().unwrap();
+    let line = lines.next().unwrap().unwrap();
     let later = Snapshot::take(&system.look(), &group, MemoryReading::Read);
     input.write_all(b"end\n").unwrap();
     assert!(child.wait().unwrap().success());
 
-    let (burnt, whole) = said.split_once(' ').unwrap();
+    let (burnt, whole) = line.split_once(' ').unwrap();
     let (burnt, whole): (f64, f64) = (burnt.parse().unwrap(), whole.parse().unwrap());
     let usage = later.since(&earlier);
-    // User and system time are each cut to ticks of 10 ms at both ends.
-    assert!(usage.cpu_s >= burnt - 0.02 && usage.cpu_s <= whole + 0.05, "{usage:?}, {said}");
-    // Its threads ran for that time too, by the other count.
+    // User and system time are truncated to ticks of 10 ms at both ends.
+    assert!(usage.cpu_s >= burnt - 0.02 && usage.cpu_s <= whole + 0.05, "{usage:?}, {line}");
+    // Its threads ran for that time as well, by the other counter.
     let busy: f64 = later.threads_since(&earlier).iter().map(|thread| thread.share).sum();
     let span = later.span_since(&earlier).as_secs_f64();
     assert!(busy * span >= burnt * 0.9 && busy <= 2.0, "{busy} of {span} s");
@@ -92,12 +92,12 @@ fn exchange(listener: TcpListener) {
 }
 
 #[test]
-fn cpu_time_and_bytes_are_those_that_the_process_says() {
+fn cpu_time_and_bytes_equal_those_of_the_process() {
     exchange(TcpListener::bind("127.0.0.1:0").unwrap());
 }
 
 #[test]
-fn connections_of_ipv6_are_counted_too() {
+fn connections_over_ipv6_are_counted() {
     match TcpListener::bind("[::1]:0") {
         Ok(listener) => exchange(listener),
         Err(error) => eprintln!("skipped: no IPv6 here ({error})"),
@@ -105,7 +105,7 @@ fn connections_of_ipv6_are_counted_too() {
 }
 
 #[test]
-fn the_machine_is_between_idle_and_busy() {
+fn the_utilization_of_the_machine_is_between_0_and_1() {
     let system = System::this();
     let earlier = system.machine().unwrap();
     assert_eq!(earlier.busy_since(&earlier), None);

@@ -1,5 +1,5 @@
-//! The files that a workload's properties name. The caller opens them: a workload touches no file
-//! system, so it depends on its properties and its seed only.
+//! Files that a workload's properties name. The caller opens them: a workload accesses no file system, so it depends
+//! only on its properties, the files' contents and its seed.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,7 @@ impl InputFiles for BTreeMap<PathBuf, Vec<u8>> {
     }
 }
 
-/// Opens a file of at most `size_max` bytes. The content ends there, whatever the file has.
+/// Opens a file of at most `size_max` bytes. The content ends there even if the file has grown.
 pub(crate) fn open(files: &dyn InputFiles, path: &Path, size_max: u64) -> Result<impl Read + use<>, String> {
     let InputFile { size, content } = files.open(path).map_err(|error| unreadable(path, &error))?;
     if size > size_max {

@@ -134,7 +134,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn pieces_are_of_one_size_and_in_the_order_of_text() {
+    fn pieces_have_equal_sizes_and_are_in_text_order() {
         let numbers = |low, high| KeyOrder::Uniform(Box::new(KeyNumbers::new(low, high, 0).unwrap()));
         let uniform = KeyFormat { order: numbers(0, 999), digits: 4 };
         let points = uniform.split_points(0, 10, 4).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_ycsbs() {
+    fn keys_equal_those_of_ycsb() {
         let ordered = |digits| KeyFormat { order: KeyOrder::Ordered, digits };
         assert_eq!((ordered(1).key(0), ordered(1).key(5)), ("user0".into(), "user5".into()));
         assert_eq!(ordered(8).key(5), "user00000005");
@@ -162,15 +162,15 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_none_is_refused() {
+    fn an_empty_range_is_refused() {
         assert!(KeyNumbers::new(5, 4, 0).is_err());
         assert!(KeyNumbers::new(0, u64::MAX, 0).is_err());
         assert_eq!(KeyNumbers::new(7, 7, 0).map(|numbers| numbers.of(0)), Ok(7));
     }
 
     #[test]
-    fn the_first_few_of_many_are_uniform_in_the_range() {
-        // The paper's: 6 million of 12 thousand million; here as sparse.
+    fn the_first_of_many_keys_are_uniform_in_the_range() {
+        // As sparse as in the paper: 6 million of 12 billion.
         let numbers = KeyNumbers::new(0, 12_000_000_000, 0).unwrap();
         let mut counts = [0u64; 16];
         (0..160_000).for_each(|record| counts[(numbers.of(record) / 750_000_001) as usize] += 1);
@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_of_the_range_is_there_once_and_then_those_after_it(
+        fn every_number_of_the_range_occurs_once_before_later_numbers(
             low in 0u64..1 << 60, count in 1u64..2000, seed in any::<u64>(),
         ) {
             let numbers = KeyNumbers::new(low, low + count - 1, seed).unwrap();

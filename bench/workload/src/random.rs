@@ -1,20 +1,20 @@
-//! Random numbers that depend on the seed only, on every machine and in every version:
-//! the generator is part of Serval's contract, so it is here instead of in a library
-//! that may change it.
+//! Random numbers that depend on the seed only, on every machine and in every version.
+//! The generator is part of Serval's contract, so it is not a library's, which may
+//! change.
 
 /// Source of uniform draws. Distributions accept any source, so that tests can
 /// replay another program's draws.
 pub trait Random {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     fn next_u64(&mut self) -> u64;
 
-    /// Uniform in [0, 1), a multiple of 2^-53, as Java's `nextDouble`.
+    /// Returns a uniform number in [0, 1), a multiple of 2^-53, as Java's `nextDouble`.
     #[inline]
     fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in [0, `n`), without bias; 0 when `n` is 0. Lemire's method
+    /// Returns a uniform number in [0, `n`), without bias; 0 if `n` is 0. Lemire's method
     /// ("Fast Random Integer Generation in an Interval", 2019).
     #[inline]
     fn below(&mut self, n: u64) -> u64 {
@@ -29,8 +29,8 @@ pub trait Random {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
-/// Generators", 2014): one step, for seeding.
+/// One step of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
+/// Generators", 2014), for seeding.
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -39,26 +39,25 @@ pub fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Derives a seed: 53 bits, so that every JSON reader gets it back exactly.
+/// Derives a seed of 53 bits, which every JSON reader represents exactly.
 pub fn derived_seed(mut state: u64) -> u64 {
     split_mix(&mut state) >> 11
 }
 
-/// xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number
-/// Generators", 2021).
+/// Generator xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", 2021).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rng {
     s: [u64; 4],
 }
 
 impl Rng {
-    /// The generator of a seed.
+    /// Returns the generator of a seed.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         Rng { s: std::array::from_fn(|_| split_mix(&mut state)) }
     }
 
-    /// The generator of one of many streams under a seed: a client's, say.
+    /// Returns the generator of one of many streams of a seed, such as a client's.
     pub fn stream(seed: u64, stream: u64) -> Self {
         let mut state = stream;
         let mixed = split_mix(&mut state);
@@ -84,7 +83,7 @@ mod tests {
     use proptest::{prop_assert, prop_assert_ne, prop_assume, proptest};
 
     #[test]
-    fn streams_are_those_of_the_published_algorithms() {
+    fn streams_equal_those_of_the_published_algorithms() {
         // Reference values of splitmix64.c for seed 0.
         let mut state = 0;
         assert_eq!(split_mix(&mut state), 0xe220_a839_7b1d_cdaf);

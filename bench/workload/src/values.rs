@@ -41,12 +41,12 @@ impl RandomText {
     }
 }
 
-/// The bytes of YCSB's `RandomByteIterator`: each draw of 32 bits gives six bytes. Byte k is
+/// Bytes of YCSB's `RandomByteIterator`: each draw of 32 bits gives six bytes. Byte k is
 /// 0x20 plus the bits of the draw from 5k on that its mask selects. The masks overlap.
 mod ycsb {
     use super::Random;
 
-    /// Bytes of a block: as many as four numbers of 64 bits give, two draws each.
+    /// Bytes of a block: those of four numbers of 64 bits, with two draws each.
     const BLOCK: usize = 48;
 
     /// Masks of the three even bytes of a draw, and of the three odd ones.
@@ -135,9 +135,9 @@ mod incompressible {
     }
 }
 
-/// Appends the value that YCSB writes with `dataintegrity`: key, colon, field;
-/// then again and again a colon and the Java hash code of the text so far, cut
-/// to `length` characters.
+/// Appends the value that YCSB writes with `dataintegrity`: key, colon, field, then
+/// repeatedly a colon and the Java hash code of the text so far, truncated to
+/// `length` characters.
 pub fn write_integrity(out: &mut Vec<u8>, key: &str, field: &str, length: usize) {
     let start = out.len();
     let mut text = Hashed { out, hash: 0, units: 0 };
@@ -168,7 +168,7 @@ impl Hashed<'_> {
     }
 }
 
-/// Cuts the text from `start` on to so many UTF-16 units, as Java counts.
+/// Truncates the text from `start` to a number of UTF-16 units, as in Java.
 fn cut(out: &mut Vec<u8>, start: usize, length: usize) {
     let text = std::str::from_utf8(&out[start..]).unwrap_or_default();
     let mut units = 0;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_comes_about_as_often() {
+    fn every_character_is_about_equally_frequent() {
         let mut rng = Rng::new(7);
         let mut out = Vec::new();
         INCOMPRESSIBLE.write(&mut out, 95_000, &mut rng);
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What deflate leaves of 10,000 values.
+    /// Returns the share of 10,000 values that remains after deflate.
     fn deflated(mut write: impl FnMut(&mut Vec<u8>)) -> f64 {
         use std::io::Write;
         let mut values = Vec::new();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn values_compress_as_much_as_is_said() {
+    fn values_compress_as_documented() {
         let mut rng = Rng::new(7);
         let cases = [
             (INCOMPRESSIBLE, 0.82, 0.84),
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// YCSB's algorithm byte by byte, as `RandomByteIterator.fillBytesImpl` has it.
+    /// YCSB's algorithm byte by byte, after `RandomByteIterator.fillBytesImpl`.
     fn as_ycsb_does(out: &mut Vec<u8>, length: usize, rng: &mut Rng) {
         let end = out.len() + length;
         while out.len() < end {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn values_compress_as_much_as_ycsbs() {
+    fn values_compress_as_much_as_those_of_ycsb() {
         for (ours, theirs) in [(1, 2), (3, 4)] {
             let (mut ours, mut theirs) = (Rng::new(ours), Rng::new(theirs));
             let ours = deflated(|values| YCSB.write(values, 100, &mut ours));

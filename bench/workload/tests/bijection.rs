@@ -1,6 +1,6 @@
-//! The permutation of ranks: one to one, and well scattered.
+//! The permutation of ranks is one to one and well scattered.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serval_workload::distribution::{Bijection, bijection::MAX_ITEMS};
 
 #[test]
-fn one_to_one_for_every_short_range() {
+fn the_map_is_a_bijection_of_every_short_range() {
     let mut seen = Vec::new();
     for n in (1..=3000).chain([4095, 4096, 4097, 9999, 65_536, 65_537, 1_000_003]) {
         for seed in [0, n, u64::MAX] {
@@ -18,10 +18,10 @@ fn one_to_one_for_every_short_range() {
             seen.resize(n as usize, false);
             for x in 0..n {
                 let y = bijection.apply(x);
-                assert!(y < n, "{n} {seed}: {x} goes to {y}");
-                assert!(!seen[y as usize], "{n} {seed}: {x} goes to {y}, and so did another");
+                assert!(y < n, "{n} {seed}: {x} maps to {y}");
+                assert!(!seen[y as usize], "{n} {seed}: {x} and another number map to {y}");
                 seen[y as usize] = true;
-                assert_eq!(bijection.invert(y), x, "{n} {seed}: the way back from {y}");
+                assert_eq!(bijection.invert(y), x, "{n} {seed}: the inverse of {y}");
             }
         }
     }
@@ -30,7 +30,7 @@ fn one_to_one_for_every_short_range() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
     #[test]
-    fn one_to_one_for_long_ranges(bits in 1u32..=52, n: u64, seed: u64, x: u64) {
+    fn the_map_is_a_bijection_of_long_ranges(bits in 1u32..=52, n: u64, seed: u64, x: u64) {
         // As many short ranges as long ones.
         let n = n % (1 << bits) + 1;
         let bijection = Bijection::new(n, seed).unwrap();
@@ -58,7 +58,7 @@ fn limits() {
 
 /// The key of a rank is the same in every version: stored results name keys.
 #[test]
-fn is_part_of_the_contract() {
+fn values_are_part_of_the_contract() {
     let first = |n, seed| -> Vec<u64> {
         let bijection = Bijection::new(n, seed).unwrap();
         (0..6).map(|x| bijection.apply(x)).collect()
@@ -79,7 +79,7 @@ fn is_part_of_the_contract() {
 }
 
 #[test]
-fn over_the_seeds_every_place_is_as_likely() {
+fn over_all_seeds_positions_are_uniform() {
     for n in [2u64, 3, 5, 10, 16, 97, 1000] {
         for x in [0, 1, n - 1] {
             let mut fit = Fit::new(format!("{x} of {n}"), vec![1.0 / n as f64; n as usize]);
@@ -90,7 +90,7 @@ fn over_the_seeds_every_place_is_as_likely() {
 }
 
 #[test]
-fn over_the_seeds_every_pair_of_places_is_as_likely() {
+fn over_all_seeds_pairs_of_positions_are_uniform() {
     for n in [3u64, 5, 10, 16, 25, 100] {
         let size = n as usize;
         for (first, second) in [(0, 1), (0, n - 1), (n / 2, n / 2 + 1)] {
@@ -114,7 +114,7 @@ fn the_first_ranks_scatter_over_the_range() {
         let (mut places, mut steps, mut lows) = (cells("places"), cells("steps"), cells("lowest digits"));
         let bijection = Bijection::new(n, 5).unwrap();
         let scaled = |x: u64| ((u128::from(x) * 100) / u128::from(n)) as usize;
-        // A small part of the range: all of it is even by necessity.
+        // A small part of the range, since all of it is uniform by definition.
         for x in 0..10_000 {
             let (here, next) = (bijection.apply(x), bijection.apply(x + 1));
             places.count(scaled(here));

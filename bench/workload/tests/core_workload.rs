@@ -1,7 +1,7 @@
 //! Operations of the core workload: the mix, existing keys, values, retries, resumed loads, and the
 //! same stream for the same seed.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,
@@ -39,8 +39,8 @@ fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
     Ok(workload.unwrap())
 }
 
-/// Runs units of one client against a store that says OK to everything, and
-/// shows each operation.
+/// Runs units of one client against a store on which everything succeeds, and
+/// passes each operation to `each`.
 fn drive(workload: &CoreWorkload, seed: u64, units: usize, mut each: impl FnMut(&Operation)) {
     let mut client = workload.client(PLACE, Rng::new(seed));
     let mut operation = Operation::new("usertable");
@@ -89,7 +89,7 @@ fn shares_are_divided_by_their_sum() {
 }
 
 #[test]
-fn every_distribution_asks_only_for_records_that_are_there() {
+fn every_distribution_chooses_existing_records_only() {
     for distribution in
         ["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]
     {
@@ -113,7 +113,7 @@ fn every_distribution_asks_only_for_records_that_are_there() {
 }
 
 #[test]
-fn reads_and_writes_name_the_fields_they_should() {
+fn reads_and_writes_name_the_configured_fields() {
     let fields = |text: &str| {
         let text = format!("recordcount=10\nfieldcount=3\nreadproportion=0.5\nupdateproportion=0.5\n{text}");
         let workload = open(&text, &RUN).unwrap();
@@ -158,7 +158,7 @@ fn a_read_modify_write_is_a_read_and_an_update_of_one_record() {
 }
 
 #[test]
-fn verification_tells_right_from_wrong_and_from_nothing() {
+fn verification_distinguishes_right_wrong_and_missing_records() {
     let text = "recordcount=10\nreadproportion=1\nupdateproportion=0\ndataintegrity=true\nfieldcount=2\nfieldlength=50\n";
     let (run, load) = (open(text, &RUN).unwrap(), open(text, &LOAD).unwrap());
     let mut stored: BTreeMap<String, serval_model::Record> = BTreeMap::new();
@@ -184,7 +184,7 @@ fn verification_tells_right_from_wrong_and_from_nothing() {
 }
 
 #[test]
-fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
+fn a_load_inserts_every_record_once_with_many_clients_and_in_batches() {
     for batch in [1, 7] {
         let text = format!("recordcount=1000\ninsertstart=100\ninsertcount=250\nbatchsize={batch}\n");
         let facts = Circumstances { clients: 3, ..LOAD };
@@ -231,7 +231,7 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
     }
 }
 
-/// Which client inserts which record is chance; what the record is, is not.
+/// The client that inserts a record depends on chance; the record does not.
 #[test]
 fn the_records_of_a_load_follow_from_the_seed_and_not_from_its_clients() {
     let loaded = |clients: usize, batch: u64, seed: u64, turns: &[usize]| {
@@ -263,7 +263,7 @@ fn the_records_of_a_load_follow_from_the_seed_and_not_from_its_clients() {
 }
 
 #[test]
-fn failed_inserts_are_tried_again_as_often_as_allowed() {
+fn failed_inserts_are_retried_up_to_the_limit() {
     let text =
         "recordcount=10\ncore_workload_insertion_retry_limit=2\ncore_workload_insertion_retry_interval=1s\n";
     for keep_going in [false, true] {
@@ -289,7 +289,7 @@ fn failed_inserts_are_tried_again_as_often_as_allowed() {
 }
 
 #[test]
-fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
+fn a_resumed_load_checks_every_record_and_inserts_missing_ones() {
     for batch in [1, 4] {
         let facts = Circumstances { resume: true, ..LOAD };
         let text = format!("recordcount=10\ninsertorder=ordered\nbatchsize={batch}\n");
@@ -297,9 +297,9 @@ fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
         assert_eq!(workload.units(), Some(10));
         let mut client = workload.client(Place { units: Some(10), ..PLACE }, Rng::new(1));
         let (mut operation, mut reply) = (Operation::new("t"), Reply::new());
-        let (mut inserted, mut looked, mut units) = (Vec::new(), 0, 0);
-        // The first records are there, one far ahead of the others, and one
-        // in the middle is not.
+        let (mut inserted, mut checked, mut units) = (Vec::new(), 0, 0);
+        // The first records exist, one far ahead of the others exists, and one in
+        // the middle does not.
         let there = ["user0", "user1", "user3", "user8"];
         while units < 10 {
             let mut step = client.step(Last::Begin, &mut operation);
@@ -308,7 +308,7 @@ fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
                 if step == Step::Probe {
                     assert_eq!(operation.kind, OperationKind::Read);
                     assert_eq!(operation.fields.len(), 1);
-                    looked += 1;
+                    checked += 1;
                     if !there.contains(&operation.key.as_str()) {
                         outcome = Outcome::NOT_FOUND;
                     }
@@ -324,7 +324,7 @@ fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
             assert!(matches!(step, Step::End(End { ok: true, .. })));
             units += operation.units();
         }
-        assert_eq!((looked, units), (10, 10), "batches of {batch}");
+        assert_eq!((checked, units), (10, 10), "batches of {batch}");
         assert_eq!(inserted, ["user2", "user4", "user5", "user6", "user7", "user9"]);
     }
 }
@@ -348,9 +348,9 @@ fn the_same_seed_gives_the_same_stream() {
     assert_ne!(stream(1), stream(2));
 }
 
-/// The stream of a seed is a promise across versions and machines.
+/// The stream of a seed is guaranteed across versions and machines.
 #[test]
-fn the_stream_of_seed_1_is_what_it_always_was() {
+fn the_stream_of_seed_1_equals_the_golden_stream() {
     let text = "recordcount=1000\nreadproportion=0.4\nupdateproportion=0.2\ninsertproportion=0.1\nscanproportion=0.1\n\
                 readmodifywriteproportion=0.2\nrequestdistribution=exactzipfian\nfieldlength=12\nfieldcount=2\n";
     let stream = |more: &str| {
@@ -369,7 +369,7 @@ fn the_stream_of_seed_1_is_what_it_always_was() {
 }
 
 #[test]
-fn faults_name_their_properties_all_at_once() {
+fn all_faults_are_reported_together_with_their_properties() {
     let problem = open(
         "recordcount=10\ninsertstart=5\ninsertcount=6\nreadproportion=0\nupdateproportion=0\nminscanlength=5\n\
          maxscanlength=2\ndataintegrity=true\nfieldlengthdistribution=histogram\nzipfian.exponent=2\n",
@@ -395,7 +395,7 @@ fn faults_name_their_properties_all_at_once() {
 }
 
 #[test]
-fn running_out_of_the_key_range_is_said() {
+fn an_exhausted_key_range_is_reported() {
     let text = "recordcount=100\nreadproportion=0\nupdateproportion=0\ninsertproportion=1\nrequestdistribution=zipfian\n";
     let facts =
         Circumstances { operations: None, time: Some(Duration::from_secs(1)), target: Some(10.0), ..RUN };

@@ -1,6 +1,6 @@
-//! The acknowledged counter against a plain model, and under threads.
+//! The acknowledged counter compared with a simple model, and under threads.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_workload::distribution::AcknowledgedCounter;
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// All outstanding keys, looked through.
+/// Keeps all outstanding keys and searches them.
 struct Model {
     next: u64,
     outstanding: BTreeSet<u64>,
@@ -25,12 +25,12 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn is_the_model(start in prop_oneof![Just(0u64), 0..1000u64, Just(1 << 62)], steps in prop::collection::vec(0usize..8, 0..300)) {
+    fn the_counter_equals_its_model(start in prop_oneof![Just(0u64), 0..1000u64, Just(1 << 62)], steps in prop::collection::vec(0usize..8, 0..300)) {
         let counter = AcknowledgedCounter::new(start, 8);
         let mut model = Model { next: start, outstanding: BTreeSet::new() };
         let mut keys = [None; 8];
         for client in steps {
-            // A client that has a key acknowledges it, others begin one.
+            // A client with a key acknowledges it; others begin one.
             match keys[client].take() {
                 Some(key) => {
                     counter.acknowledge(client, key);
@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn starts_before_the_first_key() {
+fn a_counter_starts_before_the_first_key() {
     assert_eq!(AcknowledgedCounter::new(0, 1).last(), None);
     assert_eq!(AcknowledgedCounter::new(5, 1).last(), Some(4));
     let counter = AcknowledgedCounter::new(0, 3);
@@ -80,8 +80,8 @@ fn a_foreign_key_is_refused() {
     counter.acknowledge(1, 0);
 }
 
-/// Lets all threads of a round go at the same moment. Spins, for threads that
-/// were woken one by one would hardly meet.
+/// Releases all threads of a round at the same moment. Spins, because threads
+/// woken one by one would rarely overlap.
 struct Gate {
     arrived: AtomicUsize,
     threads: usize,
@@ -105,7 +105,7 @@ impl Gate {
 }
 
 #[test]
-fn under_threads_nothing_is_acknowledged_early_or_goes_back() {
+fn concurrent_acknowledgements_are_never_early_and_never_decrease() {
     const EACH: u64 = 100_000;
     const START: u64 = 17;
     for clients in [2, 3, 8] {
@@ -117,14 +117,14 @@ fn under_threads_nothing_is_acknowledged_early_or_goes_back() {
                     let mut newest = START;
                     for turn in 0..EACH {
                         let key = counter.begin(client);
-                        // What is outstanding here is not acknowledged
-                        // anywhere.
+                        // An outstanding key of this client must not be acknowledged by
+                        // any other.
                         for _ in 0..3 {
                             let end = counter.end();
                             assert!((newest..=key).contains(&end), "{end} is not in {newest}..={key}");
                             newest = end;
                         }
-                        // Some take longer, so that others overtake.
+                        // Some take longer, so that others overtake them.
                         if (turn + client as u64).is_multiple_of(64) {
                             thread::yield_now();
                             assert!(counter.end() <= key);
@@ -134,13 +134,13 @@ fn under_threads_nothing_is_acknowledged_early_or_goes_back() {
                 });
             }
         });
-        assert_eq!(counter.end(), START + clients as u64 * EACH, "{clients} clients: left behind");
+        assert_eq!(counter.end(), START + clients as u64 * EACH, "{clients} clients: too low");
     }
 }
 
 #[test]
-fn whenever_all_clients_rest_nothing_is_left_behind() {
-    // One key a client and round: the end of each is the moment in question.
+fn with_all_clients_idle_every_key_is_acknowledged() {
+    // One key per client and round: the end of each is the critical moment.
     const CLIENTS: usize = 2;
     const ROUNDS: u64 = 100_000;
     let counter = AcknowledgedCounter::new(0, CLIENTS);
@@ -154,8 +154,8 @@ fn whenever_all_clients_rest_nothing_is_left_behind() {
                     counter.acknowledge(client, counter.begin(client));
                     gate.pass();
                     if counter.end() != round * CLIENTS as u64 {
-                        // Not a panic: the other thread waits at the gate.
-                        eprintln!("round {round}: {} is left behind", counter.end());
+                        // No panic, because the other thread waits at the gate.
+                        eprintln!("round {round}: {} is too low", counter.end());
                         std::process::abort();
                     }
                 }
@@ -165,15 +165,14 @@ fn whenever_all_clients_rest_nothing_is_left_behind() {
 }
 
 mod interleavings {
-    //! The algorithm step by step, in every order that the steps of some
-    //! clients can take. It shows what the proof says, and that each thing
-    //! the proof rests on is needed.
+    //! The algorithm step by step, in every interleaving of the steps of some
+    //! clients. Confirms the proof, and that each of its premises is needed.
 
     use std::collections::HashSet;
 
     const NONE: u64 = u64::MAX;
 
-    /// What is done otherwise than it should.
+    /// A fault injected into the algorithm.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Fault {
         No,
@@ -181,11 +180,11 @@ mod interleavings {
         NoBound,
         /// `next` is read after the slots.
         NextReadLast,
-        /// `next` is read before the own slot is given up.
+        /// `next` is read before the own slot is released.
         NextReadEarly,
-        /// The slots are read before the own one is given up.
+        /// The slots are read before the own one is released.
         LateRelease,
-        /// `end` is set, not raised.
+        /// `end` is set instead of raised.
         EndSet,
     }
 
@@ -242,14 +241,14 @@ mod interleavings {
                 }
                 step if scan.contains(&step) => {
                     let at = step - scan.start;
-                    // The own slot, if it is still taken, is passed over.
+                    // Skips the own slot if it is still taken.
                     if !(fault == Fault::LateRelease && at == who) {
                         client.limit = client.limit.min(self.slots[at]);
                     }
                 }
                 _ => {
                     if fault == Fault::NextReadLast && client.limit >= client.next {
-                        // Nothing was outstanding: all that is handed out now.
+                        // No key was outstanding, so all keys handed out count.
                         client.limit = self.next;
                     }
                     if fault == Fault::LateRelease {
@@ -266,7 +265,7 @@ mod interleavings {
         }
     }
 
-    /// Goes through all orders; what is wrong in one, if anything.
+    /// Explores all interleavings. Returns their number and the first violation, if any.
     fn explore(clients: usize, keys: usize, fault: Fault) -> (usize, Option<&'static str>) {
         let start = State {
             next: 0,
@@ -293,14 +292,14 @@ mod interleavings {
                 }
             }
             if rests && state.end != state.next {
-                return (seen.len(), Some("left behind"));
+                return (seen.len(), Some("too low"));
             }
         }
         (seen.len(), None)
     }
 
     #[test]
-    fn the_algorithm_is_right_in_every_order() {
+    fn the_algorithm_is_correct_in_every_interleaving() {
         for (clients, keys) in [(1, 3), (2, 1), (2, 3), (3, 1)] {
             let (states, wrong) = explore(clients, keys, Fault::No);
             assert_eq!(wrong, None, "{clients} clients, {keys} keys each");
@@ -309,11 +308,11 @@ mod interleavings {
     }
 
     #[test]
-    fn each_step_stands_where_it_must() {
+    fn every_order_of_steps_but_the_actual_one_fails() {
         assert_eq!(explore(2, 1, Fault::NoBound).1, Some("early"));
         assert_eq!(explore(2, 2, Fault::NextReadLast).1, Some("early"));
-        assert_eq!(explore(2, 1, Fault::NextReadEarly).1, Some("left behind"));
-        assert_eq!(explore(2, 1, Fault::LateRelease).1, Some("left behind"));
+        assert_eq!(explore(2, 1, Fault::NextReadEarly).1, Some("too low"));
+        assert_eq!(explore(2, 1, Fault::LateRelease).1, Some("too low"));
         assert_eq!(explore(2, 2, Fault::EndSet).1, Some("went back"));
     }
 }

@@ -1,8 +1,8 @@
 //! Comparison with the published YCSB core, draw by draw: each test generates the golden file from
-//! the same injected draws and compares it byte by byte. `golden/README.md` says how the files were
-//! made.
+//! the same injected draws and compares it byte by byte. `golden/README.md` describes how the files
+//! were made.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -20,7 +20,7 @@ use serval_workload::{
 };
 use std::fmt::Write;
 
-/// Adds to the text, as `println!` would.
+/// Appends a line to the text, as `println!` would.
 macro_rules! line {
     ($out:expr, $($arg:tt)*) => { writeln!($out, $($arg)*).unwrap() };
 }
@@ -53,7 +53,7 @@ fn constants(out: &mut String, zipfian: &Zipfian) {
 }
 
 #[test]
-fn injected_draws_are_those_of_java() {
+fn injected_draws_equal_those_of_java() {
     let mut out = String::new();
     for seed in [0, 1, -1, 0x0123_4567_89ab_cdef] {
         line!(out, "seed={seed}");
@@ -72,7 +72,7 @@ fn injected_draws_are_those_of_java() {
 }
 
 #[test]
-fn hashes_and_key_names() {
+fn hashes_and_key_names_equal_those_of_java() {
     let special = [
         0,
         1,
@@ -136,7 +136,7 @@ fn integrity_values() {
     compare("integrity.txt", &out, include_str!("../golden/integrity.txt"));
 }
 
-/// Two draws of 32 bits of Java's as one of 64.
+/// Combines two draws of Java's 32 bits into one of 64.
 struct Ints(ThreadLocalRandom);
 
 impl Random for Ints {
@@ -153,7 +153,7 @@ fn random_values() {
     for size in [0usize, 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 47, 48, 49, 60, 96, 100, 1000] {
         for seed in [size as i64, -1] {
             let mut random = Ints(ThreadLocalRandom::new(seed));
-            // YCSB's iterator draws once when it is made, and does not use it.
+            // YCSB's iterator draws once on construction, without using the draw.
             random.0.next_int();
             let mut value = Vec::new();
             text.write(&mut value, size, &mut random);

@@ -3,7 +3,7 @@
 //! Needs the class path of `site.ycsb:core:0.17.0` in SERVAL_YCSB_CLASSPATH (`cargo xtask test`
 //! fetches it) and Java 17, whose random source the goldens inject draws into; ignored otherwise.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use std::{
@@ -17,8 +17,8 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Compiles a program of `golden/`, runs it in an empty folder and compares
-/// what it writes with the files beside it.
+/// Compiles a program of `golden/`, runs it in an empty folder and compares its
+/// output files with the golden ones.
 fn regenerated(program: &str, options: &[&str]) {
     let Ok(class_path) = std::env::var("SERVAL_YCSB_CLASSPATH") else {
         panic!("SERVAL_YCSB_CLASSPATH is not set: 'cargo xtask test' fetches YCSB's core and sets it");

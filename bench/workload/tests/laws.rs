@@ -1,6 +1,6 @@
-//! Every distribution against its law.
+//! Every distribution compared with its law.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
@@ -16,7 +16,7 @@ use serval_workload::{
 
 const DRAWS: u64 = 400_000;
 
-/// P(item < k) under Gray's formula, for k = 0 to n.
+/// Returns P(item < k) under Gray's formula, for k = 0 to n.
 fn gray(n: u64, theta: f64, zetan: f64) -> impl Fn(u64) -> f64 {
     let zeta2 = zeta(2, theta);
     let eta = (1.0 - libm::pow(2.0 / n as f64, 1.0 - theta)) / (1.0 - zeta2 / zetan);
@@ -28,12 +28,12 @@ fn gray(n: u64, theta: f64, zetan: f64) -> impl Fn(u64) -> f64 {
     }
 }
 
-/// The first 64 ranks one by one, then by powers of 2.
+/// Returns the cell of a rank: the first 64 ranks one by one, then by powers of 2.
 fn cell(rank: u64) -> usize {
     if rank < 64 { rank as usize } else { 58 + rank.ilog2() as usize }
 }
 
-/// The probabilities of these cells, from P(rank < k).
+/// Returns the probabilities of these cells, from P(rank < k).
 fn cells(n: u64, below: impl Fn(u64) -> f64) -> Vec<f64> {
     let mut ends: Vec<u64> = (0..=n.min(64)).collect();
     while ends[ends.len() - 1] < n {
@@ -43,7 +43,7 @@ fn cells(n: u64, below: impl Fn(u64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn p_values_are_those_of_the_tables() {
+fn p_values_agree_with_the_tables() {
     for (cells, chi, p) in
         [(1, 3.841_458_8, 0.05), (10, 18.307_038, 0.05), (10, 3.940_299, 0.95), (100, 149.449_25, 0.001)]
     {
@@ -54,7 +54,7 @@ fn p_values_are_those_of_the_tables() {
 }
 
 #[test]
-fn a_wrong_law_is_found() {
+fn a_wrong_distribution_is_detected() {
     let mut fit = Fit::new("loaded die", vec![0.102, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.098]);
     let mut rng = Rng::new(1);
     for _ in 0..10 * DRAWS {
@@ -75,7 +75,7 @@ fn uniform() {
 }
 
 #[test]
-fn zipfian_is_grays_formula() {
+fn zipfian_follows_grays_formula() {
     for (n, theta) in
         [(2, 0.99), (3, 0.99), (100, 0.99), (1000, 0.5), (1000, 0.0), (1_000_000, 0.99), (1 << 40, 0.9)]
     {
@@ -89,7 +89,7 @@ fn zipfian_is_grays_formula() {
 }
 
 #[test]
-fn zipfian_mean_is_that_of_the_formula() {
+fn zipfian_mean_agrees_with_the_formula() {
     for (n, theta) in [(1, 0.99), (2, 0.99), (3, 0.99), (100, 0.99), (1000, 0.5), (5000, 0.0)] {
         let zipfian = Zipfian::new(10, 9 + n, theta).unwrap();
         let below = gray(n, theta, zipfian.zetan());
@@ -105,11 +105,11 @@ fn zipfian_mean_is_that_of_the_formula() {
 }
 
 #[test]
-fn scrambled_zipfian_is_what_the_hash_makes_of_it() {
+fn scrambled_zipfian_is_the_hash_of_zipfian() {
     let (min, n) = (5, 1000);
     let below = gray(ScrambledZipfian::MAX_ITEM + 1, 0.99, ScrambledZipfian::ZETAN);
-    // The popular items go where their hashes say; the others are so many
-    // that they are even.
+    // The popular items go where their hashes point. The others are so many that
+    // they are uniform.
     const POPULAR: u64 = 200_000;
     let mut probabilities = vec![(1.0 - below(POPULAR)) / n as f64; n];
     for item in 0..POPULAR {
@@ -154,7 +154,7 @@ fn exact_zipf_rank_for_rank() {
     }
 }
 
-/// Counts the draws that are made of it.
+/// Counts the draws of a generator.
 struct Counted(Rng, u64);
 
 impl Random for Counted {
@@ -165,7 +165,7 @@ impl Random for Counted {
 }
 
 #[test]
-fn exact_zipf_seldom_rejects() {
+fn exact_zipf_rarely_rejects() {
     for exponent in [0.01, 0.5, 0.99, 1.0, 1.5, 3.0, 10.0] {
         for n in [1, 2, 3, 10, 1000, 1 << 40] {
             let (zipf, mut rng) = (ExactZipf::new(n, exponent).unwrap(), Counted(Rng::new(8), 0));
@@ -177,7 +177,7 @@ fn exact_zipf_seldom_rejects() {
 }
 
 #[test]
-fn the_hottest_key_has_the_share_of_the_law() {
+fn the_hottest_key_has_its_theoretical_share() {
     for (n, percent) in [(1000, 12.9), (1_000_000, 6.5)] {
         let zipf = ScatteredZipf::new(100, 99 + n, 0.99, 42).unwrap();
         let (hottest, share) = (zipf.key(0), 1.0 / zeta(n, 0.99));
@@ -186,7 +186,7 @@ fn the_hottest_key_has_the_share_of_the_law() {
         let hits = (0..5 * DRAWS).filter(|_| zipf.draw(&mut rng) == hottest).count() as u64;
         assert!(within(4.0, hits, 5 * DRAWS, share), "{n}, seed 9: {hits} of {}, share {share}", 5 * DRAWS);
     }
-    // YCSB's stays at 3.8 % and the odd tail.
+    // YCSB's stays at 3.8 %, with an irregular tail.
     let mut scrambled = ScrambledZipfian::new(0, 999_999, 0.99).unwrap();
     let (hottest, mut rng) = (fnv64(0) % 1_000_000, Rng::new(10));
     let hits = (0..5 * DRAWS).filter(|_| scrambled.draw(&mut rng) == hottest).count() as u64;
@@ -195,7 +195,7 @@ fn the_hottest_key_has_the_share_of_the_law() {
 
 #[test]
 fn popularity_of_old_keys_does_not_shift_with_inserts() {
-    // 500 keys are there, and 500 more are inserted in the course of the run.
+    // 500 keys exist, and 500 more are inserted during the run.
     let zipf = ScatteredZipf::new(0, 999, 0.99, 1).unwrap();
     let old: f64 = (0..500).map(|key| zipf.zipf().probability(zipf.rank(key))).sum();
     let shares: Vec<f64> = (0..500).map(|key| zipf.zipf().probability(zipf.rank(key)) / old).collect();
@@ -216,7 +216,7 @@ fn popularity_of_old_keys_does_not_shift_with_inserts() {
 }
 
 #[test]
-fn latest_is_zipfian_from_the_newest() {
+fn latest_is_zipfian_by_age() {
     for (at_first, newest) in [(1000, 1000), (1000, 1400), (100_000, 100_000), (1_000_000, 1_200_000)] {
         let mut latest = SkewedLatest::new(at_first, 0.99).unwrap();
         let zetan = zeta(newest, 0.99);
@@ -237,8 +237,8 @@ fn latest_is_zipfian_from_the_newest() {
 }
 
 #[test]
-fn latest_grows_step_by_step_as_at_once() {
-    // Across the end of direct addition, where the ways to grow differ.
+fn latest_grown_step_by_step_equals_latest_grown_at_once() {
+    // Across the end of direct addition, where the methods of growth differ.
     let mut steps = Zipfian::of(60_000, 0.99).unwrap();
     let mut rng = Rng::new(13);
     for n in (60_000..70_000).step_by(7) {
@@ -278,7 +278,7 @@ fn exponential_and_its_redraw() {
     let exponential = Exponential::new(95.0, 857.0).unwrap();
     let below = |k: u64| -libm::expm1(-exponential.gamma() * k as f64);
     assert!((below(857) - 0.95).abs() < 1e-12);
-    // What is left of the law when the distance may not pass the newest key.
+    // The law conditioned on distances up to the newest key.
     for newest in [10, 300, 2000] {
         let within = below(newest + 1);
         let probabilities = (0..=newest).map(|k| (below(k + 1) - below(k)) / within).collect();

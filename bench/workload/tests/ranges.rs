@@ -1,6 +1,6 @@
 //! Properties of every draw: ranges, limits, errors, and the time to start.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_types, reason = "a test may measure time")]
 
 mod common;
@@ -28,7 +28,7 @@ fn choosers(min: u64, max: u64) -> Vec<KeyChooser> {
     ]
 }
 
-/// The same draw always: the highest or the lowest, say.
+/// Always the same draw, such as the highest or the lowest.
 struct Extreme(u64);
 
 impl Random for Extreme {
@@ -36,7 +36,7 @@ impl Random for Extreme {
         self.0
     }
 
-    /// The provided one would wait for another draw.
+    /// The default implementation would wait for another draw.
     fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.0) * u128::from(n)) >> 64) as u64
     }
@@ -46,7 +46,7 @@ proptest! {
     #[test]
     fn keys_exist(seed: u64, min in 0u64..1 << 40, bits in 0u32..40, length: u64, short in 0u64..100) {
         let max = min + length % (1 << bits);
-        // Not so short that the redraws take long.
+        // Long enough that redraws are few.
         let newest = max - (max - min) * short / 200;
         let mut rng = Rng::new(seed);
         for mut keys in choosers(min, max) {
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn zipfian_rises_with_the_draw(n in 3u64..100_000, theta in 0.01..0.99, draws in prop::collection::vec(any::<u64>(), 2..50)) {
+    fn zipfian_increases_with_the_draw(n in 3u64..100_000, theta in 0.01..0.99, draws in prop::collection::vec(any::<u64>(), 2..50)) {
         let mut zipfian = Zipfian::new(0, n - 1, theta).unwrap();
         let mut draws = draws;
         draws.sort_unstable();
@@ -97,17 +97,17 @@ proptest! {
         let mut latest = SkewedLatest::new(start, 0.99).unwrap();
         let (mut newest, mut rng) = (start, Rng::new(seed));
         for (growth, shift) in steps {
-            // Small steps for the most part, large jumps now and then.
+            // Mostly small steps, with occasional large jumps.
             newest += growth << if shift < 40 { 0 } else { shift - 10 };
             prop_assert!(latest.draw(&mut rng, newest) <= newest);
         }
-        // Back again, as a client that read an older value would ask.
+        // Back again, as for a client that read an older value.
         prop_assert!(latest.draw(&mut rng, start) <= start);
         prop_assert_eq!(latest.draw(&mut rng, 0), 0);
     }
 
     #[test]
-    fn discrete_never_falls_off(weights in prop::collection::vec(0.0..1e3f64, 1..40), draw: u64) {
+    fn discrete_always_chooses_a_value(weights in prop::collection::vec(0.0..1e3f64, 1..40), draw: u64) {
         prop_assume!(weights.iter().any(|&weight| weight > 0.0));
         let discrete = Discrete::new(&weights).unwrap();
         for draw in [draw, 0, u64::MAX] {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn histograms_draw_lengths_of_the_file(counts in prop::collection::vec(0u64..50, 1..40), draw: u64) {
+    fn histograms_draw_only_lengths_of_the_file(counts in prop::collection::vec(0u64..50, 1..40), draw: u64) {
         prop_assume!(counts.iter().any(|&count| count > 0));
         let mut file = String::from("BlockSize\t8\r\n");
         for (bucket, count) in counts.iter().enumerate() {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn a_seed_gives_the_same_keys() {
+fn equal_seeds_give_equal_keys() {
     for (mut one, mut two) in choosers(0, 99_999).into_iter().zip(choosers(0, 99_999)) {
         let (mut a, mut b) = (Rng::new(3), Rng::new(3));
         for _ in 0..1000 {
@@ -153,7 +153,7 @@ fn a_seed_gives_the_same_keys() {
     }
 }
 
-/// A uniform draw of this value.
+/// Returns a source whose uniform draw has this value.
 fn uniform_draw(u: f64) -> Extreme {
     Extreme((u * (1u64 << 53) as f64) as u64 * (1 << 11))
 }
@@ -164,7 +164,7 @@ fn the_examples_of_the_documents() {
     assert_eq!([0.1, 0.19, 0.5].map(|u| zipfian.next(&mut uniform_draw(u))), [0, 1, 22]);
     assert!((zipfian.zetan() - 7.729).abs() < 5e-4 && (zipfian.eta_constant() - 0.0748).abs() < 5e-5);
     assert_eq!(ScrambledZipfian::new(0, 999, 0.99).unwrap().draw(&mut Extreme(0)), 211);
-    // u = 3 lies so far between ln 1000.5 and ln 1.5 - 1.
+    // Chosen such that u = 3 between ln 1000.5 and ln 1.5 - 1.
     let exact = ExactZipf::new(1000, 1.0).unwrap();
     let (low, high) = (1.5f64.ln() - 1.0, 1000.5f64.ln());
     assert_eq!(exact.draw(&mut uniform_draw((high - 3.0) / (high - low))), 19);
@@ -184,7 +184,7 @@ fn the_examples_of_the_documents() {
 }
 
 #[test]
-fn discrete_ends_with_the_last_that_has_a_weight() {
+fn discrete_ends_with_the_last_value_of_positive_weight() {
     // Ten tenths do not add up to 1.
     let tenths = Discrete::new(&[0.1; 10]).unwrap();
     assert_eq!(tenths.draw(&mut Extreme(u64::MAX)), 9);
@@ -202,7 +202,7 @@ fn clients_share_a_sequence() {
     let drawn: Vec<u64> =
         (0..3).flat_map(|_| [keys.draw(&mut Extreme(0), 8), other.draw(&mut Extreme(0), 8)]).collect();
     assert_eq!(drawn, [5, 6, 7, 8, 5, 6]);
-    // 7 and 8 are passed over while they are not there.
+    // 7 and 8 are skipped while they do not exist.
     assert_eq!((keys.draw(&mut Extreme(0), 6), keys.draw(&mut Extreme(0), 6)), (5, 6));
     let sequential = Sequential::new(0, 9999).unwrap();
     let seen: Vec<u64> = thread::scope(|scope| {
@@ -218,9 +218,9 @@ fn clients_share_a_sequence() {
 }
 
 #[test]
-fn a_million_million_keys_start_at_once() {
-    // Per key, the least work would take minutes; the limit only leaves room
-    // for a busy machine.
+fn a_trillion_keys_start_at_once() {
+    // Work per key would take minutes; the limit leaves room for a busy
+    // machine.
     let started = Instant::now();
     let n = 1_000_000_000_000;
     let mut rng = Rng::new(1);
@@ -239,7 +239,7 @@ fn a_million_million_keys_start_at_once() {
 }
 
 #[test]
-fn wrong_parameters_are_refused() {
+fn invalid_parameters_are_refused() {
     let text = |error: DistributionError| error.to_string();
     assert_eq!(
         text(Uniform::new(5, 4).unwrap_err()),
@@ -293,13 +293,13 @@ fn faults_of_a_histogram_file_name_their_lines() {
         let text = faults(file);
         assert!(text.starts_with(line) && text.contains(part), "{file:?}: {text}");
     }
-    // All faults, up to a limit; the count goes on behind one.
+    // All faults, up to a limit; counting continues after a fault.
     let text = faults("BlockSize\tx\n0\t5\n1\tx\n2\t5\n9\t5\n4\t1\n");
     assert_eq!(text.matches("line").count() - 1, 3, "{text}");
     assert_eq!(LengthHistogram::parse("x\n".repeat(1000).as_bytes()).unwrap_err().0.len(), 10);
     let long = faults(&format!("BlockSize\t{}\n", "9".repeat(1000)));
     assert!(long.len() < 200, "{long}");
-    // Blank lines at the end, and further columns, are nothing.
+    // Blank lines at the end and further columns are ignored.
     let histogram = LengthHistogram::parse(b"BlockSize\t10\r\n0\t5\tx\r\n\r\n\r\n").unwrap();
     assert_eq!((histogram.mean(), histogram.mean_exact()), (0.0, 10.0));
 }

@@ -1,7 +1,7 @@
 //! Operations of the REST workload: URLs of its traces, in given shares, by distributions over
 //! their lines.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,
@@ -30,7 +30,7 @@ const RUN: Circumstances = Circumstances {
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 
-/// InputFiles by name.
+/// Files by path.
 type Folder = BTreeMap<PathBuf, Vec<u8>>;
 
 /// Traces: `a` of 100 URLs, `b` of 3, `c` of 2.
@@ -50,7 +50,8 @@ fn open(folder: &Folder, text: &str, facts: &Circumstances) -> Result<RestWorklo
     Ok(workload.expect("no faults, so a workload"))
 }
 
-/// Kind, URL and body of what a client asks, whose operations all end so.
+/// Returns kind, URL and body of the operations of a client. All operations have this
+/// outcome.
 fn asked(
     workload: &RestWorkload,
     seed: u64,
@@ -86,7 +87,7 @@ const MIX: &str = "readproportion=0.4\nupdateproportion=0.3\ninsertproportion=0.
                    url.trace.read=a\nurl.trace.update=b\nurl.trace.insert=c\nurl.trace.delete=b\n";
 
 #[test]
-fn shares_urls_and_bodies_are_as_asked() {
+fn shares_urls_and_bodies_are_as_configured() {
     let folder = traces();
     let workload = open(&folder, &format!("{MIX}fieldlength=10"), &RUN).unwrap();
     let all = asked(&workload, 1, 100_000, &Outcome::OK);
@@ -114,7 +115,7 @@ fn shares_urls_and_bodies_are_as_asked() {
 }
 
 #[test]
-fn a_seed_gives_the_same_requests_and_another_others() {
+fn equal_seeds_give_equal_requests_and_different_seeds_different_ones() {
     let folder = traces();
     for distribution in ["uniform", "zipfian", "exactzipfian", "hotspot", "exponential", "sequential"] {
         let text = format!("{MIX}requestdistribution={distribution}\nfieldlengthdistribution=zipfian");
@@ -124,7 +125,7 @@ fn a_seed_gives_the_same_requests_and_another_others() {
     }
 }
 
-/// How often each line of `a` is read.
+/// Returns how often each line of `a` is read.
 fn counts(text: &str) -> Vec<f64> {
     let folder = traces();
     let text = format!("updateproportion=0\nurl.trace.read=a\n{text}");
@@ -135,11 +136,11 @@ fn counts(text: &str) -> Vec<f64> {
 }
 
 #[test]
-fn distributions_are_over_the_lines_as_they_stand() {
+fn distributions_choose_lines_in_file_order() {
     let near = |share: f64, expected: f64| (share - expected).abs() < 0.005;
     let uniform = counts("");
     assert!(uniform.iter().all(|share| near(*share, 0.01)), "{uniform:?}");
-    // 1/zeta(100, s) for the first line, half of it to the power of s for the second.
+    // 1/zeta(100, s) for the first line, and 2^-s of it for the second.
     let zeta = |s: f64| (1..=100).map(|k| f64::from(k).powf(-s)).sum::<f64>();
     for (distribution, exponent) in
         [("zipfian", 0.99), ("zipfian", 0.5), ("exactzipfian", 0.99), ("exactzipfian", 2.0)]
@@ -157,7 +158,7 @@ fn distributions_are_over_the_lines_as_they_stand() {
     let exponential =
         counts("requestdistribution=exponential\nexponential.percentile=90\nexponential.frac=0.1");
     assert!(near(exponential[..10].iter().sum(), 0.9), "{exponential:?}");
-    // Half of the draws would be behind the last line; all are within.
+    // Half of the draws would be after the last line; all are within.
     let wide = counts("requestdistribution=exponential\nexponential.percentile=50\nexponential.frac=1");
     assert!(near(wide.iter().sum(), 1.0));
     let first = counts("readrecordcount=4\nrequestdistribution=sequential");
@@ -195,7 +196,7 @@ fn sizes_are_by_distribution() {
     assert_eq!((uniform[0], uniform[19_999]), (5, 9));
     let histogram = sizes("fieldlengthdistribution=exacthistogram\nfieldlengthhistogram=sizes");
     assert_eq!((histogram[0], histogram[19_999]), (20, 30));
-    // From 1, whatever minfieldlength: so it is in YCSB.
+    // From 1 for any minfieldlength, as in YCSB.
     let steep = sizes("fieldlengthdistribution=zipfian\nfieldlength=1000\nminfieldlength=500");
     let flat = sizes("fieldlengthdistribution=zipfian\nfieldlength=1000\ninsertsizezipfconstant=0");
     assert_eq!(steep[0], 1);
@@ -203,7 +204,7 @@ fn sizes_are_by_distribution() {
 }
 
 #[test]
-fn a_load_inserts_each_url_that_is_asked_for_once() {
+fn a_load_inserts_each_requested_url_once() {
     let folder = traces();
     let text = "readproportion=0.5\nupdateproportion=0.3\ninsertproportion=0.1\ndeleteproportion=0.1\n\
                 url.trace.read=b\nurl.trace.update=c\nurl.trace.delete=b\nurl.trace.insert=a\n";
@@ -219,9 +220,9 @@ fn a_load_inserts_each_url_that_is_asked_for_once() {
         ["b/0", "b/1", "b/2", "a/1", "c/1"]
     );
     assert!(all.iter().all(|(kind, _, body)| *kind == OperationKind::Insert && body.len() == 100));
-    // A body follows from seed and number.
+    // A body depends on seed and number.
     assert_eq!(all, asked(&open(&folder, text, &LOAD).unwrap(), 1, 100, &Outcome::OK));
-    // A failure stops the client unless told otherwise.
+    // A failure stops the client by default.
     let failure = Outcome::failed(Status::Error, "x");
     assert_eq!(asked(&open(&folder, text, &LOAD).unwrap(), 1, 100, &failure).len(), 1);
     let going = format!("{text}core_workload_insertion_keep_going_on_error=true");
@@ -229,7 +230,7 @@ fn a_load_inserts_each_url_that_is_asked_for_once() {
 }
 
 #[test]
-fn faults_come_together_and_name_file_and_line() {
+fn faults_are_reported_together_with_file_and_line() {
     let mut folder = traces();
     folder.insert("bad".into(), b"x\ny z\n".into());
     let text = "readproportion=0.5\nupdateproportion=0.5\ninsertproportion=0.1\ndeleteproportion=0.1\n\
@@ -255,13 +256,13 @@ fn faults_come_together_and_name_file_and_line() {
     let nothing = open(&folder, "readproportion=0\nupdateproportion=0", &RUN).unwrap_err().to_string();
     assert!(nothing.contains("nothing to do") && nothing.contains("deleteproportion"), "{nothing}");
     let unused = "readproportion=0\nupdateproportion=0\ninsertproportion=1\nurl.trace.insert=b";
-    assert!(open(&folder, unused, &RUN).is_ok(), "other traces are not looked for");
+    assert!(open(&folder, unused, &RUN).is_ok(), "unused traces are not opened");
     let load = open(&folder, unused, &LOAD).unwrap_err().to_string();
     assert!(load.contains("nothing to load"), "{load}");
 }
 
 #[test]
-fn every_property_says_what_it_is() {
+fn every_property_has_a_description() {
     for property in PROPERTIES.properties {
         assert!(!property.meaning.is_empty(), "{}", property.name);
     }

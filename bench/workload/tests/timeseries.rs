@@ -1,7 +1,7 @@
 //! Operations of the time series workload: line by line those of the published YCSB core
 //! (`golden/TimeSeriesGolden.java`), and its own guarantees.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use proptest::prelude::*;
@@ -48,13 +48,13 @@ fn open(text: &str, facts: &Circumstances) -> Result<TimeSeriesWorkload, Faults>
     Ok(workload.expect("no faults, so a workload"))
 }
 
-/// With [`SMALL`] before it.
+/// Opens a workload with the properties [`SMALL`] and these.
 fn small(text: &str, facts: &Circumstances) -> TimeSeriesWorkload {
     open(&format!("{SMALL}{text}"), facts).unwrap()
 }
 
-/// Runs units of one client against a store that says OK to everything, and
-/// shows each operation.
+/// Runs units of one client against a store on which everything succeeds, and
+/// passes each operation to `each`.
 fn drive(
     workload: &TimeSeriesWorkload,
     (index, count): (usize, usize),
@@ -77,7 +77,7 @@ fn drive(
     }
 }
 
-/// An operation as the golden files show it.
+/// Formats an operation like the golden files.
 fn line(operation: &Operation, values: Option<&str>) -> String {
     let mut line = format!("{} {}", operation.kind.name(), operation.key);
     for (name, value) in operation.record.iter() {
@@ -93,7 +93,7 @@ fn line(operation: &Operation, values: Option<&str>) -> String {
     line
 }
 
-/// The cases of a golden file: threads, units, properties and lines.
+/// Returns the cases of a golden file: threads, units, properties and lines.
 fn cases(golden: &str) -> impl Iterator<Item = (usize, usize, String, Vec<&str>)> {
     golden.split("# ").skip(1).map(|case| {
         let mut lines = case.lines();
@@ -109,7 +109,7 @@ fn cases(golden: &str) -> impl Iterator<Item = (usize, usize, String, Vec<&str>)
     })
 }
 
-/// What a load of one client after the other asks for.
+/// Returns the operations of a load, one client after the other.
 fn load(threads: usize, units: usize, text: &str) -> Vec<String> {
     let workload = open(text, &Circumstances { clients: threads, ..LOAD }).unwrap();
     let values = match text {
@@ -125,7 +125,7 @@ fn load(threads: usize, units: usize, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn inserts_are_ycsbs() {
+fn inserts_equal_those_of_ycsb() {
     let mut compared = 0;
     for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_inserts.txt")) {
         let ours = load(threads, units, &text);
@@ -148,7 +148,7 @@ fn inserts_are_ycsbs() {
 }
 
 #[test]
-fn random_orders_are_of_what_ycsb_writes() {
+fn random_orders_contain_the_points_that_ycsb_writes() {
     for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_sets.txt")) {
         let ours = load(threads, units, &text);
         let sorted: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
@@ -164,7 +164,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
         let text = text.trim_start_matches("update\n");
         if golden[0].starts_with("INSERT") {
             let shares = "readproportion=0\nupdateproportion=0.5\ninsertproportion=0.5\n";
-            // The only timestamp that is older is the first.
+            // The only older timestamp is the first.
             let workload = open(&format!("{text}{shares}"), &RUN).unwrap();
             let found = (0..100).find(|&seed| {
                 let mut lines = Vec::new();
@@ -187,7 +187,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
     assert_eq!(compared, 7);
 }
 
-/// Verification of a record as a run does it: `None` when there is none.
+/// Verifies a record as a run does; `None` for a missing record.
 fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, reply: &mut Reply) -> End {
     let mut client = workload.client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     let mut operation = Operation::new("usertable");
@@ -204,7 +204,7 @@ fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, 
 const INTEGRITY: &str = "recordcount=100\ndataintegrity=true\nvaluetype=integers\nupdateproportion=0\n";
 
 #[test]
-fn verification_comes_to_what_ycsbs_does() {
+fn verification_agrees_with_ycsbs() {
     let workload = open(&format!("{SMALL}{INTEGRITY}"), &RUN).unwrap();
     assert!(workload.verifies());
     for golden in include_str!("../golden/timeseries_verify.txt").lines() {
@@ -225,7 +225,7 @@ fn verification_comes_to_what_ycsbs_does() {
     // A read that fails is not verified.
     let end = verdict(&workload, &Outcome::NOT_FOUND, None, &mut Reply::new());
     assert_eq!((end.verified, end.ok), (None, false));
-    // A number of another length is wrong, and so is a tag that is no text.
+    // A number of another length is wrong, and so is a tag that is not text.
     for (name, value) in [("YCSBV", &b"425112257"[..]), ("AA", &[0xff])] {
         let mut reply = Reply::new();
         reply.push(name, value);
@@ -260,7 +260,7 @@ fn exact_values_follow_from_key_and_stored_timestamp() {
 
 #[test]
 fn ycsbs_delayed_values_fail_verification() {
-    // Kept for the sake of the data; the module says so.
+    // Kept for compatibility with existing data, as the module says.
     let writing = small(&format!("{INTEGRITY}delayedseries=1\n"), &LOAD);
     let reading = small(INTEGRITY, &RUN);
     let mut verdicts = BTreeMap::new();
@@ -274,7 +274,7 @@ fn ycsbs_delayed_values_fail_verification() {
     assert_eq!(verdicts, BTreeMap::from([(Status::Ok, 128), (Status::UnexpectedState, 512)]));
 }
 
-/// How often each series was written at each timestamp.
+/// Returns how often each series was written at each timestamp.
 fn coverage(
     workload: &TimeSeriesWorkload,
     clients: usize,
@@ -326,7 +326,7 @@ fn single_values_after_others_leave_out_series_unless_exact() {
 }
 
 #[test]
-fn random_timestamps_go_on_after_the_last() {
+fn random_timestamps_continue_after_the_last() {
     let text = "recordcount=40\nfieldcount=2\ntagcount=1\ntagcardinality=2\nrandomwritetimestamporder=true\n";
     let written = coverage(&small(text, &LOAD), 1, 4 * 33);
     // Three ranges of 11 from one interval before the start, as in YCSB.
@@ -335,7 +335,7 @@ fn random_timestamps_go_on_after_the_last() {
 }
 
 #[test]
-fn sparsity_leaves_out_as_much_as_the_law_says() {
+fn sparsity_omits_its_share_of_points() {
     let text = "recordcount=100000\nfieldcount=10\ntagcount=1\ntagcardinality=64\nsparsity=0.5\n";
     let share = |text: &str| {
         let written = coverage(&small(text, &LOAD), 1, 40_000);
@@ -378,7 +378,7 @@ fn values_are_of_their_type() {
         let (mut integers, mut floats) = (0, 0);
         drive(&workload, (0, 1), 5, 2000, |operation| {
             let value = operation.record.get("YCSBV").unwrap();
-            // An integer's upper half is all sign; a real number's is not.
+            // An integer's upper half is sign bits only; a real number's is not.
             if i32::try_from(decode_long(value).unwrap()).is_ok() {
                 integers += 1;
             } else {
@@ -407,7 +407,7 @@ fn groups_are_named_without_values() {
 }
 
 #[test]
-fn queries_ask_for_what_a_load_wrote() {
+fn queries_select_points_that_a_load_wrote() {
     for distribution in ["uniform", "sequential", "zipfian", "hotspot"] {
         let text = format!(
             "recordcount=96\nfieldcount=4\ntagcount=2\ntagcardinality=2,3\nupdateproportion=0\nscanproportion=1\n\
@@ -481,14 +481,14 @@ fn the_clock_begins_one_interval_ago() {
         drive(&workload, (0, 1), 1, 1, |operation| {
             assert_eq!(decode_long(operation.record.get("YCSBTS").unwrap()), Some(first), "{units}");
         });
-        // A run's queries would not meet it.
+        // The queries of a run would miss it.
         assert_eq!(workload.warnings().len(), 0);
         assert!(open(&text, &RUN).unwrap().warnings()[0].contains("insertstart"));
     }
 }
 
 #[test]
-fn a_seed_gives_the_same_stream() {
+fn equal_seeds_give_equal_streams() {
     let text = "recordcount=1000\nreadproportion=1\nupdateproportion=1\ninsertproportion=1\nscanproportion=1\n\
                 deleteproportion=1\nsparsity=0.3\nrandomwritetimestamporder=true\nrequestdistribution=zipfian\n";
     let stream = |seed| {
@@ -517,7 +517,7 @@ fn a_load_stops_at_a_failure_and_not_at_a_batch() {
         let step = client.step(Last::Outcome(&outcome, &mut Reply::new()), &mut operation);
         assert_eq!(step, Step::End(End { stop, ..End::of(&outcome) }));
     }
-    // A run goes on.
+    // A run continues.
     let mut client = small("recordcount=10\n", &RUN)
         .client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: false });
@@ -532,7 +532,7 @@ fn the_schema_names_the_fields() {
 }
 
 #[test]
-fn what_stops_ycsb_works_or_is_a_fault() {
+fn settings_that_stop_ycsb_work_or_are_faults() {
     for golden in include_str!("../golden/timeseries_faults.txt").lines() {
         let mut parts = golden.splitn(3, ' ');
         let (exception, verb, text) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
@@ -540,7 +540,7 @@ fn what_stops_ycsb_works_or_is_a_fault() {
         let clients = if text.contains("threadcount=3") { 3 } else { 1 };
         let text = format!("readproportion=0\nupdateproportion=0\n{share}\n{}", text.replace(' ', "\n"));
         let opened = open(&text, &Circumstances { clients, ..RUN });
-        // What YCSB itself refuses is refused; what makes it fall over is not.
+        // Serval refuses what YCSB refuses, and accepts what makes YCSB crash.
         let refused = exception == "WorkloadException" || text.contains("valuetype=mixed");
         assert_eq!(opened.is_err(), refused, "{golden}: {opened:?}");
         if let Ok(workload) = opened {
@@ -552,10 +552,10 @@ fn what_stops_ycsb_works_or_is_a_fault() {
 }
 
 #[test]
-fn every_fault_is_named_at_once() {
+fn all_faults_are_reported_together() {
     let faults = |text: &str, facts: &Circumstances| -> Vec<String> {
         match open(text, facts) {
-            Ok(_) => panic!("{text} is taken"),
+            Ok(_) => panic!("{text} is accepted"),
             Err(faults) => faults.0.iter().map(ToString::to_string).collect(),
         }
     };
@@ -620,7 +620,7 @@ fn ycsbs_files_work_unchanged() {
         .map(|p| p.name)
         .collect();
     assert_eq!(ignored, ["delayedSeries", "delayedIntervals"]);
-    // Ours hold no name that is not known.
+    // Serval's files contain known names only.
     for name in ["tsworkloada", "tsworkload_template"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads").join(name);
         let mut properties = Properties::new();
@@ -658,7 +658,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_setting_makes_a_client_panic(
+    fn arbitrary_settings_do_not_panic(
         (records, keys, clients) in (0u64..200, 1u64..9, 1usize..9),
         counts in proptest::collection::vec(1u64..5, 0..5),
         tags in 0usize..6,

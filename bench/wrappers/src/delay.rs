@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_have_the_mean_asked_for_and_the_shape_named() {
+    fn delays_have_the_configured_mean_and_shape() {
         for spread in ["constant", "uniform", "exponential"] {
             let draws = draws(spread, 1);
             let count = draws.len() as f64;
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn clients_differ_and_runs_repeat() {
+    fn clients_draw_different_delays_and_runs_repeat() {
         assert_eq!(draws("exponential", 3), draws("exponential", 3));
         assert_ne!(draws("exponential", 3), draws("exponential", 4));
     }
 
     #[test]
-    fn the_longest_mean_that_can_be_written_does_not_overflow() {
+    fn the_longest_mean_does_not_overflow() {
         let delay = Delay { mean: Duration::from_nanos(u64::MAX), spread: "exponential" };
         let mut random = SplitMix(0);
         assert!((0..10_000).all(|_| delay.draw(&mut random) < Duration::MAX));

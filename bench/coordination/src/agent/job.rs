@@ -1,4 +1,4 @@
-//! Handle by which a load talks to its group.
+//! Handle by which running work communicates with its group.
 
 use super::FromWorker;
 use std::{
@@ -12,7 +12,7 @@ struct JobState {
     start: Option<u64>,
     measure: Option<u64>,
     ended: bool,
-    /// Whether the end is to be immediate.
+    /// Whether the work must end at once.
     hurry: bool,
     on_end: Option<Arc<dyn Fn(bool) + Send + Sync>>,
 }
@@ -23,7 +23,7 @@ struct Job {
     out: UnboundedSender<FromWorker>,
 }
 
-/// Handle by which a load talks to its group.
+/// Handle by which running work communicates with its group.
 #[derive(Clone)]
 pub struct JobHandle(Arc<Job>);
 
@@ -42,9 +42,8 @@ impl JobHandle {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports that the load is ready and waits for the instant at which the
-    /// group starts, ns of this machine's clock. Returns `None` if the load must
-    /// end first.
+    /// Reports that the work is ready, and waits for the instant at which the group starts, ns of this machine's clock.
+    /// Returns `None` if the work must end before.
     pub fn ready(&self) -> Option<u64> {
         let _ = self.0.out.send(FromWorker::Ready);
         let mut state = self.state();
@@ -59,7 +58,7 @@ impl JobHandle {
         }
     }
 
-    /// Reports when the load actually started, ns of this machine's clock.
+    /// Reports the actual start of the work, ns of this machine's clock.
     pub fn began(&self, at: u64) {
         let _ = self.0.out.send(FromWorker::Began(at));
     }
@@ -69,9 +68,8 @@ impl JobHandle {
         let _ = self.0.out.send(FromWorker::Interval(bytes));
     }
 
-    /// Sets the function to call, on another thread, each time the load is asked
-    /// to end; calls it now if the load was asked already. Its argument is
-    /// whether the load must end at once, without finishing what is left.
+    /// Sets the function that is called, on another thread, for each request to end the work; calls it now if there
+    /// was such a request. Its argument is whether the work must end at once, without finishing its remaining keys.
     pub fn on_end(&self, call: impl Fn(bool) + Send + Sync + 'static) {
         let call: Arc<dyn Fn(bool) + Send + Sync> = Arc::new(call);
         let mut state = self.state();
@@ -83,8 +81,7 @@ impl JobHandle {
         }
     }
 
-    /// Returns when the measured part starts, ns of this machine's clock, if the
-    /// group has decided it.
+    /// Returns the start of the measured part, ns of this machine's clock, if the group has set it.
     pub fn measure(&self) -> Option<u64> {
         self.state().measure
     }

@@ -36,7 +36,7 @@ impl AgentSession {
             Ok(accepted) => accepted,
             Err(why) => return why,
         };
-        self.tell(AgentEvent::Joined(client, leader.name.clone()));
+        self.report(AgentEvent::Joined(client, leader.name.clone()));
         let (reading, writing) = stream.into_split();
         let (outgoing, queue) = mpsc::unbounded_channel();
         tokio::spawn(send_frames(writing, queue));

@@ -1,7 +1,7 @@
 //! A client process of a group: an agent that waits for work, or a process that joins one group.
 //!
 //! The network has a thread of its own, which answers questions about the clock
-//! at once. The load runs on the calling thread.
+//! at once. The work runs on the calling thread.
 
 mod job;
 mod membership;
@@ -32,33 +32,33 @@ pub struct Joining {
     pub timeout: Duration,
     /// Whether the agent ends after one group.
     pub once: bool,
-    /// What the agent tells coordinators about itself.
+    /// Facts about this process, for coordinators.
     pub facts: ClientFacts,
     /// Monotonic clock, ns.
     pub clock: fn() -> u64,
 }
 
-/// What an agent reports to its user.
+/// Event of an agent, for its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// It waits for work.
+    /// The agent waits for work.
     Waiting,
-    /// It joined a group: its number, and the coordinator's name.
+    /// The agent joined a group: its number, and the coordinator's name.
     Joined(u64, String),
-    /// It left the group, or the group is over: why.
+    /// The agent left the group, or the group is over; the reason.
     Parted(String),
-    /// Something failed and will be repeated.
+    /// A request failed and will be retried.
     Trouble(String),
 }
 
-/// Does an agent's work.
+/// Performer of an agent's work.
 pub trait Worker {
-    /// Carries out this client's part of a phase and returns its measurements.
-    /// Calls [`JobHandle::ready`] once all is ready to start.
+    /// Performs this client's part of a phase and returns its measurements. Calls [`JobHandle::ready`] when it is ready
+    /// to start.
     ///
     /// # Errors
     ///
-    /// Why it cannot.
+    /// The reason why the work failed.
     fn work(&mut self, work: Work, job: &JobHandle) -> Result<Vec<u8>, String>;
     /// Shows an event to the user.
     fn on_event(&mut self, event: AgentEvent);
@@ -89,7 +89,7 @@ impl Default for Quit {
 }
 
 impl Quit {
-    /// Asks the agent to end. The agent stops a running load and notifies its group.
+    /// Asks the agent to end. The agent stops its running work and notifies its group.
     pub fn quit(&self) {
         self.0.send_replace(true);
     }
@@ -100,13 +100,12 @@ async fn quit_requested(quitting: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = quitting.wait_for(|quit| *quit).await;
 }
 
-/// Waits for work and does it until `quit` is requested; with
-/// [`Joining::once`], until the first group is over.
+/// Waits for work and performs it until `quit` is requested; with [`Joining::once`], until the first group is over.
 ///
 /// # Errors
 ///
-/// ZooKeeper's address is none, or it refuses to keep Serval's nodes at the start. A ZooKeeper that is not up is
-/// waited for, and later failures are retried.
+/// ZooKeeper's address is not valid, or ZooKeeper refuses to create Serval's nodes at the start. Waits for a ZooKeeper
+/// that is not up, and retries later failures.
 pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<(), DirectoryError> {
     let (jobs, asked) = blocking::channel();
     let (out, done) = mpsc::unbounded_channel();
@@ -157,7 +156,7 @@ struct AgentSession {
     jobs: blocking::Sender<ForWorker>,
     done: UnboundedReceiver<FromWorker>,
     out: UnboundedSender<FromWorker>,
-    /// The running load.
+    /// The running work.
     job: Option<JobHandle>,
     /// Node by which coordinators find this agent.
     announced: Option<String>,
@@ -167,7 +166,7 @@ struct AgentSession {
 }
 
 impl AgentSession {
-    fn tell(&mut self, event: AgentEvent) {
+    fn report(&mut self, event: AgentEvent) {
         // A failure that repeats is reported once.
         if self.last_event.as_ref() != Some(&event) {
             self.last_event = Some(event.clone());
@@ -185,7 +184,7 @@ impl AgentSession {
                         self.announced = None;
                     }
                     Err(error) => {
-                        self.tell(AgentEvent::Trouble(error.to_string()));
+                        self.report(AgentEvent::Trouble(error.to_string()));
                         self.pause().await;
                         continue;
                     }
@@ -195,13 +194,13 @@ impl AgentSession {
                 Ok(Some(leader)) => leader,
                 Ok(None) => continue,
                 Err(error) => {
-                    self.tell(AgentEvent::Trouble(error.to_string()));
+                    self.report(AgentEvent::Trouble(error.to_string()));
                     self.pause().await;
                     continue;
                 }
             };
             let why = self.serve_group(&directory, &leader).await;
-            self.tell(AgentEvent::Parted(why));
+            self.report(AgentEvent::Parted(why));
             self.end_job_and_wait().await;
             if self.joining.once {
                 break;
@@ -210,20 +209,20 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Waits for the end of a load that was abandoned.
+    /// Waits for the end of abandoned work.
     async fn end_job_and_wait(&mut self) {
         let Some(job) = self.job.take() else { return };
         job.end();
         let timeout = self.joining.timeout;
         let ended = async |done: &mut UnboundedReceiver<FromWorker>| {
-            while let Some(said) = done.recv().await {
-                if matches!(said, FromWorker::Finished(_)) {
+            while let Some(message) = done.recv().await {
+                if matches!(message, FromWorker::Finished(_)) {
                     break;
                 }
             }
         };
         if time::timeout(timeout, ended(&mut self.done)).await.is_err() {
-            self.tell(AgentEvent::Trouble(format!(
+            self.report(AgentEvent::Trouble(format!(
                 "the load of the group that ended has not stopped within {timeout:?}: its store does not answer. This \
                  agent accepts no other work until it stops"
             )));
@@ -242,7 +241,7 @@ impl AgentSession {
             match opened {
                 Ok(directory) => return Ok(Some(directory)),
                 Err(error) if error.may_pass() => {
-                    self.tell(AgentEvent::Trouble(error.to_string()));
+                    self.report(AgentEvent::Trouble(error.to_string()));
                     self.pause().await;
                 }
                 Err(error) => return Err(error),
@@ -265,18 +264,18 @@ impl AgentSession {
     async fn wait_for_work(&mut self, directory: &Directory) -> Result<Option<Leader>, DirectoryError> {
         // A node that was announced before a failure may still exist; a second node would
         // look like a second agent.
-        let is_there = async |node: &str| match directory.agent(node).await {
+        let exists = async |node: &str| match directory.agent(node).await {
             Ok(found) => Ok(found.is_some()),
             // Another program has written to it: no coordinator could use it.
             Err(DirectoryError::Foreign { .. }) => directory.retire(node).await.map(|()| false),
             Err(error) => Err(error),
         };
         let node = match &self.announced {
-            Some(node) if is_there(node).await? => node.clone(),
+            Some(node) if exists(node).await? => node.clone(),
             _ => directory.announce(&self.joining.facts).await?,
         };
         self.announced = Some(node.clone());
-        self.tell(AgentEvent::Waiting);
+        self.report(AgentEvent::Waiting);
         loop {
             let Some((agent, changed)) = directory.agent(&node).await? else { return Ok(None) };
             if let Some(leader) = agent.called {

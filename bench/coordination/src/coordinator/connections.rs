@@ -60,12 +60,12 @@ impl CoordinatorTask {
         tokio::spawn(async move {
             let _place = place;
             let greeting = message::read::<ToCoordinator>(&mut stream, message::HELLO_MAX);
-            let Ok(Ok(Frame::Message(ToCoordinator::Hello { protocol, epoch: theirs, token: said, facts }))) =
+            let Ok(Ok(Frame::Message(ToCoordinator::Hello { protocol, epoch: theirs, token: sent, facts }))) =
                 time::timeout(GREETING, greeting).await
             else {
                 return;
             };
-            let why = if said != token || theirs != epoch {
+            let why = if sent != token || theirs != epoch {
                 "this coordinator leads another group, or a later epoch of it".to_owned()
             } else if protocol != PROTOCOL {
                 let why = format!(

@@ -9,18 +9,18 @@ use zookeeper_client::{Acls, CreateMode, Error, OneshotWatcher};
 /// Contents of an agent's node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agent {
-    /// What it says of itself.
+    /// Facts about the agent.
     pub facts: ClientFacts,
-    /// The coordinator that has called it.
+    /// The coordinator that has called the agent.
     pub called: Option<Leader>,
 }
 
-/// A waiting agent, as a coordinator finds it.
+/// A waiting agent that a coordinator has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// Its node's name.
+    /// Name of the agent's node.
     node: String,
-    /// What it says of itself.
+    /// Facts about the agent.
     pub(crate) facts: ClientFacts,
     version: i32,
 }
@@ -98,13 +98,13 @@ impl Directory {
         known.0.retain(|node, _| nodes.binary_search(node).is_ok());
         let mut waiting = Vec::new();
         for node in nodes {
-            if let Some(seen) = known.0.get(&node) {
-                waiting.extend(seen.clone());
+            if let Some(agent) = known.0.get(&node) {
+                waiting.extend(agent.clone());
                 continue;
             }
             let path = format!("{folder}/{node}");
             let reading = self.session.get_data(&path);
-            let found = self.ask_unless("look at an agent", &[Error::NoNode], reading).await?;
+            let found = self.ask_unless("read an agent's node", &[Error::NoNode], reading).await?;
             let Some((data, stat)) = found else { continue };
             let agent = self.decode::<Agent>(&path, &data).map_err(trouble).ok();
             let agent = agent.filter(|agent| agent.called.is_none()).map(|agent| Waiting {

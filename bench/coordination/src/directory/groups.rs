@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use tokio::{net::TcpStream, time::Instant};
 use zookeeper_client::{AddWatchMode, Error, EventType, PersistentWatcher, SessionState};
 
-/// What a coordinator says of itself.
+/// Facts about a coordinator, in its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
     /// The group's name.
     pub group: String,
-    /// Its epoch.
+    /// Epoch of the group.
     pub epoch: u64,
-    /// Address at which it listens.
+    /// Address on which the coordinator listens.
     pub address: String,
-    /// Token that clients must send to it.
+    /// Token that clients must send to the coordinator.
     pub token: String,
-    /// Host and process, for people.
+    /// Host and process, for messages.
     pub name: String,
 }
 
@@ -77,14 +77,14 @@ impl Directory {
         let until = Instant::now() + self.session.session_timeout().max(self.timeout) * 2;
         loop {
             let asking = self.session.check_and_watch_stat(node);
-            let (there, changed) = self.ask("look for the coordinator", asking).await?;
-            if there.is_none() {
+            let (found, changed) = self.ask("look for the coordinator", asking).await?;
+            if found.is_none() {
                 return Ok(());
             }
-            let Some(there) = self.leader(group).await? else { return Ok(()) };
-            let led = || DirectoryError::Led { group: group.to_owned(), by: there.name.clone() };
-            let answers = tokio::time::timeout(self.timeout, TcpStream::connect(&there.address)).await;
-            if there.address != own && answers.is_ok_and(|connected| connected.is_ok()) {
+            let Some(leader) = self.leader(group).await? else { return Ok(()) };
+            let led = || DirectoryError::Led { group: group.to_owned(), by: leader.name.clone() };
+            let answers = tokio::time::timeout(self.timeout, TcpStream::connect(&leader.address)).await;
+            if leader.address != own && answers.is_ok_and(|connected| connected.is_ok()) {
                 return Err(led());
             }
             if tokio::time::timeout_at(until, changed.changed()).await.is_err() {
@@ -165,7 +165,7 @@ impl Epoch {
 
     /// Creates an ephemeral node of a client: `members/3`, `0/entered/3`. Returns false if the
     /// epoch is over.
-    pub(crate) async fn stand(&self, node: &str) -> Result<bool, DirectoryError> {
+    pub(crate) async fn create_node(&self, node: &str) -> Result<bool, DirectoryError> {
         let path = format!("{}/{node}", self.path);
         let creating = async {
             match self.directory.session.create(&path, b"", &EPHEMERAL).await {
@@ -174,12 +174,12 @@ impl Epoch {
                 Err(error) => Err(error),
             }
         };
-        let stands = self.directory.ask_unless("stand at a barrier", &[Error::NoNode], creating).await?;
-        Ok(stands.is_some())
+        let created = self.directory.ask_unless("join a barrier", &[Error::NoNode], creating).await?;
+        Ok(created.is_some())
     }
 
     /// Removes a client's node, if possible.
-    pub(crate) async fn part(&self, node: &str) {
+    pub(crate) async fn remove_node(&self, node: &str) {
         let _ = self.directory.remove(&format!("{}/{node}", self.path)).await;
     }
 
@@ -187,10 +187,11 @@ impl Epoch {
     pub(crate) async fn watch(&self) -> Result<EpochWatch, DirectoryError> {
         let watching = self.directory.session.watch(&self.path, AddWatchMode::PersistentRecursive);
         let watcher = self.directory.ask("watch the group", watching).await?;
-        Ok(EpochWatch { watcher, prefix: format!("{}/", self.path), away: false })
+        Ok(EpochWatch { watcher, prefix: format!("{}/", self.path), disconnected: false })
     }
 
-    /// Returns the clients that have a node below `members` or `0/entered`, say; `None` if there is no such folder.
+    /// Returns the clients that have a node in a folder such as `members` or `0/entered`; `None` if the folder does not
+    /// exist.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl Epoch {
     pub async fn standing(&self, place: &str) -> Result<Option<Vec<u64>>, DirectoryError> {
         let path = format!("{}/{place}", self.path);
         let listing = self.directory.session.list_children(&path);
-        let names = self.directory.ask_unless("look at a barrier", &[Error::NoNode], listing).await?;
+        let names = self.directory.ask_unless("read a barrier", &[Error::NoNode], listing).await?;
         Ok(names.map(|names| names.iter().filter_map(|name| name.parse().ok()).collect()))
     }
 }
@@ -208,7 +209,8 @@ impl Epoch {
 pub struct EpochWatch {
     watcher: PersistentWatcher,
     prefix: String,
-    away: bool,
+    /// Whether the connection is lost.
+    disconnected: bool,
 }
 
 impl EpochWatch {
@@ -218,8 +220,10 @@ impl EpochWatch {
             let event = self.watcher.changed().await;
             let below = || event.path.strip_prefix(&self.prefix).map(str::to_owned);
             match (event.event_type, event.session_state) {
-                (EventType::Session, SessionState::Disconnected) => self.away = true,
-                (EventType::Session, SessionState::SyncConnected) if std::mem::take(&mut self.away) => {
+                (EventType::Session, SessionState::Disconnected) => self.disconnected = true,
+                (EventType::Session, SessionState::SyncConnected)
+                    if std::mem::take(&mut self.disconnected) =>
+                {
                     return EpochChange::Missed;
                 }
                 (EventType::Session, state) if state.is_terminated() => return EpochChange::Over,

@@ -8,23 +8,23 @@ pub(crate) type List = (Vec<String>, Option<i32>);
 
 impl Directory {
     /// Creates an ephemeral node in a folder, and the folder if it is missing.
-    pub(crate) async fn come(&self, folder: &str, name: &str) -> Result<(), DirectoryError> {
+    pub(crate) async fn create_ephemeral(&self, folder: &str, name: &str) -> Result<(), DirectoryError> {
         let folder = self.path(folder);
         self.ask("make a barrier", self.session.mkdir(&folder, &PERSISTENT)).await?;
         let path = format!("{folder}/{name}");
         let creating = self.session.create(&path, b"", &EPHEMERAL);
-        self.ask_unless("stand at a barrier", &[Error::NodeExists], creating).await.map(drop)
+        self.ask_unless("join a barrier", &[Error::NodeExists], creating).await.map(drop)
     }
 
     /// Returns the nodes of a folder in order of creation.
     pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>, DirectoryError> {
         let folder = self.path(folder);
         let listing = self.session.list_children(&folder);
-        let names = self.ask_unless("look at a barrier", &[Error::NoNode], listing).await?;
+        let names = self.ask_unless("read a barrier", &[Error::NoNode], listing).await?;
         let mut numbered = Vec::new();
         for name in names.into_iter().flatten() {
             let path = format!("{folder}/{name}");
-            if let Some(stat) = self.ask("look at a barrier", self.session.check_stat(&path)).await? {
+            if let Some(stat) = self.ask("read a barrier", self.session.check_stat(&path)).await? {
                 numbered.push((stat.czxid, name));
             }
         }
@@ -37,15 +37,13 @@ impl Directory {
         let path = self.path(list);
         loop {
             let asking = self.session.check_and_watch_stat(&path);
-            let (there, changed) = self.ask("look at a barrier", asking).await?;
-            if there.is_none() {
+            let (stat, changed) = self.ask("read a barrier", asking).await?;
+            if stat.is_none() {
                 return Ok(((Vec::new(), None), changed));
             }
             // There is no data if the node was removed in between.
             let reading = self.session.get_data(&path);
-            if let Some((data, stat)) =
-                self.ask_unless("look at a barrier", &[Error::NoNode], reading).await?
-            {
+            if let Some((data, stat)) = self.ask_unless("read a barrier", &[Error::NoNode], reading).await? {
                 return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed));
             }
         }

@@ -25,7 +25,7 @@ use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error
 /// A failure of ZooKeeper.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// No session.
+    /// No session could be opened.
     #[error("ZooKeeper at {cluster} cannot be reached: {error}. Does it run, and is that its address?")]
     Unreachable {
         /// Its address.
@@ -46,7 +46,7 @@ pub enum DirectoryError {
     Request {
         /// Its address.
         cluster: String,
-        /// What was asked.
+        /// The request, as an infinitive.
         what: String,
         /// The driver's error.
         error: Error,
@@ -73,7 +73,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// Returns whether ZooKeeper may only not be up yet.
+    /// Returns whether the failure may be temporary, because ZooKeeper is not up yet.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             DirectoryError::Unreachable { error, .. } => !matches!(error, Error::BadArguments(_)),
@@ -148,7 +148,8 @@ impl Directory {
         if self.root == "/" { format!("/{below}") } else { format!("{}/{below}", self.root) }
     }
 
-    /// Waits for an answer of the session, for at most the timeout. `what`: what was asked, for messages.
+    /// Waits for an answer of the session, for at most the timeout. `what` is the request for messages, as an
+    /// infinitive.
     pub(crate) async fn ask<T>(
         &self,
         what: &str,

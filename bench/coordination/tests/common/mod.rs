@@ -1,6 +1,10 @@
-//! Agents and coordinators of tests, in threads of one process.
+//! Agents and coordinators for tests, as threads of one process.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test needs a part; a failure is what a test is for")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses a part; a failed unwrap fails the test"
+)]
 
 pub(crate) mod server;
 
@@ -51,7 +55,7 @@ pub(crate) fn leading(cluster: &str, root: &str, clients: usize, on_lost: OnLost
     }
 }
 
-/// Holds loads until a test lets them end.
+/// Blocks loads until a test lets them end.
 #[derive(Default)]
 pub(crate) struct Hold {
     open: Mutex<bool>,
@@ -70,7 +74,7 @@ impl Hold {
     }
 }
 
-/// Is told of the start, notes when it shall be, and says what it was told to.
+/// Records the proposed start and reports exactly it as the actual start.
 struct Waiter {
     starts: mpsc::Sender<u64>,
     events: mpsc::Sender<AgentEvent>,
@@ -83,8 +87,8 @@ impl Worker for Waiter {
             return Err(why.to_owned());
         }
         let Some(start) = job.ready() else { return Ok(Vec::new()) };
-        // What it was told is what is tested, and not how well this machine keeps
-        // to it: nothing needs to wait.
+        // Reports the proposed instant without waiting: the tests check the proposal, not how well this
+        // machine keeps to it.
         job.began(start);
         let _ = self.starts.send(start);
         job.interval(b"interval".to_vec());
@@ -126,8 +130,8 @@ impl Agents {
     }
 
     pub(crate) fn with_timeout(cluster: &str, root: &str, count: usize, timeout: Duration) -> Agents {
-        let (said, starts) = mpsc::channel();
-        let (told, events) = mpsc::channel();
+        let (start_sender, starts) = mpsc::channel();
+        let (event_sender, events) = mpsc::channel();
         let hold = Arc::new(Hold::default());
         let quits: Vec<Quit> = (0..count).map(|_| Quit::default()).collect();
         let threads = quits.iter().enumerate().map(|(number, quit)| {
@@ -139,14 +143,18 @@ impl Agents {
                 facts: facts(number),
                 clock,
             };
-            let mut waiter = Waiter { starts: said.clone(), events: told.clone(), hold: Arc::clone(&hold) };
+            let mut waiter = Waiter {
+                starts: start_sender.clone(),
+                events: event_sender.clone(),
+                hold: Arc::clone(&hold),
+            };
             let quit = quit.clone();
             thread::spawn(move || agent::serve(&joining, &quit, &mut waiter))
         });
         Agents { threads: threads.collect(), quits, starts, events, hold }
     }
 
-    /// Waits until so many agents have reported an event of a kind.
+    /// Waits until a number of agents have reported an event of a kind.
     pub(crate) fn wait_for(&self, count: usize, kind: impl Fn(&AgentEvent) -> bool) {
         assert_eq!(self.events.iter().filter(|event| kind(event)).take(count).count(), count);
     }
@@ -179,7 +187,7 @@ pub(crate) fn complete(coordinator: &Coordinator) {
     }
 }
 
-/// The end of a phase, and what clients handed over in it.
+/// Returns the end of a phase and the results that clients sent in it.
 pub(crate) fn phase_end(coordinator: &Coordinator) -> (PhaseEnd, Vec<(usize, String)>, usize) {
     let (mut results, mut intervals) = (Vec::new(), 0);
     loop {

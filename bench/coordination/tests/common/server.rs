@@ -1,7 +1,7 @@
-//! ZooKeepers of a test's own, which it can kill and start again.
+//! ZooKeeper servers that a test starts, kills and restarts.
 //!
-//! `cargo xtask test` says where ZooKeeper's classes are; without it these tests say that they
-//! are skipped.
+//! `cargo xtask test` sets the variable for ZooKeeper's classes; without it these tests are
+//! ignored.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server that is starting takes less on the slowest machine.
+/// Longest time for a server to start on the slowest machine.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A ZooKeeper that remembers what it was told when it is killed and started again.
+/// A ZooKeeper that keeps its data when it is killed and restarted.
 pub(crate) struct Zookeeper {
     classes: String,
     folder: PathBuf,
@@ -37,7 +37,7 @@ fn classes() -> Option<String> {
 impl Zookeeper {
     fn new(classes: &str, place: PathBuf, port: u16, more: &str) -> Zookeeper {
         fs::create_dir_all(&place).unwrap();
-        // A short tick, for sessions last two at least.
+        // A short tick, because sessions last at least two ticks.
         let config = format!(
             "tickTime=200\ninitLimit=50\nsyncLimit=25\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
              maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,cons\n{more}",
@@ -49,14 +49,14 @@ impl Zookeeper {
         server
     }
 
-    /// One server, in `folder`; `None` where ZooKeeper is not to be had.
+    /// Starts one server in `folder`.
     pub(crate) fn start(folder: &tempfile::TempDir) -> Option<Zookeeper> {
         let server = Zookeeper::new(&classes()?, folder.path().join("1"), free_port(), "");
         server.wait_until_ready();
         Some(server)
     }
 
-    /// Three servers that are one.
+    /// Starts an ensemble of three servers.
     pub(crate) fn ensemble(folder: &tempfile::TempDir) -> Option<Vec<Zookeeper>> {
         let classes = classes()?;
         let members: Vec<String> = (1..=3)
@@ -97,7 +97,7 @@ impl Zookeeper {
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// What it answers to a word of four letters.
+    /// Returns the answer to a four-letter command.
     pub(crate) fn asked(&self, word: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
@@ -116,7 +116,7 @@ impl Zookeeper {
         }
     }
 
-    /// Kills it, as a machine that fails does.
+    /// Kills the server, as a machine failure would.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

@@ -394,7 +394,7 @@ struct ClientJob {
 struct PendingAnswers {
     bytes: RefCell<Vec<u8>>,
     some: tokio::sync::Notify,
-    /// Whether there will be no more.
+    /// Whether all answers were added.
     last: Cell<bool>,
 }
 

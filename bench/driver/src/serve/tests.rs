@@ -1,10 +1,10 @@
-//! Flushes that a store with a write buffer reports.
+//! Flush reports of a store with a write buffer.
 
 use super::*;
 use serval_model::{FieldSelection, Record};
 use std::collections::VecDeque;
 
-/// Stores nothing; reports a flush with every second insert and at the end.
+/// Stores nothing, and reports a flush with every second insert and at the end.
 struct Buffering {
     execution: Execution,
 }
@@ -69,7 +69,7 @@ impl Client for BufferingClient {
     }
 }
 
-/// Output of a driver that another thread reads.
+/// The output of a driver, for a reader in the test.
 #[derive(Clone, Default)]
 struct Written(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -127,7 +127,7 @@ fn reported(execution: Execution, reports_flushes: bool) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn flushes_are_told_with_the_next_answer_to_those_who_understand_them() {
+fn flushes_are_reported_with_the_next_answer_to_clients_that_support_them() {
     for execution in [Execution::Threads, Execution::EventLoops] {
         let none: Vec<u64> = Vec::new();
         let expected = [none.clone(), none.clone(), vec![2], none.clone(), vec![1]];

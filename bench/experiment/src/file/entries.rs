@@ -1,4 +1,4 @@
-//! What an experiment file of a sweep or search asks for.
+//! Content of an experiment file of a sweep or search.
 
 use super::{group::GroupEntry, heading::Heading, lines::PropertyLine, points::LoadPoint};
 use crate::promise::Promise;
@@ -6,14 +6,14 @@ use serval_model::properties::Origin;
 use serval_runner::pacing::Arrivals;
 use std::{path::PathBuf, time::Duration};
 
-/// The state of the records before each run.
+/// State of the records before each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePolicy {
     /// Inserted records stay; inserts continue after the last key.
     Continue,
-    /// They are removed and loaded again.
+    /// All records are removed and loaded again.
     Reload,
-    /// The loaded state is put back.
+    /// A snapshot of the loaded state is restored.
     Snapshot,
 }
 
@@ -26,12 +26,12 @@ impl StatePolicy {
     ];
 }
 
-/// In which order points are visited.
+/// Order of the points of a repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointOrder {
-    /// Anew in every repeat.
+    /// Shuffled anew for each repeat.
     Shuffled,
-    /// As the file has them.
+    /// As listed in the file.
     Rising,
 }
 
@@ -45,28 +45,28 @@ impl PointOrder {
 pub const ARRIVALS: [(&str, Arrivals); 3] =
     [("poisson", Arrivals::Poisson), ("uniform", Arrivals::Uniform), ("client", Arrivals::Client)];
 
-/// How every run is made.
+/// Settings of all runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
-    /// Clients; `None` to find out how many saturate the store.
+    /// Number of clients; `None` to search for the number that saturates the store.
     pub clients: Option<u64>,
-    /// How intended starts are spaced.
+    /// Spacing of intended starts.
     pub arrivals: Arrivals,
     /// Measured time of a run.
     pub time: Duration,
-    /// Warm-up at least.
+    /// Shortest warm-up.
     pub warm_up: Duration,
-    /// Warm-up at most, until steady; zero for exactly `warm_up`.
+    /// Longest warm-up until steady; zero for exactly `warm_up`.
     pub warm_up_max: Duration,
     /// Runs of each point.
     pub repeats: u64,
-    /// The records between runs.
+    /// State of the records before each run.
     pub state: StatePolicy,
-    /// The order of points.
+    /// Order of points.
     pub order: PointOrder,
-    /// The seed; `None` to draw one.
+    /// Seed; `None` to draw one.
     pub seed: Option<u64>,
-    /// Whether the records must be loaded; else they are there.
+    /// Whether the experiment loads the records; if not, they exist already.
     pub load: bool,
 }
 
@@ -88,8 +88,7 @@ impl Default for RunSettings {
 }
 
 impl RunSettings {
-    /// What is wrong with settings that are each right alone: the key, and
-    /// the problem.
+    /// Checks settings against each other. The error has a key and the problem.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.time < Duration::from_millis(10) {
             return Err(("time", "must be 10 ms or more".into()));
@@ -101,46 +100,46 @@ impl RunSettings {
     }
 }
 
-/// The question about each curve.
+/// Objective of an experiment for each curve.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CurveObjective {
-    /// Times at these offered loads.
+    /// Measure times at these offered loads.
     Sweep(Vec<LoadPoint>),
-    /// The highest rate that keeps a promise.
+    /// Find the highest rate that keeps the SLO.
     Max(Promise),
 }
 
 /// A store of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreEntry {
-    /// What it is called.
+    /// Name of the store in the experiment.
     pub name: String,
-    /// The store's name or YCSB class.
+    /// Name or YCSB class of the store.
     pub binding: String,
     /// Processes whose costs are measured.
     pub watch: Vec<String>,
-    /// A command that is run once the records are loaded.
+    /// Command that saves the loaded records.
     pub save: Option<String>,
-    /// A command that brings them back.
+    /// Command that restores the saved records.
     pub restore: Option<String>,
-    /// Its properties.
+    /// Properties of the store.
     pub properties: Vec<PropertyLine>,
-    /// Its place in the file.
+    /// Place of the entry in the file.
     pub origin: Option<Origin>,
 }
 
 /// A workload of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadEntry {
-    /// What it is called; empty for the only one.
+    /// Name of the workload; empty for the only one.
     pub name: String,
-    /// Its file, as it is found from here.
+    /// Path of the workload's file, from the working directory.
     pub file: Option<PathBuf>,
-    /// Its place on the axis.
+    /// Position on the axis.
     pub at: Option<f64>,
-    /// Its properties.
+    /// Properties of the workload.
     pub properties: Vec<PropertyLine>,
-    /// Its place in the file.
+    /// Place of the entry in the file.
     pub origin: Option<Origin>,
 }
 
@@ -149,13 +148,13 @@ pub struct WorkloadEntry {
 pub struct ExperimentFile {
     /// Title and description.
     pub heading: Heading,
-    /// What workloads' places stand for.
+    /// Label of the axis on which workloads have positions.
     pub axis: Option<String>,
-    /// How every run is made.
+    /// Settings of all runs.
     pub run: RunSettings,
-    /// The question.
+    /// Objective for each curve.
     pub question: CurveObjective,
-    /// The client processes that make every run together, if several do.
+    /// The group of client processes that perform every run together.
     pub group: Option<GroupEntry>,
     /// Properties of all curves.
     pub properties: Vec<PropertyLine>,

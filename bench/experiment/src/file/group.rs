@@ -1,5 +1,4 @@
-//! `[group]`: several client processes that do the work of one
-//! (`docs/coordination.md`).
+//! `[group]`: several client processes that share the work of each run (`docs/coordination.md`).
 
 use super::{
     lines::{PropertyLine, name_of},
@@ -12,33 +11,33 @@ use serval_model::{
 };
 use std::time::Duration;
 
-/// Names of what a lost client means for the others.
+/// Names of the reactions to a lost client, in files.
 pub const LOST: [(&str, OnLost); 2] = [("end", OnLost::End), ("continue", OnLost::Continue)];
 
 /// `[group]` of an experiment file. An absent key has the default of its property.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GroupEntry {
-    /// Client processes; 1 is this process alone.
+    /// Number of client processes; 1 for this process alone.
     pub clients: Option<u64>,
-    /// ZooKeeper's address; may also be given on the command line.
+    /// Address of ZooKeeper, if the command line does not give it.
     pub zookeeper: Option<String>,
-    /// What becomes of the others when a client is lost.
+    /// Reaction of the other clients to a lost client.
     pub lost: Option<OnLost>,
-    /// Node that everything is below.
+    /// ZooKeeper node below which Serval keeps its nodes.
     pub root: Option<String>,
-    /// The group's name.
+    /// Name of the group.
     pub group: Option<String>,
-    /// Where the coordinator listens.
+    /// Address on which the coordinator listens.
     pub listen: Option<String>,
-    /// Time in which all must have come, and have got ready for a phase.
+    /// Time limit for all clients to join, and to be ready for a phase.
     pub wait: Option<Duration>,
-    /// Silence after which one is lost.
+    /// Silence after which a client is lost.
     pub timeout: Option<Duration>,
-    /// Its place in the file.
+    /// Place of the table in the file.
     pub origin: Option<Origin>,
 }
 
-/// Reads the table.
+/// Reads the table `[group]`.
 pub(super) fn group(table: TomlTable<'_, '_>) -> GroupEntry {
     let entry = GroupEntry {
         clients: table.count("clients", 1..SHARES_MAX + 1),
@@ -56,7 +55,7 @@ pub(super) fn group(table: TomlTable<'_, '_>) -> GroupEntry {
 }
 
 impl GroupEntry {
-    /// The keys that are set: the key, its property, and the value.
+    /// Returns the keys that are set, each with its property and value.
     fn set(&self) -> Vec<(&'static str, &'static Property, String)> {
         let all = [
             ("clients", &p::CLIENTS, self.clients.map(|clients| clients.to_string())),
@@ -71,14 +70,14 @@ impl GroupEntry {
         all.into_iter().filter_map(|(key, property, value)| Some((key, property, value?))).collect()
     }
 
-    /// The same as properties.
+    /// Returns the entry as properties.
     pub fn properties(&self) -> Vec<PropertyLine> {
         let origin = self.origin.clone().unwrap_or(Origin::Program("[group]"));
         let lines = self.set().into_iter();
         lines.map(|(_, property, value)| (property.name.to_owned(), value, origin.clone())).collect()
     }
 
-    /// The keys and values as the file has them.
+    /// Returns the keys that are set with their values, for writing the file.
     pub(super) fn keys(&self) -> Vec<(&'static str, String)> {
         self.set().into_iter().map(|(key, _, value)| (key, value)).collect()
     }

@@ -1,4 +1,4 @@
-//! What an experiment file says of the experiment as a whole.
+//! Title and description at the top of an experiment file.
 
 use super::reader::{TomlSource, TomlTable};
 
@@ -16,12 +16,12 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// A heading without a description.
+    /// Makes a heading without a description.
     pub fn titled(title: String) -> Heading {
         Heading { title, ..Heading::default() }
     }
 
-    /// Reads the heading; a file without a title is called by its name.
+    /// Reads the heading. The default title is the name of the file.
     pub(super) fn read(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Heading {
         let title = root.text("title").filter(|title| !title.trim().is_empty());
         let stem = || source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -34,7 +34,7 @@ impl Heading {
         }
     }
 
-    /// The parts of the description that are not empty, each with its label.
+    /// Returns the non-empty parts of the description, each with its label.
     pub fn description(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [("stands for", &self.figure), ("about", &self.about), ("it saw", &self.saw)];
         all.into_iter().filter(|(_, words)| !words.is_empty()).map(|(label, words)| (label, words.as_str()))

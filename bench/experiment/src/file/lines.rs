@@ -1,22 +1,22 @@
-//! Properties as an experiment file has them, and the properties of the files that it names.
+//! Properties of an experiment file, and of the workload files that it names.
 
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_plan::properties as p;
 use std::path::PathBuf;
 
-/// The name of a property, its value, and where it was set.
+/// Name, value and origin of a property.
 pub type PropertyLine = (String, String, Origin);
 
-/// The name of a value in a list of names.
+/// Returns the name of a value in a list of names; empty if the list does not have it.
 pub fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
     names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
 }
 
-/// The value of a name in such a list; the problem if the list does not have it.
+/// Returns the value of a name in a list of names.
 ///
 /// # Errors
 ///
-/// The names that there are.
+/// A message with all names of the list, if `text` is not one of them.
 pub fn value_of<T: Copy>(names: &[(&'static str, T)], text: &str) -> Result<T, String> {
     let found = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| {
@@ -32,8 +32,8 @@ pub(crate) fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
     }
 }
 
-/// Adds what a workload's file says to the properties of an entry. A property that
-/// `overridden` names, or that the entry sets itself, is left out.
+/// Adds the properties of a workload file to an entry, except those that `overridden` names or the entry sets
+/// itself.
 pub(crate) fn add_workload_file(
     lines: &mut Vec<PropertyLine>,
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Experiment files: `docs/experiments.md` has the format.
+//! Reading and writing experiment files. `docs/experiments.md` has the format.
 
 mod entries;
 mod group;
@@ -34,29 +34,29 @@ use toml::de::DeTable;
 /// Version of the format.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// Largest file that is read; the longest of the ready-made ones has a few KiB.
+/// Largest file that is read; those in `experiments/` have a few KiB.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Stores or workloads at most.
+/// Most stores, workloads or curves of an experiment.
 pub const CURVES_MAX: usize = 64;
 
-/// Repeats of a point at most.
+/// Most repeats of a point.
 pub const REPEATS_MAX: u64 = 1000;
 
-/// What a file asks for.
+/// Content of an experiment file of any kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyFile {
     /// A sweep, or a search for the highest rate.
     Series(Box<ExperimentFile>),
-    /// Phases, one after the other.
+    /// A sequence of phases.
     Phases(Box<PhasesFile>),
 }
 
-/// Reads an experiment file of any kind. All faults come at once.
+/// Reads an experiment file of any kind.
 ///
 /// # Errors
 ///
-/// All faults, with their lines.
+/// All faults at once, with their lines.
 pub fn read_file(path: &Path) -> Result<AnyFile, Faults> {
     let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
     if path.is_dir() {
@@ -66,18 +66,17 @@ pub fn read_file(path: &Path) -> Result<AnyFile, Faults> {
     let file = File::open(path).map_err(|e| fault(format!("cannot be read: {e}. Is the path right?")))?;
     file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|e| fault(format!("cannot be read: {e}")))?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(fault(format!("is longer than {} MiB, which is the most that is read", FILE_MAX >> 20)));
+        return Err(fault(format!("is longer than {} MiB, the limit of an experiment file", FILE_MAX >> 20)));
     }
     let text = String::from_utf8(bytes).map_err(|_| fault("is not UTF-8".into()))?;
     read_any(&text, path)
 }
 
-/// Reads the text of a sweep or search, which came from `path`; workload files are
-/// looked for beside it.
+/// Reads the text of a sweep or search. `path` is its file: workload files are relative to its folder.
 ///
 /// # Errors
 ///
-/// All faults, with their lines; that it is of phases.
+/// All faults with their lines, or a fault if the text has phases.
 pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
     match read_any(text, path)? {
         AnyFile::Series(file) => Ok(*file),
@@ -85,8 +84,7 @@ pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
     }
 }
 
-/// Reads the text of a file of any kind, which came from `path`; workload files are
-/// looked for beside it.
+/// Reads the text of a file of any kind. `path` is its file: workload files are relative to its folder.
 ///
 /// # Errors
 ///
@@ -95,7 +93,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
     let source = TomlSource::new(text, path);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // What follows from a broken table would only confuse.
+        // Faults that follow from a syntax error would only confuse.
         for error in errors.iter().take(20) {
             source.fault(&error.span().unwrap_or(0..0), error.message().to_owned());
         }
@@ -116,7 +114,7 @@ pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
     }
 }
 
-/// Checks the version; `None` where nothing that follows can be judged.
+/// Checks the version. Returns `None` if it is another one, because then the rest cannot be checked.
 fn version(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<()> {
     match root.count("version", 0..u64::MAX) {
         Some(FORMAT_VERSION) => {}
@@ -134,7 +132,7 @@ fn version(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<()> {
     Some(())
 }
 
-/// A fault of an entry.
+/// Makes a fault of an entry.
 pub(crate) fn fault_at(origin: &Option<Origin>, problem: impl Into<String>) -> Fault {
     Fault { origin: origin.clone(), problem: problem.into() }
 }
@@ -193,7 +191,7 @@ at = 50.5
     }
 
     #[test]
-    fn a_whole_file_is_read() {
+    fn a_file_with_all_settings_is_read() {
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         assert_eq!(file.run.clients, Some(16));
         assert_eq!((file.run.time, file.run.repeats), (Duration::from_secs(5), 2));
@@ -217,7 +215,7 @@ at = 50.5
     }
 
     #[test]
-    fn a_group_is_what_its_properties_are() {
+    fn a_group_takes_the_values_of_its_properties() {
         let group = read(WHOLE, Path::new("dir/x.toml")).unwrap().group.unwrap();
         assert_eq!((group.clients, group.lost, group.root.as_deref()), (Some(4), Some(LOST[1].1), None));
         let lines: Vec<String> = group
@@ -245,7 +243,7 @@ at = 50.5
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_files_are_read_back() {
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         let again = read(&file.to_toml(), Path::new("y.toml")).unwrap();
         assert_eq!(again.to_toml(), file.to_toml());
@@ -257,7 +255,7 @@ at = 50.5
     }
 
     #[test]
-    fn all_faults_come_at_once_with_their_lines() {
+    fn all_faults_are_reported_together_with_their_lines() {
         let text = "version = 1\ntitel = \"x\"\n[run]\ntime = \"5 parsecs\"\nrepeats = 0\nstate = \"fresh\"\n\
                     [sweep]\npoints = [\"50\", -1]\n[[stores]]\nwatch = 3.5\n[[workloads]]\nat = 1\n";
         let words = words(text);
@@ -276,7 +274,7 @@ at = 50.5
     }
 
     #[test]
-    fn other_versions_and_broken_files_are_refused() {
+    fn other_versions_and_malformed_files_are_refused() {
         let none = words("version = 1\nstores = []\n[[workloads]]\n");
         assert!(none.contains("no [[stores]]: an experiment needs at least one"), "{none}");
         assert!(words("version = 2\n").contains("reads version 1, the file has 2"));
@@ -291,12 +289,12 @@ at = 50.5
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z\\[\\]=\"0-9\n.,%_ {}-]{0,200}") {
+        fn arbitrary_text_does_not_panic(text in "[a-z\\[\\]=\"0-9\n.,%_ {}-]{0,200}") {
             let _ = read(&text, Path::new("x"));
         }
 
         #[test]
-        fn no_value_panics(key in "(clients|time|repeats|seed|state|order|arrivals|warmup)",
+        fn arbitrary_values_do_not_panic(key in "(clients|time|repeats|seed|state|order|arrivals|warmup)",
                            value in "(-?[0-9]{1,25}|\"[a-z0-9%.]{0,8}\"|[0-9]\\.[0-9]e[0-9]{1,4}|true|nan|-inf|\\[\\]|1979-05-27)") {
             let text = format!("version = 1\n[run]\n{key} = {value}\n[sweep]\npoints = {value}\n[[stores]]\nname = \"a\"\n[[workloads]]\n");
             let _ = read(&text, Path::new("x"));

@@ -13,18 +13,17 @@ use super::{
 use serval_model::properties::{Fault, Faults, Properties};
 use std::path::{Path, PathBuf};
 
-/// Keys of a phase in properties that are no properties of its work.
-const OF_PHASE: [&str; 11] =
+/// Names after `phaseK.` that are keys of the phase, not properties of its work.
+const PHASE_KEYS: [&str; 11] =
     ["kind", "load", "name", "time", "command", "at", "every", "timeout", "partitions", "points", "clients"];
 
-/// Whether properties ask for phases.
+/// Returns whether properties ask for phases.
 pub fn asks_for_phases(properties: &Properties) -> bool {
     properties.get("phases").is_some()
 }
 
-/// The phases that properties ask for, as in YCSB++: `phases=N`, `phaseK.NAME=VALUE` for phase K
-/// alone, `load=yes` or `no`. What is left is of all phases. `default` is the kind of phases
-/// that do not say theirs.
+/// Makes phases from properties, as in YCSB++: `phases=N`, `phaseK.NAME=VALUE` for phase K alone, and `load=yes`
+/// or `no` for the kind. Other properties apply to all phases. `default` is the kind of a phase without one.
 ///
 /// # Errors
 ///
@@ -50,7 +49,7 @@ pub fn of_properties(
         match numbered.and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest))) {
             None => all.push(line(name)),
             Some((number, rest)) if (1..=count).contains(&number) => of[number - 1].push(line(rest)),
-            // Without a number of phases each of them would be a fault.
+            // With a faulty number of phases, each of them would be one more fault.
             Some(_) if count == 0 => {}
             Some((number, _)) => faults.push(Fault {
                 origin: Some(setting.origin.clone()),
@@ -58,12 +57,13 @@ pub fn of_properties(
             }),
         }
     }
-    // The kind of all phases that do not say theirs.
-    let whole = all.iter().position(|(name, _, _)| name == "load").map(|at| all.remove(at));
+    // The kind of phases without a kind of their own.
+    let common_load = all.iter().position(|(name, _, _)| name == "load").map(|at| all.remove(at));
     let mut phases = Vec::new();
     for (nth, mut lines) in of.into_iter().enumerate() {
-        if let Some(whole) = whole.as_ref().filter(|_| !lines.iter().any(|(name, _, _)| name == "load")) {
-            lines.push(whole.clone());
+        let has_load = lines.iter().any(|(name, _, _)| name == "load");
+        if let Some(load) = common_load.as_ref().filter(|_| !has_load) {
+            lines.push(load.clone());
         }
         match of_lines(nth, lines, default) {
             Ok(phase) => phases.push(phase),
@@ -83,11 +83,10 @@ pub fn of_properties(
     })
 }
 
-/// A phase of its lines. Those that are no properties of a load or run are read as the keys
-/// of a file, so that both forms have one meaning.
+/// Makes a phase from its lines. Its keys are read as TOML, so that they mean the same as in a file.
 fn of_lines(nth: usize, lines: Vec<PropertyLine>, default: &'static str) -> Result<PhaseSpec, Fault> {
     let (keys, properties): (Vec<_>, Vec<_>) =
-        lines.into_iter().partition(|(name, _, _)| OF_PHASE.contains(&name.as_str()));
+        lines.into_iter().partition(|(name, _, _)| PHASE_KEYS.contains(&name.as_str()));
     let place = keys.iter().chain(&properties).next().map(|(_, _, origin)| origin.clone());
     let fault = |problem: String| Fault { origin: place.clone(), problem };
     let find = |key: &str| keys.iter().find(|(name, _, _)| name == key).map(|(_, value, _)| value.trim());

@@ -1,27 +1,27 @@
-//! What an experiment file of phases asks for.
+//! Content of an experiment file of phases.
 
 use super::{entries::StoreEntry, group::GroupEntry, heading::Heading, lines::PropertyLine};
 use serval_model::properties::Origin;
 use std::{path::PathBuf, time::Duration};
 
-/// Phases of an experiment at most: the paper's longest has eight.
+/// Most phases of an experiment. The longest in the YCSB++ paper has eight.
 pub const PHASES_MAX: usize = 1000;
 
-/// Pieces into which a range of keys is divided at most.
+/// Most partitions of a range of keys.
 pub const PARTITIONS_MAX: u64 = 100_000;
 
-/// How long a condition is waited for if nothing is said.
+/// Default time limit of a condition.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Pause from one question about a condition to the next if nothing is said.
+/// Default pause between two checks of a condition.
 pub const WAIT_EVERY: Duration = Duration::from_secs(1);
 
-/// Where a program is run.
+/// Place at which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Where the experiment is conducted.
+    /// In the process that conducts the experiment.
     Coordinator,
-    /// By each client of the group that takes part.
+    /// At each client of the group that takes part in the phase.
     Clients,
 }
 
@@ -30,50 +30,50 @@ impl At {
     pub const NAMES: [(&'static str, At); 2] = [("coordinator", At::Coordinator), ("clients", At::Clients)];
 }
 
-/// The work of a phase.
+/// Work of a phase.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PhaseWork {
-    /// Records are inserted.
+    /// Insert records.
     Load,
-    /// Operations are run.
+    /// Run operations.
     Run,
-    /// Nothing, for this long.
+    /// Do nothing for this time.
     Pause(Duration),
-    /// The range of keys is divided before records come.
+    /// Split the range of keys before records are inserted.
     Presplit {
-        /// Into so many pieces of one size; `None` where the points are given.
+        /// Number of partitions of equal size; `None` if the points are given.
         partitions: Option<u64>,
-        /// Keys at which it is divided.
+        /// Split points.
         points: Vec<String>,
-        /// A program that divides it: it is given the points, a line each.
+        /// Program that splits the table. It gets one split point per line on standard input.
         command: Option<String>,
-        /// The longest that the program may take.
+        /// Time limit of the program.
         timeout: Duration,
     },
-    /// A program is run.
+    /// Run a program once.
     Command {
-        /// For `sh -c`.
+        /// Command line for `sh -c`.
         command: String,
-        /// Where.
+        /// Place at which the program runs.
         at: At,
-        /// The longest that it may take.
+        /// Time limit of the program.
         timeout: Duration,
     },
-    /// A program is run again and again until it succeeds.
+    /// Run a program repeatedly until it succeeds.
     Wait {
-        /// For `sh -c`.
+        /// Command line for `sh -c`.
         command: String,
-        /// From the end of one attempt to the next.
+        /// Pause from the end of one attempt to the next.
         every: Duration,
-        /// The longest that is waited.
+        /// Time limit of all attempts.
         timeout: Duration,
     },
-    /// Something that a later version will do; what, in words.
+    /// Not implemented yet; the kind, as in files.
     Later(&'static str),
 }
 
 impl PhaseWork {
-    /// Its kind, as files have it.
+    /// Returns the kind, as in files.
     pub fn kind(&self) -> &'static str {
         match self {
             PhaseWork::Load => "load",
@@ -87,7 +87,7 @@ impl PhaseWork {
         }
     }
 
-    /// The program that it runs, if it runs one.
+    /// Returns the command line of the phase's program, if it has one.
     pub fn command(&self) -> Option<&str> {
         match self {
             PhaseWork::Presplit { command, .. } => command.as_deref(),
@@ -96,7 +96,7 @@ impl PhaseWork {
         }
     }
 
-    /// Whether operations are measured in it.
+    /// Returns whether the phase measures operations.
     pub fn measures(&self) -> bool {
         matches!(self, PhaseWork::Load | PhaseWork::Run)
     }
@@ -105,28 +105,28 @@ impl PhaseWork {
 /// Properties of some clients only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Only {
-    /// Their numbers, from 1.
+    /// Numbers of the clients, from 1.
     pub clients: Vec<u64>,
-    /// What they have.
+    /// Properties of these clients.
     pub properties: Vec<PropertyLine>,
 }
 
-/// A phase as it is written.
+/// A phase of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhaseSpec {
-    /// What it is called.
+    /// Name of the phase.
     pub name: String,
-    /// The work.
+    /// Work of the phase.
     pub work: PhaseWork,
-    /// The clients that take part, by their numbers from 1; `None` for all.
+    /// Numbers, from 1, of the clients that take part; `None` for all.
     pub clients: Option<Vec<u64>>,
-    /// The workload's file.
+    /// Path of the workload's file.
     pub workload: Option<PathBuf>,
-    /// Its properties, over those of all phases.
+    /// Properties of this phase, which override those of all phases.
     pub properties: Vec<PropertyLine>,
-    /// Properties of some clients, over these.
+    /// Properties of some clients, which override those of the phase.
     pub only: Vec<Only>,
-    /// Its place in the file.
+    /// Place of the phase in the file.
     pub origin: Option<Origin>,
 }
 
@@ -137,7 +137,7 @@ pub struct PhasesFile {
     pub heading: Heading,
     /// The seed; `None` to draw one.
     pub seed: Option<u64>,
-    /// The client processes that do the work of one, if several do.
+    /// The group of client processes that share the work of each phase.
     pub group: Option<GroupEntry>,
     /// Properties of all phases.
     pub properties: Vec<PropertyLine>,

@@ -73,7 +73,7 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
     let clients = numbers(&table, "clients");
     let name = table.text("name").map(|name| checked_name(&table, name));
     let workload = table.path("workload").map(|path| folder.join(path));
-    // Keys that stand for properties.
+    // Keys that are short for properties.
     let time = table.duration("time");
     let count = table.count("operationcount", 1..u64::MAX);
     let warm_up = table.duration("warmup");
@@ -107,7 +107,7 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
             ("only", !only.is_empty()),
         ];
         for (key, given) in none {
-            // The range that is divided is a property of the keys.
+            // A presplit takes the properties that determine its range of keys.
             if given && !(key == "properties" && kind == "presplit") {
                 table.fault(key, format!("a phase that is a {kind} has none"));
             }
@@ -118,7 +118,7 @@ pub(super) fn phase(table: TomlTable<'_, '_>, nth: usize, folder: &Path) -> Opti
     Some(PhaseSpec { name, work, clients, workload, properties, only, origin: Some(place) })
 }
 
-/// Numbers of clients, from 1.
+/// Reads a list of clients' numbers, from 1.
 fn numbers(table: &TomlTable<'_, '_>, key: &'static str) -> Option<Vec<u64>> {
     table.value(key)?;
     let parsed: Option<Vec<u64>> = table.texts(key).iter().map(|text| text.parse().ok()).collect();

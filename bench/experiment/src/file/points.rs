@@ -1,34 +1,32 @@
-//! The offered loads of a curve.
+//! Points of a sweep: the offered loads of a curve.
 
 use super::reader::{TomlSource, TomlValue, number};
 use std::fmt;
 use toml::de::DeValue;
 
-/// Most points of a curve: a figure cannot show more.
+/// Most points of a curve; a figure cannot show more.
 pub const POINTS_MAX: usize = 100;
 
 /// Default number of points.
 pub const POINTS: usize = 8;
 
-/// Where the last point of an even sweep lies: beyond the saturation, so that
-/// what overload does is seen.
+/// Share of the saturation of the last point of an even sweep: above 1, so that the sweep shows overload.
 const BEYOND: f64 = 1.1;
 
-/// Largest share of the saturation that may be asked for.
+/// Largest share of the saturation.
 const SHARE_MAX: f64 = 10.0;
 
-/// Offered loads that can be asked for, operations/s: from one in a quarter of an hour
-/// to the most that a target may be.
+/// Offered loads, operations/s: from one in a quarter of an hour to the highest target.
 const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 /// One offered load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadPoint {
-    /// A share of the curve's saturation; 1 is all of it.
+    /// Share of the curve's saturation; 1 is the saturation.
     Share(f64),
-    /// Operations/s.
+    /// Rate, operations/s.
     Rate(f64),
-    /// As fast as the store answers.
+    /// No target: as fast as the store answers.
     Max,
 }
 
@@ -42,7 +40,7 @@ impl fmt::Display for LoadPoint {
     }
 }
 
-/// One decimal at most.
+/// Rounds to one decimal.
 fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
@@ -75,21 +73,20 @@ impl LoadPoint {
         Err(format!("{rate:e} operations/s is not from {} to 1,000,000,000", RATES.start()))
     }
 
-    /// Even steps up to the saturation, and one beyond it.
+    /// Returns `count` points: even steps up to the saturation, and one point beyond it.
     pub fn even(count: usize) -> Vec<LoadPoint> {
         let steps = count.saturating_sub(1);
         let up = (1..=steps).map(|i| LoadPoint::Share(i as f64 / steps as f64));
         up.chain((count > 0).then_some(LoadPoint::Share(BEYOND))).collect()
     }
 
-    /// Whether the saturation must be known for it.
+    /// Returns whether the offered load depends on the saturation.
     pub fn needs_saturation(self) -> bool {
         matches!(self, LoadPoint::Share(_))
     }
 }
 
-/// A list of points separated by commas, or their number: what a command line
-/// says.
+/// Reads points from a command line: a list separated by commas, or the number of even points.
 pub fn parse_points(text: &str) -> Result<Vec<LoadPoint>, String> {
     if let Ok(count) = text.trim().parse::<usize>()
         && !text.contains(',')
@@ -118,7 +115,7 @@ fn bounded(points: Vec<LoadPoint>) -> Result<Vec<LoadPoint>, String> {
     Ok(points)
 }
 
-/// The points that a file's value stands for.
+/// Reads points from a value of a file.
 pub(super) fn read(source: &TomlSource<'_>, value: TomlValue<'_>) -> Vec<LoadPoint> {
     let fault = |problem: String| {
         source.fault(&value.span(), format!("points: {problem}"));
@@ -147,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn even_points_reach_the_saturation_and_pass_it() {
+    fn even_points_reach_and_exceed_the_saturation() {
         let words: Vec<String> = LoadPoint::even(8).iter().map(LoadPoint::to_string).collect();
         assert_eq!(words, ["14.3%", "28.6%", "42.9%", "57.1%", "71.4%", "85.7%", "100%", "110%"]);
         assert_eq!(LoadPoint::even(2), [LoadPoint::Share(1.0), LoadPoint::Share(1.1)]);
     }
 
     #[test]
-    fn points_are_read_and_refused() {
+    fn points_are_parsed_or_refused() {
         assert_eq!(
             parse_points("50%, 2000,max").unwrap(),
             [LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max]

@@ -14,7 +14,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A file's text, its name, and its faults so far.
+/// Text and path of a file, and its faults so far.
 pub(super) struct TomlSource<'a> {
     pub(super) text: &'a str,
     pub(super) path: &'a Path,
@@ -47,7 +47,7 @@ impl<'a> TomlSource<'a> {
     }
 }
 
-/// A value and its place.
+/// A value and its place in the file.
 pub(super) type TomlValue<'d> = &'d Spanned<DeValue<'d>>;
 
 /// A table of the file.
@@ -55,9 +55,10 @@ pub(super) struct TomlTable<'s, 'd> {
     source: &'s TomlSource<'s>,
     table: &'d DeTable<'d>,
     span: Range<usize>,
-    /// As messages call it: `[run]`.
+    /// Name of the table in messages: `[run]`.
     name: &'static str,
-    asked: RefCell<BTreeSet<&'static str>>,
+    /// Keys that were read, present or not.
+    read: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'s, 'd> TomlTable<'s, 'd> {
@@ -67,7 +68,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         span: Range<usize>,
         name: &'static str,
     ) -> Self {
-        TomlTable { source, table, span, name, asked: RefCell::default() }
+        TomlTable { source, table, span, name, read: RefCell::default() }
     }
 
     pub(super) fn source(&self) -> &'s TomlSource<'s> {
@@ -75,7 +76,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
     }
 
     pub(super) fn value(&self, key: &'static str) -> Option<TomlValue<'d>> {
-        self.asked.borrow_mut().insert(key);
+        self.read.borrow_mut().insert(key);
         self.table.get(key)
     }
 
@@ -109,14 +110,14 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.or_fault(key, number(self.value(key)?.get_ref()), "must be a number")
     }
 
-    /// A whole number within bounds.
+    /// Reads a whole number within a range.
     pub(super) fn count(&self, key: &'static str, range: Range<u64>) -> Option<u64> {
         let count = whole(self.value(key)?.get_ref()).filter(|count| range.contains(count));
         let problem = format!("must be a whole number from {} to {}", range.start, range.end - 1);
         self.or_fault(key, count, problem)
     }
 
-    /// A span of time: `"30s"`, or a number of seconds.
+    /// Reads a span of time: `"30s"`, or a number of seconds.
     pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
         const SECOND: u64 = 1_000_000_000;
         let value = self.value(key)?.get_ref();
@@ -130,13 +131,13 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.or_fault(key, self.value(key)?.get_ref().as_bool(), "must be true or false")
     }
 
-    /// One of some words.
+    /// Reads one of the given names, and returns its value.
     pub(super) fn choice<T: Copy>(&self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
         let text = self.text(key)?;
         value_of(choices, &text).map_err(|problem| self.fault(key, problem)).ok()
     }
 
-    /// A list of texts; one alone may stand without brackets.
+    /// Reads a list of texts. A single text needs no brackets.
     pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let text = |value: &DeValue<'_>| {
@@ -149,7 +150,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.or_fault(key, all, "must be a list of texts").unwrap_or_default()
     }
 
-    /// A table in this one.
+    /// Reads a table inside this one.
     pub(super) fn table(&self, key: &'static str, name: &'static str) -> Option<TomlTable<'s, 'd>> {
         let value = self.value(key)?;
         match value.get_ref() {
@@ -161,7 +162,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         }
     }
 
-    /// A list of tables: `[[stores]]`.
+    /// Reads a list of tables: `[[stores]]`.
     pub(super) fn tables(&self, key: &'static str, name: &'static str) -> Vec<TomlTable<'s, 'd>> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let table = |item: TomlValue<'d>| match item.get_ref() {
@@ -173,13 +174,13 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         self.or_fault(key, tables, problem).unwrap_or_default()
     }
 
-    /// The properties of a table in this one.
+    /// Reads the table `properties` inside this one.
     pub(super) fn properties_in(&self, name: &'static str) -> Vec<PropertyLine> {
         self.table("properties", name).map_or_else(Vec::new, |table| table.properties())
     }
 
-    /// All keys as properties, those of inner tables with a dot between, for
-    /// TOML reads `redis.port = 1` as a table.
+    /// Returns all keys as properties. Names of nested tables are joined by dots, because TOML reads
+    /// `redis.port = 1` as a table.
     fn properties(&self) -> Vec<PropertyLine> {
         let mut found = Vec::new();
         self.flatten(self.table, "", &mut found);
@@ -207,15 +208,15 @@ impl<'s, 'd> TomlTable<'s, 'd> {
         }
     }
 
-    /// Notes the keys that were never read.
+    /// Notes a fault for each key that was not read.
     pub(super) fn finish(self) {
-        let asked = self.asked.into_inner();
-        for key in self.table.keys().filter(|key| !asked.contains(&**key.get_ref())) {
+        let read = self.read.into_inner();
+        for key in self.table.keys().filter(|key| !read.contains(&**key.get_ref())) {
             let name = key.get_ref();
-            let near = asked.iter().find(|known| strsim::levenshtein(known, name) <= 2);
+            let near = read.iter().find(|known| strsim::levenshtein(known, name) <= 2);
             let hint = near.map_or_else(
                 || {
-                    let known: Vec<&str> = asked.iter().copied().collect();
+                    let known: Vec<&str> = read.iter().copied().collect();
                     format!("there is {}", known.join(", "))
                 },
                 |near| format!("did you mean '{near}'?"),
@@ -225,7 +226,7 @@ impl<'s, 'd> TomlTable<'s, 'd> {
     }
 }
 
-/// A number, whole or not.
+/// Returns a number, integer or float.
 pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Integer(_) => whole(value).map(|n| n as f64),

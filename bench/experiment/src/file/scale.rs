@@ -1,4 +1,4 @@
-//! An experiment of phases made smaller.
+//! Scaling down experiments of phases.
 
 use super::{
     lines::PropertyLine,
@@ -8,9 +8,9 @@ use serval_model::properties::units;
 use std::time::Duration;
 
 impl PhasesFile {
-    /// The same, `by` times smaller: numbers of records and operations, ranges of keys, and times
-    /// of runs and pauses are divided; rounded down, so that ranges beside each other do not overlap, to
-    /// one record or a second at least.
+    /// Returns the experiment `by` times smaller: divides numbers of records and operations, ranges of keys, and
+    /// times of runs and pauses. Rounds down, so that adjacent ranges do not overlap, but not below one record or
+    /// one second.
     #[must_use]
     pub fn scaled(mut self, by: f64) -> PhasesFile {
         let span = |time: Duration| time.div_f64(by).max(Duration::from_secs(1).min(time));
@@ -30,7 +30,7 @@ impl PhasesFile {
 /// Counts that a scale divides.
 const COUNTS: [&str; 4] = ["recordcount", "insertcount", "insertstart", "operationcount"];
 
-/// Times that a scale divides: those of runs.
+/// Times of runs that a scale divides.
 const TIMES: [&str; 2] = ["maxexecutiontime", "warmup"];
 
 fn scale_lines(lines: &mut [PropertyLine], by: f64) {

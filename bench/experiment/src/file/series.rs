@@ -1,4 +1,4 @@
-//! Files of sweeps and searches.
+//! Reading files of sweeps and searches.
 
 use super::{
     CURVES_MAX, REPEATS_MAX,
@@ -15,7 +15,7 @@ use crate::promise::Promise;
 use serval_model::properties::Origin;
 use std::path::Path;
 
-/// Longest name of a store or workload: it becomes part of folders' names.
+/// Longest name of a store or workload; names become parts of folders' names.
 const NAME_MAX: usize = 60;
 
 pub(super) fn file(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Option<ExperimentFile> {

@@ -1,4 +1,4 @@
-//! An experiment file's text again, with everything in it that was elsewhere.
+//! Writing experiment files that are self-contained: the properties of workload files are inlined.
 
 use super::{
     FORMAT_VERSION,
@@ -13,7 +13,7 @@ use serval_model::properties::units::format_span;
 use serval_plan::secrets::shown;
 use std::fmt::{Display, Write as _};
 
-/// Text as TOML has it.
+/// Quotes text for TOML.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -39,7 +39,7 @@ fn properties(out: &mut String, head: &str, lines: &[PropertyLine]) {
     }
 }
 
-/// Writes a key and its value, as TOML has it.
+/// Writes a key and its value in TOML.
 fn value(out: &mut String, key: &str, value: impl Display) {
     let _ = writeln!(out, "{key} = {value}");
 }
@@ -51,7 +51,7 @@ fn line(out: &mut String, key: &str, text: &str) {
     }
 }
 
-/// Writes what all kinds of files begin with.
+/// Writes the keys at the top of all kinds of files.
 fn heading(heading: &Heading) -> String {
     let mut out = format!("version = {FORMAT_VERSION}\n");
     line(&mut out, "title", &heading.title);
@@ -69,7 +69,7 @@ fn group(out: &mut String, group: Option<&GroupEntry>) {
     let Some(group) = group else { return };
     out.push_str("\n[group]\n");
     for (key, text) in group.keys() {
-        // A number stands without quotes.
+        // A number has no quotes.
         value(out, key, if key == "clients" { text } else { quoted(&text) });
     }
 }
@@ -126,9 +126,8 @@ fn phase(out: &mut String, phase: &PhaseSpec) {
 }
 
 impl ExperimentFile {
-    /// The file as text. Values of secrets are left out (`***` stands for
-    /// them); files of workloads that are still named are named by their paths from
-    /// here.
+    /// Writes the file as TOML. Secrets are replaced by `***`. Paths of workload files that are not inlined are
+    /// relative to the working directory.
     pub fn to_toml(&self) -> String {
         let mut out = heading(&self.heading);
         line(&mut out, "axis", self.axis.as_deref().unwrap_or_default());
@@ -181,8 +180,7 @@ impl ExperimentFile {
 }
 
 impl PhasesFile {
-    /// The file as text, with everything in it that was elsewhere. Values of secrets are left
-    /// out.
+    /// Writes the file as TOML. Secrets are replaced by `***`.
     pub fn to_toml(&self) -> String {
         let mut out = heading(&self.heading);
         self.seed.iter().for_each(|seed| value(&mut out, "seed", seed));

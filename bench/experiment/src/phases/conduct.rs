@@ -1,4 +1,4 @@
-//! Carrying phases out, one after the other.
+//! Conducting the phases of an experiment in order.
 
 use super::Phases;
 use crate::{
@@ -35,27 +35,35 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// How often a pause polls for a stop request.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a pause polls for a stop request.
+const STOP_POLL: Duration = Duration::from_millis(50);
 
-/// Names of a program's environment variables.
+/// Environment variables of a phase's program.
 const STORE: &str = "SERVAL_STORE";
 const TABLE: &str = "SERVAL_TABLE";
 const NUMBER: &str = "SERVAL_PHASE";
 const NAME: &str = "SERVAL_PHASE_NAME";
 
-/// The folder of an embedded store's files, below that of stores.
+/// Name of the folder of an embedded store's files, in the folder of stores.
 const STORE_FOLDER: &str = "store";
 
 /// Observers of an experiment of phases.
 pub struct LookingOn<'a> {
-    /// Gets the events of the experiment.
+    /// Receives the events of the experiment.
     pub watcher: &'a mut dyn Watcher,
-    /// Is called with each load and run that has ended.
+    /// Receives each load and run that has ended.
     pub each: &'a mut dyn FnMut(&Plan, &Performed),
 }
 
 impl Phases {
+    /// The same, with this seed if the file has none.
+    #[must_use]
+    pub fn or_seed(&self, seed: Option<u64>) -> Phases {
+        let mut same = self.clone();
+        same.file.seed = same.file.seed.or(seed);
+        same
+    }
+
     /// The document before the first phase.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
@@ -79,13 +87,11 @@ impl Phases {
         }
     }
 
-    /// Carries the phases out, or those that are left, in the journal's folder; by the clients
-    /// of `team` if the file wants a group.
+    /// Conducts the remaining phases, in the journal's folder, with the clients of `team` if the file has a group.
     ///
     /// # Errors
     ///
-    /// What keeps a phase from being done. Those before it are in the journal's folder, and the
-    /// rest can be done later.
+    /// The failure of a phase. Earlier phases are in the journal's folder, and the experiment can be resumed.
     pub fn conduct(
         &self,
         mut journal: ExperimentJournal,
@@ -99,13 +105,14 @@ impl Phases {
         let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
-            let problem = format!("the records of {} ended with the process that had them", self.store.name);
+            let problem =
+                format!("{} keeps records in memory, and they ended with their process", self.store.name);
             return Err(JournalError::State { path, problem }.into());
         }
         journal.forget_incomplete()?;
         let mut conductor = PhaseConductor {
             phases: self,
-            // If another process began the experiment, the axis continues by the wall clock.
+            // If another process began the experiment, the time axis continues by the wall clock.
             before: journal.document.phases.first().map_or(Duration::ZERO, |first| since(&first.started)),
             begun: Instant::now(),
             journal,
@@ -127,7 +134,7 @@ impl Phases {
             }
         }
         let PhaseConductor { mut journal, session, watcher, .. } = conductor;
-        // The store closes its files before these go.
+        // The store must close its files before they are removed.
         drop(session);
         journal.document.complete = true;
         journal.write()?;
@@ -139,13 +146,13 @@ impl Phases {
     }
 }
 
-/// The time since an instant that was written down.
+/// Returns the time since an RFC 3339 timestamp; zero if it is invalid or in the future.
 fn since(timestamp: &str) -> Duration {
     let then = timestamp.parse::<jiff::Timestamp>().ok().map(SystemTime::from);
     then.and_then(|then| SystemTime::now().duration_since(then).ok()).unwrap_or_default()
 }
 
-/// A store that is open, and what it was opened with.
+/// The identity of an open store, and its session.
 type StoreInUse = (Vec<(String, String)>, Box<dyn Session>);
 
 struct PhaseConductor<'a> {
@@ -158,7 +165,7 @@ struct PhaseConductor<'a> {
     each: &'a mut dyn FnMut(&Plan, &Performed),
     session: Option<StoreInUse>,
     begun: Instant,
-    /// What lies on the axis before `begun`.
+    /// Position of `begun` on the time axis.
     before: Duration,
 }
 
@@ -167,7 +174,7 @@ fn of_group(error: GroupError) -> ConductError {
 }
 
 impl PhaseConductor<'_> {
-    /// Seconds on the axis.
+    /// Returns the present position on the time axis, s.
     fn now(&self) -> f64 {
         (self.before + self.begun.elapsed()).as_secs_f64()
     }
@@ -177,7 +184,7 @@ impl PhaseConductor<'_> {
         ConductError::store(self.phases.store.name, format!("phase '{}': {problem}", phase.name))
     }
 
-    /// Carries out one phase.
+    /// Performs a phase and adds it to the document.
     fn phase(&mut self, nth: usize) -> Result<(), ConductError> {
         if self.control.interrupted() {
             return Err(ConductError::Interrupted);
@@ -205,7 +212,7 @@ impl PhaseConductor<'_> {
         lost.map_or(Ok(()), |lost| Err(self.failed(nth, lost)))
     }
 
-    /// Does the work of a phase. Returns why it ended early, if it did.
+    /// Performs the work of a phase. Returns the reason if it ended early.
     fn work(
         &mut self,
         nth: usize,
@@ -230,13 +237,13 @@ impl PhaseConductor<'_> {
             PhaseWork::Wait { command, every, timeout } => {
                 self.wait(nth, command, *every, *timeout, entry)?;
             }
-            // Refused before anything began.
+            // `refuse` rejects these before the first phase.
             PhaseWork::Later(_) => return Err(ConductError::Interrupted),
         }
         Ok(None)
     }
 
-    /// Waits for a time, or until the experiment is interrupted.
+    /// Sleeps for a time. Returns an error if the experiment is interrupted.
     fn rest(&self, span: Duration) -> Result<(), ConductError> {
         if let Some(team) = self.team {
             return match team.rest(span, self.control).map_err(of_group)? {
@@ -253,7 +260,7 @@ impl PhaseConductor<'_> {
             if left.is_zero() {
                 return Ok(());
             }
-            thread::sleep(left.min(LOOK));
+            thread::sleep(left.min(STOP_POLL));
         }
     }
 
@@ -344,8 +351,8 @@ impl PhaseConductor<'_> {
     ) -> Result<(), ConductError> {
         let begun = Instant::now();
         for attempts in 1.. {
-            // An attempt that hangs must not be waited for without end.
-            let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
+            // The time limit bounds an attempt that hangs, too.
+            let left = timeout.saturating_sub(begun.elapsed()).max(STOP_POLL);
             let outcome = self.run(nth, command, left, Vec::new())?;
             let Some(how) = outcome.failure(left) else {
                 (entry.attempts, entry.output) = (Some(attempts), outcome.output);
@@ -353,7 +360,7 @@ impl PhaseConductor<'_> {
             };
             if begun.elapsed() + every >= timeout {
                 let problem = format!(
-                    "the condition did not come to hold within {timeout:?}: '{command}' {how} ({attempts} attempts)"
+                    "the condition did not hold within {timeout:?}: '{command}' {how} ({attempts} attempts)"
                 );
                 return Err(self.failed(nth, problem));
             }
@@ -362,12 +369,12 @@ impl PhaseConductor<'_> {
         Ok(())
     }
 
-    /// The plan of a load or run.
+    /// Makes the plan of a load or run.
     fn plan(&self, nth: usize) -> Result<Plan, ConductError> {
         let mut properties = self.phases.properties(nth, None);
-        if let Some(kept) = self.phases.kept {
+        if let Some(embedded) = self.phases.embedded {
             let folder = self.journal.store_folder(STORE_FOLDER)?;
-            kept.place(&mut properties, &folder, "the experiment's folder");
+            embedded.place(&mut properties, &folder, "the experiment's folder");
         }
         if !properties.has(&p::SEED) {
             let seed = self.phases.seed(nth, self.journal.document.seed).to_string();
@@ -375,7 +382,7 @@ impl PhaseConductor<'_> {
         }
         let is_load = self.phases.kind(nth) == Phase::Load;
         if is_load && self.journal.records(&nth.to_string()).running {
-            // It was cut off: some of its records may be there.
+            // An interrupted load has inserted some of its records.
             properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
         }
         let mut plan = self.phases.plan_of(nth, properties)?;
@@ -411,7 +418,7 @@ impl PhaseConductor<'_> {
         self.watcher.step(&self.step(nth, &plan));
         let identity = self.phases.identity(&plan.properties);
         if self.session.as_ref().is_none_or(|(known, _)| *known != identity) {
-            // One of the same files must be closed first.
+            // The new store may have the same files, so close the old one first.
             self.session = None;
             let session = self.stores.open(self.phases.store, &plan.properties);
             self.session = Some((identity, session?));
@@ -472,22 +479,22 @@ impl PhaseConductor<'_> {
     }
 }
 
-/// Notes when a run begins, and passes everything on.
+/// Observer that records the start of a run and passes all events on.
 struct StartObserver<'a> {
     watcher: &'a mut dyn Watcher,
-    /// Where it begins on the axis, s.
+    /// Start of the run on the time axis, s.
     began: Option<f64>,
     begun: Instant,
     before: Duration,
 }
 
 impl Observer for StartObserver<'_> {
-    fn inner(&mut self) -> Option<&mut dyn Observer> {
-        Some(self.watcher)
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.watcher);
     }
 
     fn started(&mut self, at: SystemTime) {
-        // A group begins at an instant that is still to come; one process has begun just now.
+        // A group announces a start in the future; a single process has just started.
         let now = SystemTime::now();
         let axis = (self.before + self.begun.elapsed()).as_secs_f64();
         let later = at.duration_since(now).map_or_else(|e| -e.duration().as_secs_f64(), |d| d.as_secs_f64());
@@ -515,7 +522,7 @@ mod tests {
     impl Watcher for Heard {}
 
     #[test]
-    fn a_phase_passes_the_events_of_its_run_on() {
+    fn a_phase_passes_on_the_events_of_its_run() {
         let mut heard = Heard::default();
         let (begun, before) = (Instant::now(), Duration::ZERO);
         let mut start = StartObserver { watcher: &mut heard, began: None, begun, before };

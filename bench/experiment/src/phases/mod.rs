@@ -1,6 +1,5 @@
-//! Experiments of phases: loads, runs, pauses and programs, one after the other, by all clients
-//! together, measured apart and on one axis of time (YCSB++, SoCC 2011, 3.3).
-//! `docs/phases.md`.
+//! Experiments of phases: a sequence of loads, runs, pauses and programs that all clients perform together. Each
+//! is measured separately, on one time axis (YCSB++, SoCC 2011, 3.3; `docs/phases.md`).
 
 mod conduct;
 
@@ -24,18 +23,18 @@ use std::time::Duration;
 /// An experiment of phases that is checked and ready.
 #[derive(Debug, Clone)]
 pub struct Phases {
-    /// The file, with everything in it that was elsewhere.
+    /// The file, with the properties of workload files inlined.
     pub file: PhasesFile,
-    /// Things to tell before starting.
+    /// Warnings to show before the start.
     pub warnings: Vec<Fault>,
     /// The store.
     pub store: &'static StoreInfo,
-    kept: Option<&'static EmbeddedStore>,
+    embedded: Option<&'static EmbeddedStore>,
     clients: u64,
 }
 
-/// Puts what a workload's file says into its phase. What is set for all phases, for the store
-/// or for the phase wins over it.
+/// Inlines the properties of workload files. Properties of all phases, of the store and of the phase override
+/// them.
 pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Faults) {
     let mut faults = Faults::default();
     let common: Vec<String> =
@@ -49,12 +48,11 @@ pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Faults) {
 }
 
 impl Phases {
-    /// Checks a file against the stores and workloads of this build. All faults come at
-    /// once.
+    /// Checks a file against the stores and workloads of this build.
     ///
     /// # Errors
     ///
-    /// All of them.
+    /// All faults at once.
     pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
         let (file, mut faults) = inlined(file);
         let mut note = |more: Faults| faults.add_new(more);
@@ -69,8 +67,8 @@ impl Phases {
                 return Err(faults);
             }
         };
-        let kept = EmbeddedStore::of(store, &named);
-        // A plan may be looked at before it is known where ZooKeeper is.
+        let embedded = EmbeddedStore::of(store, &named);
+        // A plan can be shown before ZooKeeper's address is known.
         let clients = match Self::leading_of(&file, Some("?")) {
             Ok(leading) => leading.map_or(1, |leading| leading.settings.clients as u64),
             Err(more) => {
@@ -78,7 +76,7 @@ impl Phases {
                 1
             }
         };
-        let mut phases = Phases { file, warnings: Vec::new(), store, kept, clients };
+        let mut phases = Phases { file, warnings: Vec::new(), store, embedded, clients };
         let mut warnings: Vec<Fault> = Vec::new();
         for (nth, phase) in phases.file.phases.iter().enumerate() {
             phases.check_clients(phase, &mut note);
@@ -98,19 +96,19 @@ impl Phases {
         faults.or(phases)
     }
 
-    /// Numbers of clients must be of some that there are.
+    /// Notes a fault if a phase names a client that the group does not have.
     fn check_clients(&self, phase: &PhaseSpec, note: &mut dyn FnMut(Faults)) {
         let listed = phase.clients.iter().flatten().chain(phase.only.iter().flat_map(|only| &only.clients));
         if let Some(beyond) = listed.copied().find(|number| *number > self.clients) {
             let problem = format!(
-                "phase '{}' is of client {beyond}, and there are {} (clients in [group])",
+                "phase '{}' names client {beyond}, but there are {} (clients in [group])",
                 phase.name, self.clients
             );
             note(Faults(vec![fault_at(&phase.origin, problem)]));
         }
     }
 
-    /// How the group is led, if the file wants one.
+    /// Returns the settings of the group's coordinator, if the file has a group.
     ///
     /// # Errors
     ///
@@ -143,12 +141,12 @@ impl Phases {
         settings::leading(&properties, flag)
     }
 
-    /// Client processes that take part in it.
+    /// Returns the number of client processes.
     pub fn clients(&self) -> u64 {
         self.clients
     }
 
-    /// The properties of a phase for a client (its number, from 0), or for all.
+    /// Returns the properties of a phase for a client, numbered from 0, or for all clients.
     fn properties(&self, nth: usize, client: Option<u64>) -> Properties {
         let phase = &self.file.phases[nth];
         let mut all = Properties::new();
@@ -163,7 +161,7 @@ impl Phases {
                 set_lines(&mut all, &only.properties);
             }
         }
-        // What a name of the store stands for.
+        // Sets the properties that a name of the store implies.
         let _ = serval_stores::resolve(&self.file.store.binding, &mut all);
         if !self.file.store.watch.is_empty() {
             let origin = self.file.store.origin.clone().unwrap_or(Origin::Program("the experiment"));
@@ -176,7 +174,7 @@ impl Phases {
         if self.file.phases[nth].work == PhaseWork::Load { Phase::Load } else { Phase::Run }
     }
 
-    /// Makes a plan of a phase. Returns its warnings, or its faults.
+    /// Checks a phase by making its plan. Returns its warnings, or its faults.
     fn check(&self, nth: usize) -> Result<Vec<Fault>, Faults> {
         let phase = &self.file.phases[nth];
         match &phase.work {
@@ -210,8 +208,8 @@ impl Phases {
         Plan::strict(properties, self.kind(nth), self.store)
     }
 
-    /// What each client of the group does in a phase; the properties are those that it has
-    /// beside, or instead of, those of all.
+    /// Returns the part of each client in a phase; `None` for a client that does not take part. The properties of
+    /// a part override those of all clients.
     fn parts(&self, nth: usize) -> Vec<Option<ClientPart>> {
         let phase = &self.file.phases[nth];
         let takes_part = |client: u64| phase.clients.as_ref().is_none_or(|list| list.contains(&(client + 1)));
@@ -231,7 +229,7 @@ impl Phases {
             .collect()
     }
 
-    /// Keys at which a range is divided before records come.
+    /// Returns the split points of a presplit.
     fn points(&self, nth: usize) -> Result<Vec<String>, Faults> {
         let phase = &self.file.phases[nth];
         let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
@@ -248,13 +246,13 @@ impl Phases {
         })
     }
 
-    /// The seed of a phase.
+    /// Returns the seed of a phase.
     fn seed(&self, nth: usize, seed: u64) -> u64 {
         // Loads of one experiment have the same seed, so that they write the same values.
         if self.kind(nth) == Phase::Load { seed } else { derived_seed(seed ^ (nth as u64) << 32) }
     }
 
-    /// The description of each phase: its name with its kind, and its work.
+    /// Describes each phase: its name with its kind, and its work.
     pub fn describe(&self) -> Vec<(String, String)> {
         let words = |nth: usize, phase: &PhaseSpec| {
             let mut words = match &phase.work {
@@ -305,17 +303,17 @@ impl Phases {
         )
     }
 
-    /// Refuses phases that this version, or the store, cannot do.
+    /// Refuses phases that this version or the store does not support.
     ///
     /// # Errors
     ///
-    /// A fault for each.
+    /// One fault per phase.
     pub fn refuse(&self) -> Result<(), Faults> {
         let problem = |phase: &PhaseSpec| match &phase.work {
             PhaseWork::Later(kind) => Some(later(kind)),
             PhaseWork::Presplit { command: None, .. } => Some(self.no_presplit()),
             PhaseWork::Command { at: crate::file::At::Clients, .. } if self.clients < 2 => {
-                Some("there are no clients to run its command: it is of this process alone".to_owned())
+                Some("at = \"clients\" needs a group, and this process runs alone".to_owned())
             }
             _ => None,
         };
@@ -327,7 +325,7 @@ impl Phases {
         faults.or(())
     }
 
-    /// The times that are known beforehand, added up.
+    /// Returns the sum of the times that are known beforehand.
     pub fn least(&self) -> Duration {
         let time = |(nth, phase): (usize, &PhaseSpec)| match &phase.work {
             PhaseWork::Pause(time) => *time,
@@ -340,7 +338,7 @@ impl Phases {
         self.file.phases.iter().enumerate().map(time).sum()
     }
 
-    /// What a store is opened with: phases for which it is the same use it as it is.
+    /// Returns the properties that the store is opened with. Phases with the same identity share one open store.
     fn identity(&self, properties: &Properties) -> Vec<(String, String)> {
         let own = |name: &str| {
             let mut known = self.store.properties.properties.iter();
@@ -353,7 +351,7 @@ impl Phases {
         own.map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect()
     }
 
-    /// A store in this process has lost its records where a later phase opens it otherwise.
+    /// Returns a fault if a phase opens an in-process store with other properties: its records would be lost.
     fn loses_records(&self) -> Option<Fault> {
         let measured = (0..self.file.phases.len()).filter(|nth| self.file.phases[*nth].work.measures());
         let mut opened = measured.map(|nth| (nth, self.identity(&self.properties(nth, None))));
@@ -361,14 +359,14 @@ impl Phases {
         let (nth, _) = opened.find(|(_, identity)| *identity != first)?;
         let phase = &self.file.phases[nth];
         let problem = format!(
-            "phase '{}' opens the store {} with other properties than the phase before, and its records end when it is \
-             opened anew: use a store that keeps them",
+            "phase '{}' opens the store {} with other properties than the phase before, and a new {1} is empty: use a \
+             store that keeps records",
             phase.name, self.store.name
         );
         Some(fault_at(&phase.origin, problem))
     }
 
-    /// Whether records end with the process.
+    /// Returns whether the store's records end with the process.
     fn in_process(&self) -> bool {
         IN_PROCESS.contains(&self.store.name)
     }

@@ -1,4 +1,4 @@
-//! Carrying an experiment out: one run after the other.
+//! Conducting a sweep or search: one run after the other.
 
 use super::{
     curves::{CurvePlan, Experiment, REPEATED_RATES},
@@ -41,7 +41,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A run to make.
+/// A run to perform.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlannedRun {
     pub(super) curve: usize,
@@ -51,7 +51,7 @@ pub(super) struct PlannedRun {
     pub(super) target: Option<f64>,
     pub(super) clients: u64,
     pub(super) time: Duration,
-    /// In words, for people and the folder's name.
+    /// Description for the user and for the folder's name.
     pub(super) what: String,
 }
 
@@ -64,38 +64,39 @@ pub(super) struct PointLoad {
     pub(super) what: String,
 }
 
-/// An experiment under way.
+/// Conductor of a sweep or search, with its state.
 pub(super) struct SweepConductor<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) journal: ExperimentJournal,
     pub(super) stores: &'a dyn Stores,
-    /// The group that makes its runs, if several processes do.
+    /// The group that performs the runs, if several processes do.
     pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
     pub(super) records: Vec<DatasetInUse>,
     /// Curves whose store failed.
     pub(super) lost: Vec<bool>,
-    /// Throughput that a curve's last run without a target had.
+    /// Throughput of each curve's last run without a target.
     rates: Vec<Option<f64>>,
+    /// Seconds spent, by activity.
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
 
-/// The time spent on something, by name.
+/// Adds seconds to the time spent on an activity.
 pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
     *spent.entry(what).or_default() += seconds;
 }
 
 impl Experiment {
-    /// The same with a seed that was drawn.
+    /// The same, with this seed if the file has none.
     #[must_use]
-    pub fn with_seed(&self, seed: u64) -> Experiment {
+    pub fn or_seed(&self, seed: Option<u64>) -> Experiment {
         let mut same = self.clone();
-        same.file.run.seed = Some(seed);
+        same.file.run.seed = same.file.run.seed.or(seed);
         same
     }
 
-    /// The document of the experiment before its first run.
+    /// Makes the document of the experiment before its first run.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
         let seed = file.run.seed.unwrap_or_else(fresh_seed);
@@ -128,8 +129,7 @@ impl Experiment {
         }
     }
 
-    /// Carries it out, or goes on with it, in the journal's folder. Loads and runs are made by the team, if
-    /// there is one.
+    /// Conducts the remaining runs of the experiment, in the journal's folder, with the processes of `team` if given.
     pub fn conduct(
         &self,
         journal: ExperimentJournal,
@@ -160,7 +160,7 @@ impl Experiment {
             rates: vec![None; self.curves.len()],
             spent: BTreeMap::new(),
         };
-        // Curves that were given up before are tried again.
+        // Drop the notes of curves that an earlier process gave up: they are tried again.
         let document = &mut conductor.journal.document;
         document.notes = plan_notes(&self.warnings);
         document.warnings = lines(&document.notes);
@@ -172,14 +172,14 @@ impl Experiment {
             Err(ConductError::Interrupted) => Stopped::Interrupted,
             Err(error) => {
                 conductor.account(begun);
-                // The first error is the one to report.
+                // The first error is the one to return.
                 let _ = conductor.journal.write();
                 return Err(error);
             }
         };
         conductor.account(begun);
         let SweepConductor { mut journal, records, watcher, .. } = conductor;
-        // Stores close their files before these go.
+        // Stores must close their files before they are removed.
         drop(records);
         journal.document.complete = stopped == Stopped::Complete;
         journal.write()?;
@@ -192,7 +192,7 @@ impl Experiment {
 }
 
 impl SweepConductor<'_> {
-    /// Where clients of a curve's store run, once it is open.
+    /// Returns whether clients of a curve's store run on threads or on event loops, if the store is open.
     pub(super) fn execution(&self, curve: usize) -> Option<serval_model::Execution> {
         self.records[self.curve(curve).dataset].execution()
     }
@@ -201,12 +201,12 @@ impl SweepConductor<'_> {
         &self.experiment.file.run
     }
 
-    /// Processes that share the clients of a run.
+    /// Returns the number of processes that share the clients of a run.
     pub(super) fn processes(&self) -> u64 {
         self.team.map_or(1, |team| team.clients().len() as u64)
     }
 
-    /// Clients of each process, for so many in all.
+    /// Returns the number of clients of each process for `clients` in total.
     pub(super) fn threads(&self, clients: u64) -> u64 {
         clients.div_ceil(self.processes()).max(1)
     }
@@ -215,7 +215,7 @@ impl SweepConductor<'_> {
         &self.experiment.curves[index]
     }
 
-    /// Makes all remaining runs.
+    /// Performs all remaining runs.
     fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
             CurveObjective::Sweep(points) => self.sweep(points),
@@ -244,7 +244,7 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// Notes what a reader of the experiment must know.
+    /// Shows a note and adds it to the document.
     pub(super) fn note(&mut self, note: Note) {
         let words = line(&note);
         self.watcher.note(&words);
@@ -252,7 +252,7 @@ impl SweepConductor<'_> {
         self.journal.document.notes.push(note);
     }
 
-    /// Makes the runs of points that have not been made.
+    /// Performs the runs of points that have not been performed.
     pub(super) fn run_points(&mut self, jobs: Vec<PlannedRun>) -> Result<(), ConductError> {
         for job in jobs {
             let done = |entry: &RunEntry| {
@@ -266,7 +266,7 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// The runs of all points, in the order in which they are made.
+    /// Returns the runs of all points, in the order of their execution.
     fn point_jobs(&self, points: &[LoadPoint]) -> Vec<PlannedRun> {
         let given = self.settings().clients;
         self.jobs(points.len(), |curve, point| {
@@ -274,18 +274,18 @@ impl SweepConductor<'_> {
             let found = saturation.map(|s| s.clients);
             let (target, clients) = match points[point] {
                 LoadPoint::Max => (None, given.or(found)),
-                LoadPoint::Rate(rate) => (Some(rate), given.or(found.map(window))),
-                // A curve that is lost has no saturation, and no points.
+                LoadPoint::Rate(rate) => (Some(rate), given.or(found.map(paced_clients))),
+                // A lost curve has no saturation, and gets no runs.
                 LoadPoint::Share(share) => {
-                    (Some(share * saturation?.throughput), given.or(found.map(window)))
+                    (Some(share * saturation?.throughput), given.or(found.map(paced_clients)))
                 }
             };
             Some(PointLoad { target, clients: clients.unwrap_or(1), what: points[point].to_string() })
         })
     }
 
-    /// The runs of `points` points on every curve, in the order in which they are made. `load` returns
-    /// the load of a point on a curve; `None` if it is left out.
+    /// Returns the runs of `points` points on every curve, in the order of their execution. `load` returns
+    /// the load of a point on a curve; `None` to leave it out.
     pub(super) fn jobs(
         &self,
         points: usize,
@@ -317,13 +317,13 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// The curves, beginning with another one each time.
+    /// Returns the indices of all curves, beginning with another curve for each turn.
     fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.experiment.curves.len();
         (0..count).map(move |i| (i + turn) % count)
     }
 
-    /// The order of points in a repeat.
+    /// Returns the order of points in a repeat.
     fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (0..points).collect();
         if self.settings().order == crate::file::PointOrder::Shuffled {
@@ -336,7 +336,7 @@ impl SweepConductor<'_> {
         order
     }
 
-    /// Makes a run. If its store fails, the curve is given up, not the experiment: `None`.
+    /// Performs a run. If its store fails, gives up the curve and returns `None`; the experiment continues.
     pub(super) fn attempt(&mut self, job: &PlannedRun) -> Result<Option<Box<ResultDocument>>, ConductError> {
         let error = match self.run(job) {
             Ok(document) => return Ok(Some(Box::new(document))),
@@ -366,7 +366,7 @@ impl SweepConductor<'_> {
     fn run(&mut self, job: &PlannedRun) -> Result<ResultDocument, ConductError> {
         let begun = Instant::now();
         let curve = self.curve(job.curve).clone();
-        self.make_ready(job, &curve)?;
+        self.prepare_records(job, &curve)?;
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
         if let Some(team) = self.team {
@@ -381,13 +381,13 @@ impl SweepConductor<'_> {
         let performed = self.perform(curve.dataset, &plan, Some(&folder))?;
         let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
-            // Only the clients know how far they came. Each has gaps where the others' keys are.
+            // Only the clients know the last key that they took. Each has gaps at the other clients' keys.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
                 Some(range) => {
                     let before = self.records[curve.dataset].state.next;
                     self.fill(curve.dataset, range.start.max(before)..range.end)?;
                 }
-                None => self.look_for_end(curve.dataset)?,
+                None => self.find_end(curve.dataset)?,
             }
         }
         self.set_running(curve.dataset, false)?;
@@ -425,7 +425,7 @@ impl SweepConductor<'_> {
         Ok(document)
     }
 
-    /// Performs a plan on a data set, by the group if there is one.
+    /// Performs a plan on a data set, with the group if there is one.
     pub(super) fn perform(
         &mut self,
         dataset: usize,
@@ -447,8 +447,7 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// The seed of a run: of all curves the same, so that they are asked the
-    /// same.
+    /// Returns the seed of a run. It is the same for all curves, so that all stores get the same operations.
     pub(super) fn seed(&self, kind: RunKind, point: usize, repeat: u32) -> u64 {
         let kind = match kind {
             RunKind::Load => 1u64,
@@ -463,7 +462,7 @@ impl SweepConductor<'_> {
         let records = &self.records[curve.dataset];
         let mut properties = curve.properties.clone();
         for (name, setting) in records.dataset.properties.iter() {
-            // Where an embedded store's files are.
+            // The path of an embedded store's files.
             if curve.properties.get(name).is_none() && matches!(setting.origin, Origin::Program(_)) {
                 properties.set(name, setting.value.clone(), setting.origin.clone());
             }
@@ -518,12 +517,12 @@ impl SweepConductor<'_> {
     }
 }
 
-/// Sets the shuffling of points apart from the seeds of runs.
+/// Separates the random stream of the order of points from the seeds of runs.
 const ORDER_STREAM: u64 = 0x0bde_5eed;
 
-/// Clients of paced points: twice those that saturate the store, so that
-/// their number does not bound a burst.
-pub(super) fn window(clients: u64) -> u64 {
+/// Returns the number of clients of paced points: twice the number that saturates the store, so that it does not
+/// limit the operations in flight in a burst.
+pub(super) fn paced_clients(clients: u64) -> u64 {
     clients.saturating_mul(2)
 }
 

@@ -1,6 +1,5 @@
-//! From an experiment file to curves: which properties each runs with, and
-//! which of them share records. Everything is checked here, before anything
-//! starts.
+//! The curves of an experiment file: their properties, and the data sets that they share. Checks everything before
+//! the first run.
 
 use crate::{
     file::{
@@ -17,8 +16,7 @@ use serval_stores::StoreInfo;
 use serval_workload::core::{Phase, properties as core};
 use std::collections::BTreeMap;
 
-/// Properties that the experiment sets for each run, and where its file has
-/// them.
+/// Properties that the experiment sets for each run, and the keys of its file that determine them.
 const CONDUCTED: &[(&Property, &str)] = &[
     (&p::THREAD_COUNT, "clients in [run]"),
     (&p::TARGET, "points in [sweep]"),
@@ -32,8 +30,8 @@ const CONDUCTED: &[(&Property, &str)] = &[
     (&p::LOAD_RESUME, "nothing: an experiment loads what it needs"),
 ];
 
-/// Properties that say nothing of the records that a load leaves.
-const OF_RUNS: &[&Property] = &[
+/// Properties of runs, which do not affect the records that a load inserts.
+const RUN_PROPERTIES: &[&Property] = &[
     &core::READ_PROPORTION,
     &core::UPDATE_PROPORTION,
     &core::INSERT_PROPORTION,
@@ -55,83 +53,81 @@ const OF_RUNS: &[&Property] = &[
     &core::EXPECTED_OPERATIONS,
 ];
 
-/// Stores whose records end with the object that holds them, and which are
-/// empty when opened anew.
+/// Stores that keep records in this process only and are empty when opened again.
 pub(crate) const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
 
-/// Rates around the one that halving finds, which a search for the highest rate repeats.
+/// Number of rates around the result of the bisection that a search for the highest rate measures repeatedly.
 pub(super) const REPEATED_RATES: usize = 4;
 
-/// How a store's records are brought back to where the load left them.
+/// Method of restoring a store's records to the state after the load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Renewal {
-    /// By opening it anew and loading.
+    /// Open the store again and load.
     Reopen,
-    /// By its files, which are ours.
+    /// Remove or copy the files, which are in the experiment's folder.
     Files(&'static EmbeddedStore),
-    /// By a command, and else by deleting each record.
+    /// Run the `restore` command, or delete each record.
     Server,
 }
 
 /// One workload on one store.
 #[derive(Debug, Clone)]
 pub struct CurvePlan {
-    /// What it is called.
+    /// Name of the curve.
     pub name: String,
-    /// The store's name in the file.
+    /// Name of the store in the file.
     pub store: String,
-    /// The workload's name in the file.
+    /// Name of the workload in the file.
     pub workload: String,
-    /// Its place on the axis.
+    /// Position on the axis.
     pub at: Option<f64>,
     /// The store.
     pub info: &'static StoreInfo,
-    /// Its properties, those aside that each run sets.
+    /// Properties of the curve, without those that each run sets.
     pub properties: Properties,
-    /// Whether its runs insert or delete records.
+    /// Whether runs insert or delete records.
     pub changes_records: bool,
     pub(crate) dataset: usize,
 }
 
-/// Records that curves share: those of one load.
+/// The records of one load, which curves share.
 #[derive(Debug, Clone)]
 pub(crate) struct Dataset {
-    /// The name of the first curve that uses it.
+    /// Name of the first curve that uses the data set.
     pub(crate) name: String,
-    /// The name of its files' folder, which no other one has.
+    /// Unique name of the folder of its files.
     pub(crate) folder: String,
     pub(crate) info: &'static StoreInfo,
-    /// Of the first curve that uses it.
+    /// Properties of the first curve that uses the data set.
     pub(crate) properties: Properties,
     pub(crate) renewal: Renewal,
     pub(crate) save: Option<String>,
     pub(crate) restore: Option<String>,
-    /// Records that a load leaves.
+    /// Number of records that a load inserts.
     pub(crate) records: u64,
-    /// Bytes of their values, about.
+    /// Approximate size of their values, bytes.
     pub(crate) bytes: f64,
 }
 
 /// An experiment that is checked and ready.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// The file.
+    /// The file, with the properties of workload files inlined.
     pub file: ExperimentFile,
-    /// The group that makes its runs, if several processes do.
+    /// Settings of the group that performs the runs, if several processes do.
     pub group: Option<Leading>,
     /// The curves.
     pub curves: Vec<CurvePlan>,
-    /// Things to tell before starting.
+    /// Warnings to show before the start.
     pub warnings: Vec<Fault>,
     pub(crate) datasets: Vec<Dataset>,
 }
 
-/// The file with the properties of its workloads' files in it, so that it can be read
-/// anywhere. What `[properties]` sets wins over these files.
+/// Inlines the properties of workload files, so that the file is self-contained. `[properties]` overrides them.
 fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
     let mut faults = Faults::default();
     let common: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
-    // A workload file's counts are toys, and its clients and rates those of a single run.
+    // The operation count, clients and rates of a workload file are for a single run.
     let overridden = |name: &str| {
         CONDUCTED.iter().any(|(property, _)| property.name == name) || common.iter().any(|set| set == name)
     };
@@ -142,8 +138,7 @@ fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
     faults.or(file)
 }
 
-/// The properties of a workload on a store, and faults of those that are not
-/// theirs to set.
+/// Returns the properties of a workload on a store. Properties that the experiment sets itself are faults.
 fn properties(
     file: &ExperimentFile,
     store: &StoreEntry,
@@ -168,7 +163,7 @@ fn properties(
     Faults(faults).or(all)
 }
 
-/// The group that a file asks for: by `[group]`, or by the same properties.
+/// Returns the settings of the group that `[group]` or `[properties]` ask for.
 fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
     let mut faults = Faults::default();
     for (name, _, origin) in file
@@ -195,12 +190,11 @@ fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
     faults.or(leading)
 }
 
-/// Identity of a data set: the store, and every property that is
-/// not one of runs.
+/// Returns the identity of a data set: the store, and all properties except those of runs.
 fn identity(info: &StoreInfo, properties: &Properties) -> BTreeMap<String, String> {
     let mut identity = BTreeMap::from([(String::new(), info.name.to_owned())]);
     let of_runs = |name: &str| {
-        OF_RUNS.iter().any(|property| property.name == name)
+        RUN_PROPERTIES.iter().any(|property| property.name == name)
             || p::CLIENT.properties.iter().any(|property| property.name == name && name != p::WORKLOAD.name)
             || p::MEASUREMENT.properties.iter().any(|property| property.name == name)
     };
@@ -211,8 +205,7 @@ fn identity(info: &StoreInfo, properties: &Properties) -> BTreeMap<String, Strin
 }
 
 impl Experiment {
-    /// Checks a file against the stores and workloads of this build. All
-    /// faults come at once.
+    /// Checks a file against the stores and workloads of this build. Returns all faults at once.
     pub fn new(file: ExperimentFile) -> Result<Experiment, Faults> {
         let mut draft = Draft::default();
         let original = file.clone();
@@ -253,7 +246,7 @@ impl Experiment {
     }
 }
 
-/// An experiment that is being checked, and its faults so far.
+/// An experiment under construction, and its faults so far.
 #[derive(Default)]
 struct Draft {
     curves: Vec<CurvePlan>,
@@ -265,13 +258,12 @@ struct Draft {
 }
 
 impl Draft {
-    /// Notes faults, each once: those of a workload come with every store.
+    /// Notes faults, each once: those of a workload recur with every store.
     fn note(&mut self, more: Faults) {
         self.faults.add_new(more);
     }
 
-    /// Adds the curve of a workload on a store. What is returned keeps it from
-    /// being one; other faults are noted.
+    /// Adds the curve of a workload on a store. Returns faults that make the curve impossible; notes others.
     fn add(
         &mut self,
         file: &ExperimentFile,
@@ -310,7 +302,7 @@ impl Draft {
         let dataset = known.unwrap_or(self.datasets.len());
         if known.is_none() {
             let renewal = match EmbeddedStore::of(info, &properties) {
-                Some(kept) => Renewal::Files(kept),
+                Some(embedded) => Renewal::Files(embedded),
                 None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
                 None => Renewal::Server,
             };
@@ -353,7 +345,7 @@ impl Draft {
     }
 }
 
-/// The store that an entry means, and the properties of a workload on it.
+/// Resolves the store of an entry, and returns it with the properties of a workload on it.
 fn resolved(
     file: &ExperimentFile,
     store: &StoreEntry,
@@ -361,7 +353,7 @@ fn resolved(
 ) -> Result<(&'static StoreInfo, Properties), Faults> {
     let info = |properties: &mut Properties| {
         let info = serval_stores::resolve(&store.binding, properties);
-        // A fault without a place is of the store.
+        // A fault without an origin belongs to the store's entry.
         let place = |fault: Fault| Fault { origin: fault.origin.or_else(|| store.origin.clone()), ..fault };
         info.map_err(|faults| faults.map(place))
     };
@@ -374,8 +366,7 @@ fn resolved(
     })
 }
 
-/// The name of a data set's folder: names that differ may not do so in what a
-/// folder's name takes of them.
+/// Returns a unique name for a data set's folder: different names may become equal when they are cleaned.
 fn folder_name(name: &str, others: &[Dataset]) -> String {
     let clean = Some(clean(name)).filter(|clean| !clean.is_empty()).unwrap_or_else(|| "store".to_owned());
     let numbered = (2..).map(|number| format!("{clean}-{number}"));
@@ -384,7 +375,7 @@ fn folder_name(name: &str, others: &[Dataset]) -> String {
     names.find(free).unwrap_or_default()
 }
 
-/// `redis`, and with several workloads `redis, A`.
+/// Returns the name of a curve: `redis`, or with several workloads `redis, A`.
 fn curve_name(file: &ExperimentFile, store: &StoreEntry, workload: &WorkloadEntry) -> String {
     match file.workloads.len() {
         1 => store.name.clone(),
@@ -396,12 +387,12 @@ struct Checked {
     records: u64,
     bytes: f64,
     changes: bool,
-    /// What its results may have, as they name it.
+    /// Names of the operations and metrics that its results may have.
     operations: Vec<String>,
     warnings: Vec<Fault>,
 }
 
-/// Makes the plans of a load and a run, to see their faults.
+/// Checks a curve by making the plans of a load and a run.
 fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
     let plan = |phase| Plan::strict(properties.clone(), phase, info);
     let mut faults = Faults::default();
@@ -427,12 +418,12 @@ fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, F
     Ok(Checked { records, bytes, changes, operations, warnings: run.warnings })
 }
 
-/// Why the state policy cannot be kept with a store.
+/// Returns the reason if a store does not support the state policy.
 fn unrenewable(policy: StatePolicy, set: &Dataset) -> Option<String> {
     let what = |missing: &str| {
         format!(
-            "state = \"snapshot\": Serval cannot put the records of {} back by itself; give the store {missing}, or \
-             take state = \"reload\" or \"continue\"",
+            "state = \"snapshot\": Serval cannot restore the records of {} by itself; give the store {missing}, or \
+             use state = \"reload\" or \"continue\"",
             set.info.name
         )
     };
@@ -443,13 +434,13 @@ fn unrenewable(policy: StatePolicy, set: &Dataset) -> Option<String> {
             (Some(_), None) => Some(what("a 'restore' command")),
             (None, None) => Some(what("'save' and 'restore' commands")),
         },
-        // It has nowhere to be copied to.
+        // Records in memory cannot be copied.
         (StatePolicy::Snapshot, Renewal::Reopen) => Some(what("files (an embedded store on disk)")),
         _ => None,
     }
 }
 
-/// Another data set that would be in the same place.
+/// Finds another data set in the same table of the same store.
 fn same_table<'a>(datasets: &'a [Dataset], set: &Dataset) -> Option<&'a Dataset> {
     let place = |set: &Dataset| {
         let own = set.properties.iter().filter(|(name, _)| {

@@ -34,13 +34,13 @@ impl Stores for RealStores {
 /// and of clients at different keys. Several processes take keys in turn, and one may be ahead of the others.
 const MISSING_IN_TURN: u64 = 100;
 
-/// Number of keys that are counted at a time.
-const LOOKED_FOR: usize = 100;
+/// Number of keys of one lookup.
+const KEYS_PER_LOOKUP: usize = 100;
 
-/// Most uncounted records of an interrupted run.
+/// Most records of an interrupted run that are searched for.
 const FOUND_MAX: u64 = 1 << 40;
 
-/// Names of a command's environment variables.
+/// Environment variables of a store's commands.
 const STORE_VARIABLE: &str = "SERVAL_STORE";
 const CURVE_VARIABLE: &str = "SERVAL_CURVE";
 
@@ -51,8 +51,8 @@ pub(crate) struct DatasetInUse {
     /// Folder of an embedded store's files.
     folder: Option<PathBuf>,
     pub(crate) state: RecordsState,
-    /// Whether the state is that of an earlier process and has not been checked since.
-    pub(crate) unseen: bool,
+    /// Whether the state comes from an earlier process and has not been verified.
+    pub(crate) unverified: bool,
 }
 
 /// Number of records that are looked up to find out whether a store has lost them.
@@ -63,10 +63,10 @@ impl DatasetInUse {
     pub(crate) fn new(dataset: &Dataset, journal: &ExperimentJournal) -> Result<DatasetInUse, PlanError> {
         let mut dataset = dataset.clone();
         let mut folder = None;
-        if let Renewal::Files(kept) = dataset.renewal {
-            let place = journal.store_folder(&dataset.folder)?;
-            kept.place(&mut dataset.properties, &place, "the experiment's folder");
-            folder = Some(place);
+        if let Renewal::Files(embedded) = dataset.renewal {
+            let path = journal.store_folder(&dataset.folder)?;
+            embedded.place(&mut dataset.properties, &path, "the experiment's folder");
+            folder = Some(path);
         }
         let mut state = journal.records(&dataset.name);
         if matches!(dataset.renewal, Renewal::Reopen) {
@@ -74,8 +74,8 @@ impl DatasetInUse {
             state.loaded = false;
             state.running = false;
         }
-        let unseen = state.loaded;
-        Ok(DatasetInUse { dataset, session: None, folder, state, unseen })
+        let unverified = state.loaded;
+        Ok(DatasetInUse { dataset, session: None, folder, state, unverified })
     }
 
     /// Returns the store; opens it if necessary.
@@ -83,11 +83,11 @@ impl DatasetInUse {
         if self.session.is_none() {
             self.session = Some(stores.open(self.dataset.info, &self.dataset.properties)?);
         }
-        // It was made above.
+        // It was opened above.
         self.session.as_deref().ok_or_else(|| Faults::one("the store is closed").into())
     }
 
-    /// Returns how clients of the store run, if it is open.
+    /// Returns whether clients of the store run on threads or on event loops, if it is open.
     pub(crate) fn execution(&self) -> Option<Execution> {
         self.session.as_ref().map(|session| session.store().execution())
     }
@@ -103,10 +103,11 @@ impl DatasetInUse {
         match self.dataset.renewal {
             Renewal::Server => return Ok(false),
             Renewal::Reopen => self.close(),
-            Renewal::Files(kept) => {
+            Renewal::Files(embedded) => {
                 self.close();
                 if let Some(folder) = &self.folder {
-                    kept.remove(folder)
+                    embedded
+                        .remove(folder)
                         .map_err(|error| self.failed(format!("its files cannot be removed: {error}")))?;
                 }
             }
@@ -117,9 +118,9 @@ impl DatasetInUse {
 
     /// Saves the loaded state.
     pub(crate) fn save(&mut self) -> Result<(), PlanError> {
-        if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
+        if let (Renewal::Files(embedded), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
             self.close();
-            let copied = kept.copy(&folder, &folder.join("snapshot"));
+            let copied = embedded.copy(&folder, &folder.join("snapshot"));
             copied.map_err(|error| self.failed(format!("its files cannot be copied: {error}")))?;
         } else if let Some(command) = self.dataset.save.clone() {
             self.command("save", &command)?;
@@ -127,15 +128,15 @@ impl DatasetInUse {
         Ok(())
     }
 
-    /// Restores the loaded state. Returns false if the store cannot.
+    /// Restores the loaded state. Returns false if the store has neither a `restore` command nor files.
     pub(crate) fn restore(&mut self) -> Result<bool, PlanError> {
         if let Some(command) = self.dataset.restore.clone() {
             self.close();
             self.command("restore", &command)?;
-        } else if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
+        } else if let (Renewal::Files(embedded), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
             self.close();
-            let copied = kept.copy(&folder.join("snapshot"), &folder);
-            copied.map_err(|error| self.failed(format!("its files cannot be put back: {error}")))?;
+            let copied = embedded.copy(&folder.join("snapshot"), &folder);
+            copied.map_err(|error| self.failed(format!("its files cannot be restored: {error}")))?;
         } else {
             return Ok(false);
         }
@@ -147,7 +148,7 @@ impl DatasetInUse {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]);
         shell.env(STORE_VARIABLE, self.dataset.info.name).env(CURVE_VARIABLE, &self.dataset.name);
-        // What it prints is not this program's output.
+        // The command's output must not mix with this program's.
         shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
         let status =
             shell.status().map_err(|error| self.failed(format!("its {what} command cannot run: {error}")))?;
@@ -163,7 +164,11 @@ impl DatasetInUse {
 
     /// Returns whether none of the loaded records exists: a restarted server that keeps records in memory has lost
     /// them.
-    pub(crate) fn are_gone(&mut self, core: &CoreWorkload, stores: &dyn Stores) -> Result<bool, PlanError> {
+    pub(crate) fn has_lost_records(
+        &mut self,
+        core: &CoreWorkload,
+        stores: &dyn Stores,
+    ) -> Result<bool, PlanError> {
         use serval_workload::Workload;
         let (first, end) = core.load_range();
         let count = end.saturating_sub(first);
@@ -178,7 +183,7 @@ impl DatasetInUse {
 
     /// Returns the first key number from `state.next` on that no record has, after an interrupted run of this many
     /// processes.
-    pub(crate) fn look_for_end(
+    pub(crate) fn find_end(
         &mut self,
         core: &CoreWorkload,
         stores: &dyn Stores,
@@ -190,10 +195,10 @@ impl DatasetInUse {
         let session = self.session(stores)?;
         let end =
             end_of::<StoreError>(start, MISSING_IN_TURN.saturating_mul(processes), &mut |mut numbers| {
-                // Most exist, so the first keys usually decide.
+                // Most keys exist, so the first batch usually decides.
                 while !numbers.is_empty() {
                     let keys: Vec<String> =
-                        numbers.by_ref().take(LOOKED_FOR).map(|number| core.key(number)).collect();
+                        numbers.by_ref().take(KEYS_PER_LOOKUP).map(|number| core.key(number)).collect();
                     if session.store().count_records(&table, &keys)? > 0 {
                         return Ok(true);
                     }
@@ -212,21 +217,21 @@ fn end_of<E>(
     gap: u64,
     any: &mut impl FnMut(std::ops::Range<u64>) -> Result<bool, E>,
 ) -> Result<u64, E> {
-    let mut look = |at: u64| any(at..at.saturating_add(gap));
-    if !look(start)? {
+    let mut any_from = |at: u64| any(at..at.saturating_add(gap));
+    if !any_from(start)? {
         return Ok(start);
     }
-    let (mut there, mut step) = (start, gap);
-    while look(there.saturating_add(step))? {
-        there = there.saturating_add(step);
+    let (mut present, mut step) = (start, gap);
+    while any_from(present.saturating_add(step))? {
+        present = present.saturating_add(step);
         step = step.saturating_mul(2);
     }
-    let mut missing = there.saturating_add(step);
-    while missing - there > 1 {
-        let middle = there + (missing - there) / 2;
-        if look(middle)? { there = middle } else { missing = middle }
+    let mut missing = present.saturating_add(step);
+    while missing - present > 1 {
+        let middle = present + (missing - present) / 2;
+        if any_from(middle)? { present = middle } else { missing = middle }
     }
-    // A range that begins at the last record has one, the next has none.
+    // The range that begins at the last record has a record; the next range has none.
     Ok(missing)
 }
 
@@ -238,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_end_is_found_in_few_looks(start in 0u64..1000, more in 0u64..1_000_000,
+        fn the_last_key_is_found_with_few_reads(start in 0u64..1000, more in 0u64..1_000_000,
                                          gaps in prop::collection::vec(0u64..1_000_000, 0..20)) {
             let end = start + more;
             let is_there = |n: u64| n < end && !gaps.contains(&n);
@@ -253,7 +258,7 @@ mod tests {
         }
 
         #[test]
-        fn the_end_is_found_where_one_of_many_processes_is_far_ahead(
+        fn the_last_key_is_found_if_one_of_many_processes_is_far_ahead(
             start in 0u64..1000, processes in 1u64..1000, ahead in 0u64..1000, own in 1u64..100, others in 0u64..100,
         ) {
             let ahead = ahead % processes;

@@ -1,47 +1,45 @@
-//! How long an experiment takes and how much it writes, before it begins.
+//! Estimates of the time and the written bytes of an experiment.
 
 use super::curves::{Experiment, REPEATED_RATES, Renewal};
 use crate::file::{CurveObjective, StatePolicy};
 use std::time::Duration;
 
-/// Runs that the search for a saturation takes, about: 1 to 64 clients, and
-/// two more to see that it is one.
+/// Typical number of runs of a search for the saturation: 1 to 32 clients, and two more that gain nothing.
 const SEARCH_RUNS: f64 = 8.0;
 
-/// Runs that halving takes.
+/// Number of runs of a bisection.
 const HALVINGS: f64 = 5.0;
 
 /// Warm-up until steady of a store that is steady at once.
 const STEADY_AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Bytes of a run's folder, about: histograms of each second and operation.
+/// Approximate bytes of a run's folder, and of each measured second in it.
 const RESULT_BYTES: f64 = 60_000.0;
 const SECOND_BYTES: f64 = 6_000.0;
 
-/// What to expect.
+/// Estimate of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// Runs of searches, about.
+    /// Approximate number of runs of searches.
     pub searches: u64,
-    /// Runs of points.
+    /// Number of runs of points.
     pub runs: u64,
-    /// Measuring and warming up if every run is steady at once; loads are not
-    /// in it.
+    /// Time of all runs with warm-up if every run is steady at once, without loads.
     pub least: Duration,
-    /// If every warm-up is cut off at its longest.
+    /// Time of all runs if every warm-up takes its longest, without loads.
     pub most: Duration,
-    /// Records that are loaded, over all loads.
+    /// Number of records of all loads.
     pub records: u64,
-    /// Bytes of their values, about.
+    /// Approximate size of their values, bytes.
     pub bytes: f64,
-    /// Loads.
+    /// Number of loads.
     pub loads: u64,
-    /// Bytes of the results, about.
+    /// Approximate size of the results, bytes.
     pub result_bytes: f64,
 }
 
 impl Experiment {
-    /// What to expect of it.
+    /// Estimates the experiment's time and bytes.
     pub fn estimate(&self) -> Estimate {
         let (run, curves) = (&self.file.run, self.curves.len() as f64);
         let (per_curve, halvings, needs) = match &self.file.question {
@@ -93,6 +91,6 @@ impl Experiment {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // Beyond ten years the estimate is ten years.
+    // The estimate is at most ten years, because a Duration cannot hold every f64.
     Duration::from_secs_f64(seconds.min(3.2e8))
 }

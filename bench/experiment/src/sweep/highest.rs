@@ -1,8 +1,8 @@
-//! The highest rate that keeps a promise: halving, then repeats around it, then
-//! where the isotonic regression crosses. `docs/experiments.md` has the law.
+//! Search for the highest rate that keeps an SLO: bisection, repeated runs around its result, and the crossing of an
+//! isotonic regression (`docs/experiments.md`).
 
 use super::{
-    conduct::{PlannedRun, PointLoad, SweepConductor, window},
+    conduct::{PlannedRun, PointLoad, SweepConductor, paced_clients},
     curves::REPEATED_RATES,
 };
 use crate::{error::ConductError, journal::JournalError, promise::Promise};
@@ -16,19 +16,19 @@ use serval_result::{
 };
 use serval_statistics::crossing::{Crossing, Trial, crossing};
 
-/// How far above the saturation the search begins.
+/// Upper end of the first bracket, as a share of the saturation.
 const ABOVE: f64 = 1.05;
 
-/// How exactly halving finds the rate, as a share of the saturation.
+/// Width of the bracket at which the bisection ends, as a share of the saturation.
 const HALVED_TO: f64 = 0.05;
 
-/// Confidence of the interval.
+/// Confidence level of the interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// The margin of a load without any finished operation.
+/// Margin of a run without any finished operation.
 const FAR: f64 = 20.0;
 
-/// State of the bisection: rates between which the answer lies.
+/// State of the bisection: the highest rate that kept the SLO, and the lowest that broke it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bracket {
     kept: f64,
@@ -36,7 +36,7 @@ struct Bracket {
 }
 
 impl Bracket {
-    /// After trials of a search, in the order in which they were made.
+    /// Returns the bracket after trials, each a rate and whether it kept the SLO.
     fn after(saturation: f64, trials: &[(f64, bool)]) -> Bracket {
         let mut bracket = Bracket { kept: 0.0, broken: saturation * ABOVE };
         for (rate, kept) in trials {
@@ -49,13 +49,13 @@ impl Bracket {
         bracket
     }
 
-    /// The rate to try next; `None` when it is known well enough.
+    /// Returns the rate to try next; `None` if the bracket is narrow enough.
     fn next(&self, saturation: f64) -> Option<f64> {
         let width = self.broken - self.kept;
         (width > HALVED_TO * saturation).then_some(self.kept + width / 2.0)
     }
 
-    /// Even rates over the bracket and as much again to both sides.
+    /// Returns even rates over the bracket and half its width to both sides.
     fn around(&self) -> Vec<f64> {
         let width = self.broken - self.kept;
         let low = (self.kept - width / 2.0).max(self.broken / 10.0);
@@ -64,11 +64,11 @@ impl Bracket {
     }
 }
 
-/// A run with an offered load, and its margin to the promise.
+/// A run with an offered load, and its margin to the SLO.
 struct Tried {
     kind: RunKind,
     rate: f64,
-    /// `None` if the run says nothing of the promise.
+    /// `None` if the run has no operation of the SLO.
     margin: Option<f64>,
     trial: PromiseTrial,
 }
@@ -100,10 +100,10 @@ impl SweepConductor<'_> {
     }
 
     fn paced_clients(&self, curve: usize) -> u64 {
-        self.settings().clients.unwrap_or_else(|| window(self.saturation(curve).1))
+        self.settings().clients.unwrap_or_else(|| paced_clients(self.saturation(curve).1))
     }
 
-    /// Returns the runs of a curve with an offered load, with their margins to the promise.
+    /// Returns the runs of a curve that had an offered load, with their margins to the SLO.
     fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<Tried>, ConductError> {
         let stored = StoredExperiment {
             folder: self.journal.path().to_owned(),
@@ -125,7 +125,7 @@ impl SweepConductor<'_> {
         Ok(trials)
     }
 
-    /// Halves until the rate is known well enough; `None` if the curve is lost.
+    /// Bisects until the bracket is narrow enough; returns `None` if the curve is lost.
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let searched =
@@ -167,7 +167,7 @@ impl SweepConductor<'_> {
         let of = |tried: &Tried| Some(Trial { at: tried.rate, value: tried.margin? });
         let trials: Vec<Trial> = tried.iter().filter_map(of).collect();
         if trials.is_empty() {
-            let problem = "no operation that it is about was done in any run: take longer runs";
+            let problem = "no run performed an operation of its conditions: use longer runs";
             return Err(no_standing(problem.to_owned()));
         }
         let most = trials.iter().map(|trial| trial.at).fold(0.0, f64::max);
@@ -201,8 +201,8 @@ impl SweepConductor<'_> {
     }
 }
 
-/// Returns a run's margin to the promise, if the run says something of it. A load that
-/// was not done was not kept, whatever was promised of it.
+/// Returns a run's margin to the SLO; `None` if the run has no operation of it. An overloaded run breaks the SLO
+/// whatever its times are.
 fn margin(promise: &Promise, document: &ResultDocument) -> Result<Option<f64>, ConductError> {
     let standing = promise.standing(document).map_err(no_standing)?;
     let margin = standing.map(|standing| standing.margin);
@@ -214,7 +214,7 @@ fn margin(promise: &Promise, document: &ResultDocument) -> Result<Option<f64>, C
     Ok(margin.map(|margin| margin.max(missing.clamp(f64::MIN_POSITIVE, FAR))).or(Some(FAR)))
 }
 
-/// What says nothing breaks nothing.
+/// Returns whether a run kept the SLO. A run without data does not violate it.
 fn kept(margin: Option<f64>) -> bool {
     margin.is_none_or(|margin| margin <= 0.0)
 }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halving_ends_within_a_twentieth_and_brackets_the_truth() {
+    fn bisection_ends_within_5_percent_and_brackets_the_true_rate() {
         for truth in [3.0, 250.0, 539.5, 900.0, 1049.0] {
             let mut trials = Vec::new();
             let bracket = loop {

@@ -16,7 +16,7 @@ use serval_workload::{
 };
 use std::{ops::Range, sync::Arc, time::Instant};
 
-/// Clients of a load, if the file does not say how many.
+/// Default number of clients of a load.
 const LOADING_CLIENTS: u64 = 16;
 
 impl SweepConductor<'_> {
@@ -28,8 +28,12 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// Loads the records, or renews them, as the state policy says.
-    pub(super) fn make_ready(&mut self, job: &PlannedRun, curve: &CurvePlan) -> Result<(), ConductError> {
+    /// Brings the records into the state that the state policy requires before a run.
+    pub(super) fn prepare_records(
+        &mut self,
+        job: &PlannedRun,
+        curve: &CurvePlan,
+    ) -> Result<(), ConductError> {
         let policy = self.settings().state;
         let dataset = curve.dataset;
         if !self.settings().load && !self.records[dataset].state.loaded {
@@ -39,19 +43,19 @@ impl SweepConductor<'_> {
             // Earlier runs may have inserted more.
             records.state.running = curve.changes_records;
         }
-        let unseen = std::mem::take(&mut self.records[dataset].unseen);
-        // Records that are restored or loaded again may be incomplete.
-        let is = &self.records[dataset].dataset;
+        let unverified = std::mem::take(&mut self.records[dataset].unverified);
+        // Records that are restored or loaded again need not be verified.
+        let set = &self.records[dataset].dataset;
         let stays = policy == StatePolicy::Continue
-            || (matches!(is.renewal, Renewal::Server) && is.restore.is_none());
-        if unseen && stays && self.settings().load {
-            self.look_whether_gone(dataset)?;
+            || (matches!(set.renewal, Renewal::Server) && set.restore.is_none());
+        if unverified && stays && self.settings().load {
+            self.check_records_lost(dataset)?;
         }
         if self.records[dataset].state.loaded {
             if self.records[dataset].state.running {
-                self.look_for_end(dataset)?;
+                self.find_end(dataset)?;
             }
-            // Trials of a search need not be like each other to the record.
+            // Trials of a search need not begin with the same records.
             if job.kind != RunKind::Point || policy == StatePolicy::Continue {
                 return Ok(());
             }
@@ -90,9 +94,9 @@ impl SweepConductor<'_> {
     }
 
     /// Checks whether the server of a resumed experiment has lost its records.
-    fn look_whether_gone(&mut self, dataset: usize) -> Result<(), ConductError> {
+    fn check_records_lost(&mut self, dataset: usize) -> Result<(), ConductError> {
         let Some(core) = self.load_plan(dataset, false)?.core else { return Ok(()) };
-        if self.records[dataset].are_gone(&core, self.stores)? {
+        if self.records[dataset].has_lost_records(&core, self.stores)? {
             let name = &self.records[dataset].dataset.name;
             self.watcher.note(&format!("{name}: the store has lost its records; they are loaded again"));
             let state = &mut self.records[dataset].state;
@@ -102,16 +106,16 @@ impl SweepConductor<'_> {
         Ok(())
     }
 
-    /// Counts the records that an interrupted run inserted.
-    pub(super) fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
+    /// Finds the end of the records that an interrupted run inserted, and fills its gaps.
+    pub(super) fn find_end(&mut self, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
             let before = self.records[dataset].state.next;
             let processes = self.processes();
-            let end = self.records[dataset].look_for_end(core, self.stores, processes)?;
+            let end = self.records[dataset].find_end(core, self.stores, processes)?;
             if end > before {
                 self.watcher
-                    .note(&format!("found {} of a run that was cut off", counted(end - before, "record")));
+                    .note(&format!("found {} of an interrupted run", counted(end - before, "record")));
             }
             self.fill(dataset, before..end)?;
         }
@@ -149,8 +153,8 @@ impl SweepConductor<'_> {
     fn load(&mut self, job: &PlannedRun, dataset: usize) -> Result<(), ConductError> {
         let begun = Instant::now();
         // An interrupted load has inserted some of its records.
-        let cut_off = self.records[dataset].state.running;
-        let resumed = cut_off && !self.records[dataset].start_anew()?;
+        let interrupted = self.records[dataset].state.running;
+        let resumed = interrupted && !self.records[dataset].start_anew()?;
         let plan = self.load_plan(dataset, resumed)?;
         let load = PlannedRun { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
         self.watcher.step(&self.step(&load, &plan));
@@ -163,7 +167,10 @@ impl SweepConductor<'_> {
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
         let performed = self.perform(dataset, &plan, folder.as_ref().map(|(_, folder)| folder))?;
         let failure = performed.load_failure();
-        let Performed { document, record, lost, .. } = performed;
+        let Performed { document, record, lost, unwritten, .. } = performed;
+        if let Some(error) = unwritten {
+            return Err(error.into());
+        }
         if record.ended_by == EndedBy::Interrupted {
             return Err(ConductError::Interrupted);
         }
@@ -173,7 +180,7 @@ impl SweepConductor<'_> {
             return Err(lost.into_error(store).into());
         }
         if let Some(failure) = failure {
-            // If no record was inserted, records of another program are in the way, and this load has nothing to resume.
+            // If no insert succeeded, the table has records of another program, and there is no load to resume.
             if overall.failed >= overall.operations && !resumed {
                 self.set_running(dataset, false)?;
             }

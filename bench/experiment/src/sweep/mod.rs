@@ -1,5 +1,4 @@
-//! Experiments: the runs of a sweep, or of a search for the highest rate,
-//! planned, carried out and written down. `docs/experiments.md`.
+//! Sweeps, and searches for the highest rate (`docs/experiments.md`).
 
 pub(crate) mod conduct;
 pub(crate) mod curves;

@@ -1,4 +1,4 @@
-//! What a store turns out not to do once it is open, said before it is loaded.
+//! Refusal of curves whose open store does not support their operations, before it is loaded.
 
 use super::{conduct::SweepConductor, curves::Renewal};
 use crate::{error::ConductError, file::StatePolicy};
@@ -6,12 +6,12 @@ use serval_model::{OperationKind, properties::Faults};
 use serval_plan::{Plan, perform::refuse};
 use serval_workload::core::Phase;
 
-/// Why records cannot be removed.
+/// Reason why records cannot be removed; the end of a message.
 pub(super) const NO_DELETE: &str =
     "has no delete, so its records cannot be removed: give the store a 'restore' command";
 
 impl SweepConductor<'_> {
-    /// Refuses what a store cannot do before it is loaded for it.
+    /// Refuses curves that need an operation that their store does not support.
     pub(super) fn refuse(&mut self) -> Result<(), ConductError> {
         let mut faults = Faults::default();
         for curve in &self.experiment.curves {

@@ -1,5 +1,5 @@
-//! Where a store saturates: clients are doubled until that gains nothing.
-//! `docs/experiments.md` has the rule.
+//! Search for the saturation of a store: the number of clients doubles until throughput no longer rises
+//! (`docs/experiments.md`).
 
 use super::conduct::{PlannedRun, SweepConductor};
 use crate::error::ConductError;
@@ -12,39 +12,39 @@ use serval_result::{
 };
 use std::time::Duration;
 
-/// What doubling the clients must gain to be worth going on.
+/// Smallest factor of throughput that counts as a gain of a doubling.
 const GAIN_MIN: f64 = 1.05;
 
-/// Doublings in turn that gained less, after which the store is saturated.
+/// Consecutive doublings without a gain after which the store is saturated.
 const DOUBLINGS_WITHOUT_GAIN: u32 = 2;
 
-/// How near the fewest clients must come to the highest throughput.
+/// Share of the highest throughput that the reported number of clients must reach.
 const NEAR: f64 = 0.98;
 
-/// Share of the saturation that a point at or beyond it must reach: below, store or machine became slower. Searches
-/// are short, and their best run was lucky too.
+/// Share of the saturation that a point at or beyond it must reach; below it, the store or the machine has become
+/// slower. It is well below 1, because a search takes the best of several short runs.
 const REACHED: f64 = 0.9;
 
-/// Clients at most that a search tries, as tasks and as threads.
+/// Most clients that a search tries, as tasks and as threads.
 const CLIENTS_MAX: u64 = 1024;
 const THREADS_MAX: u64 = 256;
 
-/// Measured time of a search's run, as a part of a point's, and at least.
+/// Measured time of a search's run: divisor of a point's time, and minimum.
 const TIME_PART: u32 = 3;
 const TIME_MIN: Duration = Duration::from_secs(1);
 
-/// The throughputs of a search so far, by number of clients in rising order.
+/// Trials of a search so far: clients, in rising order, and throughput.
 #[derive(Debug, Default)]
 pub(super) struct SaturationSearch {
     tried: Vec<(u64, f64)>,
 }
 
-/// What a search wants next.
+/// Next step of a search.
 #[derive(Debug, PartialEq)]
 pub(super) enum NextTrial {
-    /// A run by so many clients.
+    /// Run with this number of clients.
     Try(u64),
-    /// Nothing: it is over.
+    /// The search is over.
     Found(Saturation),
 }
 
@@ -54,7 +54,7 @@ impl SaturationSearch {
         self.tried.push((clients, throughput));
     }
 
-    /// What to do now. At most `max` clients are tried.
+    /// Returns the next step. The search tries at most `max` clients.
     pub(super) fn next(&self, max: u64) -> NextTrial {
         let Some(&(last, _)) = self.tried.last() else { return NextTrial::Try(1) };
         let best = self.tried.iter().map(|(_, throughput)| *throughput).fold(0.0, f64::max);
@@ -67,8 +67,7 @@ impl SaturationSearch {
         NextTrial::Try((last * 2).min(max))
     }
 
-    /// Trials in turn, at the end, that did not better what was before them by
-    /// enough.
+    /// Returns the number of trials since the last gain.
     fn trials_without_gain(&self) -> u32 {
         let (mut best, mut without) = (0.0, 0);
         for (_, throughput) in &self.tried {
@@ -84,8 +83,7 @@ impl SaturationSearch {
 }
 
 impl SweepConductor<'_> {
-    /// Finds the saturation of every curve that has none yet, all curves one
-    /// step at a time in turn.
+    /// Finds the saturation of every curve that has none yet. The curves take turns, one trial each.
     pub(super) fn find_saturations(&mut self) -> Result<(), ConductError> {
         let curves = self.experiment.curves.len();
         let mut searches: Vec<SaturationSearch> =
@@ -100,7 +98,7 @@ impl SweepConductor<'_> {
                 let clients = match self.next_trial(curve, search) {
                     NextTrial::Try(clients) => clients,
                     NextTrial::Found(saturation) if saturation.throughput <= 0.0 => {
-                        // A share of nothing is no load.
+                        // Shares of a saturation of zero are no load.
                         self.give_up(curve, "saturation", "no operation succeeded")?;
                         continue;
                     }
@@ -138,7 +136,7 @@ impl SweepConductor<'_> {
         }
     }
 
-    /// Notes curves whose points did much less than their saturation.
+    /// Notes curves whose points stayed well below their saturation.
     pub(super) fn note_saturations_not_reached(&mut self) {
         let document = &self.journal.document;
         let of_curve = |(number, curve)| {
@@ -150,16 +148,16 @@ impl SweepConductor<'_> {
     }
 
     fn next_trial(&self, curve: usize, search: &SaturationSearch) -> NextTrial {
-        // As many in each process.
-        let whole = |clients: u64| self.threads(clients) * self.processes();
-        match (self.settings().clients.map(whole), search.tried.first()) {
+        // Each process has the same number of clients.
+        let rounded = |clients: u64| self.threads(clients) * self.processes();
+        match (self.settings().clients.map(rounded), search.tried.first()) {
             (Some(clients), None) => NextTrial::Try(clients),
-            // A number that is given is not questioned.
+            // A given number of clients needs one trial only.
             (Some(clients), Some((_, throughput))) => {
                 NextTrial::Found(Saturation { throughput: *throughput, clients, found: false })
             }
             (None, _) => match search.next(self.clients_max(curve) * self.processes()) {
-                NextTrial::Try(clients) => NextTrial::Try(whole(clients)),
+                NextTrial::Try(clients) => NextTrial::Try(rounded(clients)),
                 found => found,
             },
         }
@@ -168,12 +166,12 @@ impl SweepConductor<'_> {
     fn clients_max(&self, curve: usize) -> u64 {
         match self.execution(curve) {
             Some(Execution::EventLoops) => CLIENTS_MAX,
-            // Threads cost more than tasks, and say sooner that enough is enough.
+            // Threads cost more than tasks.
             _ => THREADS_MAX,
         }
     }
 
-    /// The trials of an interrupted search.
+    /// Returns the trials of an interrupted search.
     fn search_so_far(&self, curve: usize) -> SaturationSearch {
         let of = |entry: &&RunEntry| {
             entry.kind == RunKind::Search && entry.curve == curve && entry.target.is_none()
@@ -184,7 +182,7 @@ impl SweepConductor<'_> {
     }
 }
 
-/// That points which offered the saturation of a curve, or more, did much less.
+/// Returns a note if all points that offered the saturation of a curve, or more, stayed well below it.
 fn not_reached(curve: &Curve, points: &[&RunEntry]) -> Option<Note> {
     let saturation = curve.saturation.as_ref()?.throughput;
     let offered = |run: &&&RunEntry| run.target.is_none_or(|target| target >= saturation);
@@ -194,8 +192,7 @@ fn not_reached(curve: &Curve, points: &[&RunEntry]) -> Option<Note> {
     (most < REACHED * saturation).then_some(Note::SaturationNotReached { curve, saturation, most })
 }
 
-/// Operations a second that succeeded: what fails at once would be the fastest
-/// store of all.
+/// Returns the rate of successful operations. A store that fails at once must not count as fast.
 fn succeeded(document: &ResultDocument) -> f64 {
     document.overall.throughput - document.overall.failed_per_s()
 }
@@ -217,28 +214,28 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_eight_at_once_saturates_by_eight() {
+    fn a_store_with_eight_servers_saturates_with_eight_clients() {
         let (saturation, tried) = search(|clients| 1000.0 * clients.min(8) as f64, 1024);
         assert_eq!(saturation, Saturation { throughput: 8000.0, clients: 8, found: true });
         assert_eq!(tried, [1, 2, 4, 8, 16, 32]);
     }
 
     #[test]
-    fn one_that_thrashes_is_told_by_its_best() {
+    fn a_store_that_thrashes_saturates_at_its_highest_throughput() {
         let (saturation, _) =
             search(|clients| 1000.0 * clients as f64 / (1.0 + (clients as f64 / 8.0).powi(2)), 1024);
         assert_eq!((saturation.throughput, saturation.clients), (4000.0, 8));
     }
 
     #[test]
-    fn one_that_never_saturates_ends_at_the_most_clients() {
+    fn a_store_that_never_saturates_is_tried_up_to_the_most_clients() {
         let (saturation, tried) = search(|clients| clients as f64, 100);
         assert_eq!(saturation, Saturation { throughput: 100.0, clients: 100, found: false });
         assert_eq!(tried.last(), Some(&100));
     }
 
     #[test]
-    fn points_that_offered_the_saturation_must_reach_it() {
+    fn points_that_offer_the_saturation_must_reach_it() {
         let curve = |throughput| Curve {
             name: "redis".to_owned(),
             store: String::new(),
@@ -267,7 +264,7 @@ mod tests {
             flags: Vec::new(),
         };
         let noted = |runs: &[RunEntry]| not_reached(&curve(1000.0), &runs.iter().collect::<Vec<_>>());
-        // Half was offered, and half was done.
+        // A point of half the load is not expected to reach the saturation.
         assert_eq!(noted(&[run(Some(500.0), 500.0, 0.0)]), None);
         assert_eq!(noted(&[run(Some(1000.0), 950.0, 0.0), run(Some(1100.0), 700.0, 0.0)]), None);
         let note =
@@ -275,12 +272,12 @@ mod tests {
         let wanted =
             Note::SaturationNotReached { curve: "redis".to_owned(), saturation: 1000.0, most: 890.0 };
         assert_eq!(note, Some(wanted));
-        // What failed was not done.
+        // Failed operations do not count.
         assert!(noted(&[run(None, 1000.0, 500.0)]).is_some());
     }
 
     #[test]
-    fn one_bad_trial_ends_nothing() {
+    fn one_bad_trial_does_not_end_the_search() {
         let (saturation, _) = search(|clients| if clients == 4 { 1.0 } else { clients.min(16) as f64 }, 1024);
         assert_eq!(saturation.clients, 16);
         let (nothing, _) = search(|_| 0.0, 1024);

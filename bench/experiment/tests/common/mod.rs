@@ -1,9 +1,9 @@
-//! Experiments in a folder of their own, on stores of a test's own.
+//! Experiments in temporary folders, on stores of the tests.
 #![allow(
     dead_code,
     unreachable_pub,
     clippy::unwrap_used,
-    reason = "each test file uses a part; failures are the point"
+    reason = "each test file uses a part; a failed unwrap fails the test"
 )]
 
 use serval_experiment::{
@@ -18,7 +18,7 @@ use serval_runner::Control;
 use serval_stores::StoreInfo;
 use std::path::Path;
 
-/// One store for whatever is asked for.
+/// Opens the same store for any name.
 pub struct Only(pub Box<dyn Fn() -> Box<dyn Session>>);
 
 impl Stores for Only {
@@ -27,7 +27,7 @@ impl Stores for Only {
     }
 }
 
-/// An experiment file with these sections, on one store and one of the
+/// Returns an experiment file with these sections, on one store and one of the
 /// ready-made workloads.
 pub fn experiment(sections: &str, workload: &str) -> ExperimentFile {
     let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads").join(workload);
@@ -43,7 +43,7 @@ pub fn origin() -> Origin {
     Origin::Program("test")
 }
 
-/// Carries an experiment out in a folder that goes with what is returned.
+/// Runs an experiment in a folder that is deleted with the returned value.
 pub fn conduct(file: &ExperimentFile, stores: &dyn Stores) -> (StoredExperiment, Stopped) {
     let folder = tempfile::tempdir().unwrap().keep();
     let path = folder.join("experiment");
@@ -51,7 +51,7 @@ pub fn conduct(file: &ExperimentFile, stores: &dyn Stores) -> (StoredExperiment,
     (read_experiment(&path.join("experiment.json")).unwrap(), stopped)
 }
 
-/// Carries an experiment out, or goes on with it.
+/// Runs an experiment, or resumes it.
 pub fn conduct_in(path: &Path, file: &ExperimentFile, stores: &dyn Stores, control: &Control) -> Stopped {
     let experiment = Experiment::new(file.clone()).unwrap();
     let journal = if path.exists() {

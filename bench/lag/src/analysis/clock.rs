@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_of_one_clock_are_compared_exactly_and_of_two_with_their_errors() {
+    fn instants_of_one_clock_compare_exactly_and_of_two_within_their_errors() {
         let offsets = vec![OffsetSample { at: 1000, ahead: 500.0, error: 10.0, drift: 0.0 }];
         let (a, b) = (PartClock::Common, PartClock::Known(offsets));
         let (x, y) = (a.moment(0, 500), b.moment(1, 1005));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_whose_error_is_smallest_then_counts() {
+    fn the_offset_with_the_smallest_error_counts() {
         let offset = |at, error| OffsetSample { at, ahead: at as f64, error, drift: 1e9 };
         let clock = PartClock::Known(vec![offset(100, 1.0), offset(200, 50.0), offset(300, 1.0)]);
         assert_eq!([90, 201, 290].map(|at| clock.moment(0, at).at), [-10, 1, -10]);

@@ -188,7 +188,7 @@ impl<'a> History<'a> {
 
     /// Returns the bit of a field; 0 if there are too many fields.
     fn bit(&mut self, name: &str) -> u64 {
-        if self.fields.len() >= FIELDS_MAX && !self.fields.knows(name) {
+        if self.fields.len() >= FIELDS_MAX && self.fields.find(name).is_none() {
             return 0;
         }
         1 << self.fields.number(name)
@@ -272,8 +272,7 @@ impl<'a> History<'a> {
 
     /// The number of a field.
     pub(super) fn field(&self, name: &str) -> Option<u8> {
-        let number = (0..self.fields.len() as u32).find(|number| self.fields.name(*number) == Some(name))?;
-        Some(number as u8)
+        self.fields.find(name).map(|number| number as u8)
     }
 
     /// The version of a stamp.
@@ -330,7 +329,7 @@ mod tests {
         /// Of one key and field: processes, when a write was sent, how long it took (0: never acknowledged), whether
         /// it was a delete.
         #[test]
-        fn what_may_be_written_over_is_found_as_by_looking_at_all(
+        fn possible_overwrites_equal_those_of_an_exhaustive_search(
             writes in prop::collection::vec((0usize..3, 0u64..200, 0u64..40, 0u8..12), 1..40),
             processes in 1usize..4,
             unknown in prop::option::of(0usize..3),

@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_product_of_its_definition(
+        fn the_estimate_is_the_product_of_its_definition(
             spans in proptest::collection::vec((0u64..50, any::<bool>()), 0..200), t in 0u64..60
         ) {
             let share = Survival::at(&survival(&spans), t);
@@ -92,7 +92,7 @@ mod tests {
 
         /// Without censoring it is the share of longer times.
         #[test]
-        fn without_censoring_it_is_the_empirical_share(spans in proptest::collection::vec(0u64..1_000_000, 1..3000)) {
+        fn without_censoring_the_estimate_is_the_empirical_share(spans in proptest::collection::vec(0u64..1_000_000, 1..3000)) {
             let all: Vec<(u64, bool)> = spans.iter().map(|span| (*span, true)).collect();
             let curve = survival(&all);
             prop_assert!(curve.len() <= STEPS_MAX);

@@ -23,26 +23,26 @@ use std::{
     time::Duration,
 };
 
-/// How a run goes. Spans in ns.
+/// Parameters of a run. Durations in ns.
 pub(crate) struct Run {
     /// Shape and mean of the delay.
     pub(crate) delay: (ServiceDistribution, u64),
     pub(crate) staleness: Staleness,
     pub(crate) writers: usize,
     pub(crate) consumers: usize,
-    /// Writes of each writer.
+    /// Number of writes of each writer.
     pub(crate) writes: u64,
     pub(crate) update_share: f64,
     pub(crate) records: u64,
     pub(crate) read_back: f64,
     pub(crate) again: f64,
     pub(crate) queue_max: usize,
-    /// When it ends at the latest.
+    /// Latest end.
     pub(crate) ends_after: u64,
 }
 
 impl Run {
-    /// One writer that inserts, and a consumer.
+    /// Returns a run with one writer that inserts, and one consumer.
     pub(crate) fn inserts(writes: u64) -> Run {
         Run {
             delay: (ServiceDistribution::Constant, 0),
@@ -59,7 +59,7 @@ impl Run {
         }
     }
 
-    /// Inserts, or updates of a few records, by several fields.
+    /// Returns a run with inserts, or with updates of a few records, of several fields.
     pub(crate) fn mixed(updates: bool) -> Run {
         Run { writes: 2000, update_share: if updates { 0.9 } else { 0.0 }, records: 20, ..Run::inserts(0) }
     }
@@ -71,14 +71,14 @@ pub(crate) struct Done {
     pub(crate) log: Vec<(String, u64, u64)>,
 }
 
-/// Clients of one workload first, then those of the other.
+/// The clients of one workload first, then those of the other.
 struct Duo {
     writes: Arc<dyn Workload>,
     reads: Arc<dyn Workload>,
     run: (usize, usize, u64),
 }
 
-/// Writes so many times, with a pause after each.
+/// Writes a number of times, with a pause after each.
 struct Bounded {
     inner: Box<dyn ClientWorkload>,
     left: u64,
@@ -122,7 +122,7 @@ impl Workload for Duo {
     }
 }
 
-/// The core workload of these settings, all of its keys sampled.
+/// Returns the core workload of these settings, with all of its keys sampled.
 fn core(run: &Run) -> Arc<dyn Workload> {
     let mut properties = Properties::new();
     let settings = [
@@ -183,7 +183,7 @@ pub(crate) fn run(run: &Run) -> Done {
     };
     let record = virtual_time::run(&time, &store, &duo, &options, &Control::default(), &mut ()).unwrap();
     assert!(record.lost.is_none());
-    // Reads in vain are what is asked for, and no failures of the work.
+    // Unsuccessful reads are expected and are not failures of the workload.
     let failed = record.totals.measured.keys().find(|(_, status)| !status.is_ok());
     assert!(failed.is_none() && record.totals.units_failed == 0, "{failed:?}");
     drop(duo);

@@ -1,16 +1,16 @@
 //! Java's `.properties` syntax, as `java.util.Properties.load` reads it.
 //!
 //! A natural line is a comment when its first character other than white
-//! space (space, tab, form feed) is `#` or `!`. Otherwise natural lines that
-//! end in an odd number of backslashes join the next one, whose leading white
-//! space goes. The key ends at the first unescaped `=`, `:` or white space.
-//! `\t \n \r \f \\uXXXX` are escapes; a backslash before any other character
-//! is dropped.
+//! space (space, tab, form feed) is `#` or `!`. Otherwise a natural line that
+//! ends in an odd number of backslashes continues on the next one, without
+//! that line's leading white space. The key ends at the first unescaped `=`,
+//! `:` or white space. `\t \n \r \f \\uXXXX` are escapes; a backslash before
+//! any other character is dropped.
 //!
-//! One thing differs: Java reads such files as ISO 8859-1. Files that are
-//! valid UTF-8 are read as UTF-8 here, all others as ISO 8859-1.
+//! There is one difference: Java reads such files as ISO 8859-1. This parser
+//! reads valid UTF-8 as UTF-8, and all other files as ISO 8859-1.
 
-/// One `key = value`, and the number of the line on which it begins.
+/// A `key = value`, with the number of its first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JavaProperty {
     /// Line number, from 1.
@@ -21,17 +21,17 @@ pub struct JavaProperty {
     pub value: String,
 }
 
-/// A line that is not in the syntax.
+/// A syntax error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct SyntaxError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub problem: String,
 }
 
-/// Reads a whole file. All bad lines are reported, not only the first.
+/// Parses a whole file. Reports all syntax errors, not only the first.
 pub fn parse(bytes: &[u8]) -> Result<Vec<JavaProperty>, Vec<SyntaxError>> {
     let text: String = match std::str::from_utf8(bytes) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
@@ -52,7 +52,7 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\u{c}')
 }
 
-/// Natural lines end in `\n`, `\r` or `\r\n`.
+/// Splits text into natural lines, which end in `\n`, `\r` or `\r\n`.
 fn natural_lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -109,8 +109,8 @@ fn unescape(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }
-    // Java's characters are UTF-16 units, so that a pair of \u escapes may
-    // make one character.
+    // Java's characters are UTF-16 units, so two \u escapes may form one
+    // character.
     let mut units: Vec<u16> = Vec::with_capacity(text.len());
     let mut chars = text.chars();
     let mut buffer = [0; 2];
@@ -205,12 +205,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             let _ = parse(&bytes);
         }
 
         #[test]
-        fn what_is_escaped_reads_back(key in "[ -~]{1,20}", value in "\\PC{0,20}") {
+        fn escaped_text_survives_a_round_trip(key in "[ -~]{1,20}", value in "\\PC{0,20}") {
             let escape = |text: &str| -> String {
                 text.chars().flat_map(|c| match c {
                     ' ' | '=' | ':' | '#' | '!' | '\\' => vec!['\\', c],

@@ -1,8 +1,8 @@
-//! Properties: where they come from, which one wins, and how they are read.
+//! Properties: their sources, their precedence and their parsing.
 //!
-//! Precedence is YCSB's: of several files the later wins; what the command
-//! line says (`-p`, `-threads`, ...) wins over every file, wherever it
-//! stands, and of two the later.
+//! Precedence is YCSB's. A later file overrides an earlier one. The command
+//! line (`-p`, `-threads`, ...) overrides every file, whatever the order of
+//! arguments, and a later argument overrides an earlier one.
 
 pub mod java;
 mod reader;
@@ -18,22 +18,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Largest property file that is read; a workload file has a few KiB.
+/// Most bytes of a property file; a workload file has a few KiB.
 pub const FILE_SIZE_MAX: u64 = 16 << 20;
 
-/// Who set a property.
+/// Source of a property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A line of a file.
     File {
-        /// The file, as it was named.
+        /// The path, as the user gave it.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// The command line, by this flag.
+    /// A flag of the command line.
     CommandLine(String),
-    /// The program itself, for this reason.
+    /// The program itself, with its reason.
     Program(&'static str),
 }
 
@@ -47,21 +47,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and who set it.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The text.
+    /// The value as text.
     pub value: String,
-    /// Who set it.
+    /// Its source.
     pub origin: Origin,
 }
 
-/// One thing wrong with a configuration: what, where, and what to do.
+/// A fault of a configuration: the problem, its place and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where, if it can be said.
+    /// Its place, if known.
     pub origin: Option<Origin>,
-    /// What is wrong and what to do.
+    /// The problem and the remedy.
     pub problem: String,
 }
 
@@ -74,17 +74,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Everything wrong with a configuration, at once.
+/// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Faults(pub Vec<Fault>);
 
 impl Faults {
-    /// A single fault without a place.
+    /// Returns a single fault without a place.
     pub fn one(problem: impl Into<String>) -> Self {
         Faults(vec![Fault { origin: None, problem: problem.into() }])
     }
 
-    /// Adds the faults that are not here yet: two looks at the same properties repeat some.
+    /// Adds faults that are not yet present: checks that read the same properties repeat some.
     pub fn add_new(&mut self, more: Faults) {
         for fault in more.0 {
             if !self.0.contains(&fault) {
@@ -98,12 +98,12 @@ impl Faults {
         self.0.push(Fault { origin: None, problem: problem.into() });
     }
 
-    /// Adds the faults of a result. Returns its value, if it has one.
+    /// Adds the faults of a result. Returns its value, if there is one.
     pub fn take<T>(&mut self, result: Result<T, Faults>) -> Option<T> {
         result.map_err(|more| self.0.extend(more.0)).ok()
     }
 
-    /// Changes each fault.
+    /// Applies a function to each fault.
     pub fn map(self, change: impl FnMut(Fault) -> Fault) -> Faults {
         Faults(self.0.into_iter().map(change).collect())
     }
@@ -132,27 +132,27 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// What is the matter with the name of a property.
+/// Kind of a fault in the name of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
-    /// Accepted, and without effect.
+    /// Accepted without effect.
     Ignored,
-    /// Known, with a word that says yes and that YCSB reads as false.
+    /// Known flag with a value such as `yes`, which YCSB reads as false.
     ReadAsFalse,
-    /// Unknown, and within two edits of a known name.
+    /// Unknown, within two edits of a known name.
     Slip,
-    /// Unknown. YCSB's files carry the properties of other stores.
+    /// Unknown. YCSB's files contain properties of other stores.
     Unknown,
 }
 
-/// A name that means nothing here.
+/// A property name without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameFault {
     /// The name.
     pub name: String,
-    /// What is the matter with it.
+    /// Kind of the fault.
     pub kind: NameKind,
-    /// The same in words.
+    /// The fault's text and place.
     pub fault: Fault,
 }
 
@@ -163,12 +163,12 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// No properties.
+    /// Returns an empty set of properties.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a file and lets it win over what was there, except over the
+    /// Reads a file. Its values override earlier ones, except those of the
     /// command line.
     pub fn load_file(&mut self, path: &Path) -> Result<(), Faults> {
         let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
@@ -180,7 +180,7 @@ impl Properties {
         if metadata.is_dir() {
             return Err(fault("is a folder, not a property file".into()));
         }
-        // What is no plain file, a pipe or a device, does not tell its length.
+        // The length of a pipe or device is not known before it is read.
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(|e| fault(format!("cannot be read: {e}")))?;
         std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_SIZE_MAX + 1), &mut bytes)
@@ -191,7 +191,7 @@ impl Properties {
         self.load(&bytes, path)
     }
 
-    /// As [`load_file`](Self::load_file), from bytes that came from `path`.
+    /// Like [`load_file`](Self::load_file), for bytes read from `path`.
     pub fn load(&mut self, bytes: &[u8], path: &Path) -> Result<(), Faults> {
         let entries = java::parse(bytes).map_err(|errors| {
             Faults(
@@ -219,7 +219,7 @@ impl Properties {
         self.settings.insert(name.into(), Setting { value: value.into(), origin });
     }
 
-    /// The setting of this name, aliases not considered.
+    /// Returns the setting of this name. Aliases do not count.
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.settings.get(name)
     }
@@ -229,8 +229,8 @@ impl Properties {
         self.settings.remove(name)
     }
 
-    /// The setting of a property, by its name or an alias, and the name that
-    /// was used. The command line wins over files, the name over an alias.
+    /// Returns the setting of a property, by its name or an alias, and the name
+    /// used. The command line overrides files; the name overrides an alias.
     pub fn setting(&self, property: &Property) -> Option<(&str, &Setting)> {
         let candidates = std::iter::once(property.name).chain(property.aliases.iter().copied());
         let found = candidates.filter_map(|name| {
@@ -240,7 +240,7 @@ impl Properties {
         found.min_by_key(|(_, s)| !matches!(s.origin, Origin::CommandLine(_)))
     }
 
-    /// A fault at the place where a property was set, if it was.
+    /// Returns a fault at the place where a property was set, if it was.
     pub fn fault_of(&self, property: &Property, problem: impl Into<String>) -> Fault {
         let origin = self.setting(property).map(|(_, setting)| setting.origin.clone());
         Fault { origin, problem: problem.into() }
@@ -251,14 +251,14 @@ impl Properties {
         self.setting(property).is_some()
     }
 
-    /// All settings by name.
+    /// All settings, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.settings.iter().map(|(name, setting)| (name.as_str(), setting))
     }
 
-    /// Finds names that are accepted without effect, names that no table knows, and
-    /// words that say yes where YCSB reads false. Names in `elsewhere` are known to belong to other programs and are
-    /// never slips.
+    /// Returns faults for names that are accepted without effect, unknown names,
+    /// and flags with a value such as `yes`, which YCSB reads as false. Names in
+    /// `elsewhere` belong to other programs and are never reported as misspelled.
     pub fn check_names(&self, catalog: &Catalog, elsewhere: &[&str]) -> Vec<NameFault> {
         let mut found = Vec::new();
         let mut note = |name: &str, setting: &Setting, kind, problem| {
@@ -279,7 +279,7 @@ impl Properties {
                 }
                 continue;
             }
-            // Two edits of a name of two letters would be any word.
+            // Two edits turn a name of two letters into any other.
             let edits = 2.min(name.chars().count().saturating_sub(1));
             let foreign = elsewhere.contains(&name.as_str());
             let near = if foreign { None } else { catalog.nearest(name, edits) };

@@ -1,12 +1,12 @@
-//! Typed reading of properties that collects every fault instead of stopping
-//! at the first.
+//! Typed reading of properties. It collects all faults instead of stopping at
+//! the first.
 
 use super::{Fault, Faults, Kind, Properties, Property, units};
 use std::{path::PathBuf, time::Duration};
 
-/// Reads properties by their tables. A bad value is noted and the default
-/// (or zero) returned, so that all faults of a configuration come out of one
-/// [`finish`](Reader::finish).
+/// Reads properties by their tables. For a bad value it records a fault and
+/// returns the default (or zero), so that one [`finish`](Reader::finish)
+/// reports all faults of a configuration.
 #[derive(Debug)]
 pub struct Reader<'a> {
     properties: &'a Properties,
@@ -14,12 +14,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of these properties.
+    /// Returns a reader of these properties.
     pub fn new(properties: &'a Properties) -> Self {
         Reader { properties, faults: Vec::new() }
     }
 
-    /// A reader of other properties that has this one's faults too.
+    /// Returns a reader of other properties that keeps this one's faults.
     #[must_use]
     pub fn over<'b>(self, properties: &'b Properties) -> Reader<'b> {
         Reader { properties, faults: self.faults }
@@ -30,12 +30,12 @@ impl<'a> Reader<'a> {
         self.properties
     }
 
-    /// Whether a property was given (not left to its default).
+    /// Whether a property was set, rather than left at its default.
     pub fn given(&self, property: &Property) -> bool {
         self.properties.has(property)
     }
 
-    /// Notes a fault of a property, with the place where it was set.
+    /// Records a fault of a property, with the place where it was set.
     pub fn fault(&mut self, property: &Property, problem: impl std::fmt::Display) {
         let fault = match self.properties.setting(property) {
             Some((name, setting)) => Fault {
@@ -47,12 +47,12 @@ impl<'a> Reader<'a> {
         self.faults.push(fault);
     }
 
-    /// Notes a fault that belongs to no single property.
+    /// Records a fault that belongs to no single property.
     pub fn fault_overall(&mut self, problem: impl Into<String>) {
         self.faults.push(Fault { origin: None, problem: problem.into() });
     }
 
-    /// Takes over the faults of another reader's work.
+    /// Takes over the faults of another reader's result. Returns its value, if there is one.
     pub fn absorb<T>(&mut self, result: Result<T, Faults>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -63,12 +63,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The faults so far, if there are any.
+    /// Returns the faults recorded, if any.
     pub fn finish(self) -> Result<(), Faults> {
         if self.faults.is_empty() { Ok(()) } else { Err(Faults(self.faults)) }
     }
 
-    /// The text given, or the default.
+    /// Returns the value as text, or the default.
     pub fn optional_text(&self, property: &Property) -> Option<String> {
         match self.properties.setting(property) {
             Some((_, setting)) => Some(setting.value.clone()),
@@ -76,12 +76,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The text given, or the default, or nothing.
+    /// Returns the value as text, or the default, or empty text.
     pub fn text(&self, property: &Property) -> String {
         self.optional_text(property).unwrap_or_default()
     }
 
-    /// A path, if one is given or the default.
+    /// Returns the value or default as a path, unless it is empty.
     pub fn path(&self, property: &Property) -> Option<PathBuf> {
         self.optional_text(property).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
@@ -97,7 +97,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `true` or `false`; of YCSB's properties what YCSB takes for that ([`Property::ycsb_word`]).
+    /// Returns `true` or `false`. YCSB's flags accept the words that YCSB accepts
+    /// ([`Property::ycsb_word`]).
     pub fn flag(&mut self, property: &Property) -> bool {
         self.parse(property, |text| match text {
             _ if text.eq_ignore_ascii_case("true") => Ok(true),
@@ -107,7 +108,7 @@ impl<'a> Reader<'a> {
         .unwrap_or(false)
     }
 
-    /// A whole number, if one is given or the default.
+    /// Returns the value or default as a whole number, if there is one.
     pub fn optional_count(&mut self, property: &Property) -> Option<u64> {
         let (min, max) = match property.kind {
             Kind::Count { min, max } => (min, max),
@@ -125,12 +126,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A whole number.
+    /// Returns the value or default as a whole number, or 0.
     pub fn count(&mut self, property: &Property) -> u64 {
         self.optional_count(property).unwrap_or(0)
     }
 
-    /// A real number.
+    /// Returns the value or default as a real number, or 0.
     pub fn number(&mut self, property: &Property) -> f64 {
         let (min, max) = match property.kind {
             Kind::Number { min, max } => (min, max),
@@ -146,12 +147,12 @@ impl<'a> Reader<'a> {
         .unwrap_or(0.0)
     }
 
-    /// A size in bytes.
+    /// Returns the value or default as a size in bytes, or 0.
     pub fn size(&mut self, property: &Property) -> u64 {
         self.parse(property, units::parse_size).unwrap_or(0)
     }
 
-    /// A span of time.
+    /// Returns the value or default as a duration, or zero.
     pub fn duration(&mut self, property: &Property) -> Duration {
         let bare_ns = match property.kind {
             Kind::Duration { bare_ns } => bare_ns,
@@ -161,8 +162,8 @@ impl<'a> Reader<'a> {
             .map_or(Duration::ZERO, Duration::from_nanos)
     }
 
-    /// One of the property's words, in any case; the first when there is
-    /// neither value nor default.
+    /// Returns the one of the property's words that matches, in any case; the
+    /// first word if there is neither value nor default.
     pub fn choice(&mut self, property: &Property) -> &'static str {
         let Kind::Choice(words) = property.kind else { return "" };
         self.parse(property, |text| {
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
         .unwrap_or(words[0])
     }
 
-    /// Numbers separated by commas. Commas at the end are dropped, as Java's `split` drops them.
+    /// Returns numbers separated by commas. Drops commas at the end, as Java's `split` does.
     pub fn numbers(&mut self, property: &Property) -> Vec<f64> {
         self.parse(property, |text| {
             let numbers = text.trim_end_matches(',');
@@ -197,7 +198,7 @@ impl<'a> Reader<'a> {
         .unwrap_or_default()
     }
 
-    /// Names separated by commas; empty ones are dropped.
+    /// Returns names separated by commas. Drops empty ones.
     pub fn names(&self, property: &Property) -> Vec<String> {
         let text = self.text(property);
         text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()

@@ -1,8 +1,8 @@
-//! A property's one home: name, meaning, unit, default, source and how its
-//! text is read. Parsing, validation, `serval properties` and the docs are
-//! all made from these tables.
+//! The definition of a property: name, meaning, unit, default, source and
+//! kind. Parsing, validation, `serval properties` and the docs all derive from
+//! these tables.
 
-/// How the text of a property is read and what values are allowed.
+/// How the value of a property is parsed, and the values allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// Any text.
@@ -11,7 +11,7 @@ pub enum Kind {
     Path,
     /// `true` or `false`, in any case; see [`Property::ycsb_word`].
     Flag,
-    /// A whole number within bounds, 64 bits.
+    /// A whole number within bounds, in 64 bits.
     Count {
         /// Smallest value allowed.
         min: u64,
@@ -25,15 +25,15 @@ pub enum Kind {
         /// Largest value allowed.
         max: f64,
     },
-    /// Bytes: a bare number, or one with `KiB`, `MB`, ...
+    /// Bytes: a bare number, or one with a unit such as `KiB` or `MB`.
     Size,
-    /// A span of time: a bare number in the property's unit, or one with
-    /// `ns`, `us`, `ms`, `s`, `m`, `h`, `d`.
+    /// A duration: a bare number in the property's unit, or one with `ns`, `us`,
+    /// `ms`, `s`, `m`, `h`, `d`.
     Duration {
-        /// Nanoseconds that a bare number counts.
+        /// Length of a bare number's unit, ns.
         bare_ns: u64,
     },
-    /// One of some words.
+    /// One of a list of words.
     Choice(&'static [&'static str]),
     /// Numbers separated by commas.
     Numbers,
@@ -48,14 +48,14 @@ impl Kind {
     pub const POSITIVE: Kind = Kind::Count { min: 1, max: u64::MAX };
     /// A number from 0 to 1.
     pub const FRACTION: Kind = Kind::Number { min: 0.0, max: 1.0 };
-    /// A span whose bare numbers are seconds, as YCSB's are.
+    /// A duration whose bare numbers are seconds, as in YCSB.
     pub const SECONDS: Kind = Kind::Duration { bare_ns: 1_000_000_000 };
-    /// A span whose bare numbers are milliseconds.
+    /// A duration whose bare numbers are milliseconds.
     pub const MILLISECONDS: Kind = Kind::Duration { bare_ns: 1_000_000 };
-    /// A span whose bare numbers are microseconds.
+    /// A duration whose bare numbers are microseconds.
     pub const MICROSECONDS: Kind = Kind::Duration { bare_ns: 1_000 };
 
-    /// What is allowed, in words for help texts.
+    /// Returns a description of the values allowed, for help texts.
     pub fn describe(self) -> String {
         match self {
             Kind::Text => "text".into(),
@@ -78,19 +78,19 @@ impl Kind {
     }
 }
 
-/// Where a property comes from.
+/// Origin of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropertySource {
-    /// YCSB's, with its name, meaning and default.
+    /// YCSB's property, with its name, meaning and default.
     Ycsb,
-    /// Serval's own.
+    /// Serval's own property.
     Serval,
-    /// YCSB's, accepted so that its files work, but without effect here.
+    /// YCSB's property, accepted for the sake of its files and without effect.
     Ignored,
 }
 
 impl PropertySource {
-    /// The name shown to people.
+    /// Returns the name that help texts show.
     pub fn name(self) -> &'static str {
         match self {
             PropertySource::Ycsb => "YCSB",
@@ -100,37 +100,37 @@ impl PropertySource {
     }
 }
 
-/// One property.
+/// The definition of a property.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Property {
     /// Its name.
     pub name: &'static str,
-    /// Other names that mean the same.
+    /// Other names of the same property.
     pub aliases: &'static [&'static str],
-    /// How its text is read.
+    /// How its value is parsed.
     pub kind: Kind,
-    /// The text that holds when it is not given; `None` when there is none.
+    /// Value if the property is not set; `None` if there is no default.
     pub default: Option<&'static str>,
-    /// The unit of a bare number; empty when there is none.
+    /// Unit of a bare number; empty if there is none.
     pub unit: &'static str,
-    /// Where it comes from.
+    /// Its origin.
     pub source: PropertySource,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     pub meaning: &'static str,
 }
 
-/// A word that YCSB's `Boolean.parseBoolean` reads as false, as it reads all but `true`.
+/// A word that YCSB's `Boolean.parseBoolean` reads as false, as it does all words but `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum YcsbWord {
-    /// Says no, and is false.
+    /// A word for false, such as `no`.
     No,
-    /// Says yes, and is false all the same.
+    /// A word for true, such as `yes`, that YCSB reads as false.
     Yes,
 }
 
 impl Property {
-    /// What a word other than `true` and `false` says as the value of this property, if it is
-    /// one that YCSB's files have and this is a flag of YCSB's. Other words are slips.
+    /// Returns the class of a word other than `true` and `false`, if this is a flag of YCSB's and
+    /// the word occurs in YCSB's files. Other words are misspelled.
     pub fn ycsb_word(&self, text: &str) -> Option<YcsbWord> {
         let is_one_of = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
         match (self.source, self.kind) {
@@ -140,57 +140,57 @@ impl Property {
         }
     }
 
-    /// A property of YCSB's.
+    /// Returns a property of YCSB's.
     pub const fn ycsb(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Property { name, aliases: &[], kind, default: None, unit: "", source: PropertySource::Ycsb, meaning }
     }
 
-    /// A property of Serval's own.
+    /// Returns a property of Serval's own.
     pub const fn serval(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Property { source: PropertySource::Serval, ..Self::ycsb(name, kind, meaning) }
     }
 
-    /// A property of YCSB's that is accepted and has no effect.
+    /// Returns a property of YCSB's that is accepted without effect.
     pub const fn ignored(name: &'static str, meaning: &'static str) -> Self {
         Property { source: PropertySource::Ignored, ..Self::ycsb(name, Kind::Text, meaning) }
     }
 
-    /// With a default.
+    /// Sets the default.
     #[must_use]
     pub const fn default(self, text: &'static str) -> Self {
         Property { default: Some(text), ..self }
     }
 
-    /// With a unit for bare numbers.
+    /// Sets the unit of bare numbers.
     #[must_use]
     pub const fn unit(self, unit: &'static str) -> Self {
         Property { unit, ..self }
     }
 
-    /// With other names that mean the same.
+    /// Sets other names of the same property.
     #[must_use]
     pub const fn aliases(self, aliases: &'static [&'static str]) -> Self {
         Property { aliases, ..self }
     }
 }
 
-/// The properties of one part of the program, under a heading.
+/// The properties of one part of the program, under one heading.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
-    /// What they belong to: "client", "core workload", "redis", ...
+    /// The part: "client", "core workload", "redis", ...
     pub heading: &'static str,
-    /// The properties, in the order in which help shows them.
+    /// The properties, in the order of help texts.
     pub properties: &'static [&'static Property],
 }
 
-/// All tables that a command knows.
+/// All property tables of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     tables: Vec<Table>,
 }
 
 impl Catalog {
-    /// A catalog of tables; a property may stand in several.
+    /// Returns a catalog of tables. Several tables may contain the same property.
     pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
         Catalog { tables: tables.into_iter().collect() }
     }
@@ -200,7 +200,7 @@ impl Catalog {
         &self.tables
     }
 
-    /// Every property once.
+    /// Returns every property once.
     pub fn properties(&self) -> impl Iterator<Item = &'static Property> + '_ {
         let mut seen = std::collections::HashSet::new();
         self.tables
@@ -209,8 +209,8 @@ impl Catalog {
             .filter(move |property| seen.insert(property.name))
     }
 
-    /// The property of this name or alias. A property whose name ends in `.*`
-    /// stands for all names that begin so.
+    /// Returns the property with this name or alias. A property whose name ends in
+    /// `.*` matches all names with that prefix.
     pub fn find(&self, name: &str) -> Option<&'static Property> {
         self.properties().find(|p| {
             let family = p.name.strip_suffix('*').is_some_and(|family| name.starts_with(family));
@@ -218,7 +218,7 @@ impl Catalog {
         })
     }
 
-    /// The known name nearest to an unknown one, if at most `edits` single-character
+    /// Returns the known name nearest to an unknown one, if at most `edits` single-character
     /// edits (insertions, deletions, substitutions) away.
     pub fn nearest(&self, name: &str, edits: usize) -> Option<&'static str> {
         self.properties()

@@ -1,12 +1,12 @@
-//! Sizes, spans of time and counts with units.
+//! Sizes, durations and counts with units.
 
 use std::time::Duration;
 
 /// Parses a size in bytes: `100`, `64KiB`, `64k`, `1.5GB`, `1 MiB`.
 ///
-/// `kB`, `MB`, ... are powers of 1000; `KiB`, `MiB`, ... powers of 1024; a
-/// lone letter (`k`, `M`, `G`, `T`) is the power of 1024, as Java tools and
-/// redis read it.
+/// `kB`, `MB`, ... are powers of 1000; `KiB`, `MiB`, ... powers of 1024. A
+/// single letter (`k`, `M`, `G`, `T`) is the power of 1024, as in Java tools
+/// and redis.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -24,8 +24,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     scale(number, factor, "size")
 }
 
-/// Parses a span of time in nanoseconds: `250ms`, `10m`, `1.5h`, or a bare
-/// number of `bare_ns` nanoseconds each.
+/// Parses a duration in nanoseconds: `250ms`, `10m`, `1.5h`, or a bare number
+/// in units of `bare_ns` nanoseconds.
 pub fn parse_duration(text: &str, bare_ns: u64) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor: u64 = match unit {
@@ -42,7 +42,7 @@ pub fn parse_duration(text: &str, bare_ns: u64) -> Result<u64, String> {
     scale(number, factor, "time span")
 }
 
-/// A count with the name of what is counted: `1 record`, `2 records`.
+/// Formats a count with its noun: `1 record`, `2 records`.
 pub fn counted(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
@@ -65,25 +65,25 @@ fn scale(number: &str, factor: u64, what: &str) -> Result<u64, String> {
         return Err(format!("a {what} cannot be negative"));
     }
     let scaled = value * factor as f64;
-    // 2^63: beyond it neither sizes nor nanoseconds mean anything.
+    // Just below 2^63; larger sizes and durations are not meaningful.
     if !scaled.is_finite() || scaled > 9.2e18 {
         return Err(format!("is too large a {what}"));
     }
     Ok(scaled.round() as u64)
 }
 
-/// Converts to ns. A longer duration becomes `u64::MAX`, an instant that never comes.
+/// Converts to ns. A longer duration becomes `u64::MAX`, an instant that is never reached.
 #[inline]
 pub fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes a duration as [`format_duration`] does.
+/// Formats a duration like [`format_duration`].
 pub fn format_span(span: Duration) -> String {
     format_duration(nanoseconds(span))
 }
 
-/// Writes nanoseconds with the unit that reads best: `1.5s`, `250ms`, `10m`.
+/// Formats nanoseconds with the most readable unit: `1.5s`, `250ms`, `10m`.
 pub fn format_duration(ns: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
@@ -106,7 +106,7 @@ pub fn format_duration(ns: u64) -> String {
     "0s".into()
 }
 
-/// Writes a number of bytes with a binary unit: `1.5 MiB`.
+/// Formats a number of bytes with a binary unit: `1.5 MiB`.
 pub fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -160,13 +160,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn arbitrary_text_does_not_panic(text in ".*") {
             let _ = parse_size(&text);
             let _ = parse_duration(&text, 1_000_000_000);
         }
 
         #[test]
-        fn whole_units_are_written_so_that_they_read_back(n in 0u64..1_000_000, unit in 0usize..6) {
+        fn whole_units_survive_a_round_trip(n in 0u64..1_000_000, unit in 0usize..6) {
             let ns = n * [1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 3_600_000_000_000][unit];
             prop_assert_eq!(parse_duration(&format_duration(ns), 1), Ok(ns));
         }

@@ -1,9 +1,9 @@
-//! Sentences that several runs have alike, each said once.
+//! Merges sentences of several runs that differ only in their numbers.
 
-/// Sentences below one.
+/// Largest number of details below a warning.
 const DETAILS_MAX: usize = 12;
 
-/// Units that a number's size depends on, and by how much.
+/// Units and their factors, for the comparison of numbers.
 const UNITS: [(&str, f64); 9] = [
     ("ns", 1.0),
     ("µs", 1e3),
@@ -16,10 +16,10 @@ const UNITS: [(&str, f64); 9] = [
     ("TiB", 1_099_511_627_776.0),
 ];
 
-/// Stands for a number in the form of a sentence.
+/// Placeholder of a number in the form of a sentence.
 const NUMBER: char = '\u{0}';
 
-/// A number of a sentence, with its unit if that has a size.
+/// A number of a sentence, with its unit if [`UNITS`] has it.
 #[derive(Debug, Clone, PartialEq)]
 struct Number {
     digits: String,
@@ -37,7 +37,7 @@ impl Number {
     }
 }
 
-/// The unit at the start of a text, after a space.
+/// The unit at the start of a text, after a space; may be empty.
 fn unit_of(text: &str) -> &'static str {
     let is = |(unit, _): &&(&str, f64)| {
         let rest = text.strip_prefix(' ').and_then(|text| text.strip_prefix(*unit));
@@ -46,8 +46,8 @@ fn unit_of(text: &str) -> &'static str {
     UNITS.iter().find(is).map_or("", |(unit, _)| unit)
 }
 
-/// A sentence with its numbers left out, and the numbers: commas of thousands and points of decimals
-/// are parts of them.
+/// Splits a sentence into its form, with placeholders, and its numbers. Commas and decimal points are
+/// parts of numbers.
 fn apart(sentence: &str) -> (String, Vec<Number>) {
     let (mut form, mut numbers) = (String::new(), Vec::new());
     let mut rest = sentence;
@@ -68,12 +68,12 @@ fn apart(sentence: &str) -> (String, Vec<Number>) {
     (form, numbers)
 }
 
-/// The least and the most of a number.
+/// The range of a number: `9.5 to 99`.
 fn span(numbers: &[&Number]) -> String {
     let by_value = |a: &&&Number, b: &&&Number| a.value().total_cmp(&b.value());
     match (numbers.iter().min_by(by_value), numbers.iter().max_by(by_value)) {
         (Some(least), Some(most)) if least.words() == most.words() => least.words(),
-        // A unit that both have stands once.
+        // A common unit is said once.
         (Some(least), Some(most)) if least.unit == most.unit => {
             format!("{} to {}", least.digits, most.words())
         }
@@ -82,8 +82,8 @@ fn span(numbers: &[&Number]) -> String {
     }
 }
 
-/// Sentences that differ in their numbers only as one, with the least and the most of each
-/// number, and what it is said of.
+/// Merges sentences that differ only in their numbers into one with the range of each number, and
+/// collects the places of each.
 pub(super) fn together<P: PartialEq>(said: impl IntoIterator<Item = (P, String)>) -> Vec<(String, Vec<P>)> {
     let mut forms: Vec<(String, Vec<Vec<Number>>, Vec<P>)> = Vec::new();
     for (of, sentence) in said {
@@ -111,7 +111,7 @@ pub(super) fn together<P: PartialEq>(said: impl IntoIterator<Item = (P, String)>
     forms.into_iter().map(|(form, all, places)| (sentence(&form, &all), places)).collect()
 }
 
-/// Some lines, and how many more.
+/// The first lines, and how many more there are.
 pub(super) fn cut(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(DETAILS_MAX);
     lines.truncate(DETAILS_MAX);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_that_differ_in_numbers_only_are_one() {
+    fn sentences_that_differ_only_in_numbers_are_merged() {
         let all = [
             (1, "clients spent 58 % of 1,200 ms outside."),
             (2, "clients spent 9.5 % of 1,200 ms outside."),

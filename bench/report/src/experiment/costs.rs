@@ -1,5 +1,5 @@
-//! What an operation cost: CPU time, bytes on the network, memory, as figure
-//! 16 of the Yesquel paper has them.
+//! Costs of an operation (CPU time, bytes on the network, memory), as in figure 16 of the
+//! Yesquel paper.
 
 use super::{
     Block, Layout, Section,
@@ -7,11 +7,11 @@ use super::{
     view::{CurveView, View, keys},
 };
 use crate::{
+    html::parts::{Table, explained},
     plot::{Axis, Bar, Plot, Shape},
     text::escape,
-    units::{bytes, time},
+    units::{self, bytes, time},
 };
-use std::fmt::Write as _;
 
 /// A cost of a point: its name, its value, and the value in words.
 type Cost = (&'static str, fn(&Point) -> Option<f64>, fn(f64) -> String);
@@ -33,20 +33,20 @@ pub(super) fn cpu_ns(used: Option<&Used>) -> Option<f64> {
     used.filter(|used| used.operations > 0).map(|used| used.cpu_s * 1e9 / used.operations as f64)
 }
 
-/// Bytes sent and received for an operation, as the client saw them; as the
-/// store did where the client did not look.
+/// Bytes sent and received for an operation: as the client measured them, else as the store's
+/// processes did.
 pub(super) fn network(point: &Point) -> Option<f64> {
     let of =
         |used: &Used| Some(used.network_bytes? as f64 / used.operations as f64).filter(|b| b.is_finite());
     point.client.as_ref().and_then(of).or_else(|| point.store.as_ref().and_then(of))
 }
 
-/// Bytes of memory, the most of all repeats.
+/// Memory in bytes, the maximum over the repeats.
 pub(super) fn memory(used: Option<&Used>) -> Option<f64> {
     used.and_then(|used| used.memory_bytes).map(|bytes| bytes as f64)
 }
 
-/// Whether there is anything to say.
+/// Whether costs of any point are known.
 fn is_known(view: &View<'_>) -> bool {
     view.points().any(|(_, point)| point.client.is_some() || point.store.is_some())
 }
@@ -56,8 +56,8 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         return None;
     }
     let blocks = view.by_workload(|_| true).into_iter().flat_map(|(workload, curves)| {
-        let name = if view.several_workloads() { format!("{workload}: ") } else { String::new() };
-        // Along an axis each place is compared for itself.
+        let name = view.prefix(workload);
+        // Each place on the experiment's axis has a comparison of its own.
         let mut places: Vec<Option<f64>> = curves.iter().map(|curve| curve.at.map(|(at, _)| at)).collect();
         places.dedup();
         places
@@ -76,7 +76,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     Some(Section { title: "Costs", words, blocks: blocks.collect() })
 }
 
-/// Costs of all others over those of the first.
+/// Bars of the costs of all other curves relative to those of the first.
 fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
     let (first, others) = curves.split_first().filter(|(_, others)| !others.is_empty())?;
     let base = first.highest_sound()?;
@@ -97,7 +97,7 @@ fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
     if bars.is_empty() {
         return None;
     }
-    // As in the paper, labels have the first store's own numbers.
+    // As in the paper, labels have the absolute numbers of the first store.
     let names: Vec<String> = known
         .iter()
         .filter_map(|(name, value, words)| Some(format!("{name}, {}", words(value(base)?))))
@@ -112,39 +112,25 @@ fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
     Some(Block::new(String::new(), Layout::Wide, vec![plot]).sharing(keys))
 }
 
-/// Costs of all points.
+/// The table of costs of all points.
 pub(super) fn table(page: &mut String, view: &View<'_>) {
     if !is_known(view) {
         return;
     }
-    page.push_str(
-        "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">an operation of</th>",
-    );
-    let known: Vec<&Cost> =
-        COSTS.iter().filter(|(_, value, _)| view.points().any(|(_, point)| value(point).is_some())).collect();
-    for (name, _, _) in &known {
-        let _ = write!(page, "<th>{name}</th>");
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
+    let is_known = |(_, value, _): &&Cost| view.points().any(|(_, point)| value(point).is_some());
+    let known: Vec<&Cost> = COSTS.iter().filter(is_known).collect();
+    let mut table = Table::numbers("<an operation of");
+    known.iter().for_each(|(name, ..)| table.head(name));
     for (curve, point) in view.points() {
-        let cells: String = known
-            .iter()
-            .map(|(_, value, words)| {
-                format!("<td>{}</td>", escape(value(point).map_or("–".to_owned(), words)))
-            })
-            .collect();
-        let _ = writeln!(page, "<tr><th>{}</th>{cells}</tr>", escape(curve.name_of(point)));
+        let costs = known.iter().map(|(_, value, words)| units::known(value(point), words));
+        table.row(std::iter::once(escape(curve.name_of(point))).chain(costs));
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
     let mut watched: Vec<String> =
         view.points().flat_map(|(_, point)| point.processes.iter().cloned()).collect();
     watched.sort();
     watched.dedup();
     if !watched.is_empty() {
-        let _ = writeln!(
-            page,
-            "<p class=\"soft\">Watched processes of stores: {}.</p>",
-            escape(watched.join(", "))
-        );
+        explained(page, &format!("Watched processes of stores: {}.", watched.join(", ")));
     }
 }

@@ -1,5 +1,5 @@
-//! Latency against throughput; against the experiment's axis; or side by
-//! side, where each store ran as fast as it answered.
+//! Plots of curves: latency against throughput, against the experiment's axis, or side by side for
+//! closed loops.
 
 use super::{
     Block, Layout, Section,
@@ -8,12 +8,12 @@ use super::{
 };
 use crate::plot::{Axis, Bar, Dot, Line, Plot, Shape, Upright};
 
-/// Size of the plots that stand side by side.
+/// Size of plots of which three stand side by side.
 const SMALL: (u32, u32) = (344, 250);
-/// Of those that stand in pairs.
+/// Size of plots that stand in pairs.
 const LARGE: (u32, u32) = (520, 280);
 
-/// Which times of an operation.
+/// Selects the response or the service times of an operation.
 type Which = fn(&Metric) -> Option<&Times>;
 
 const RESPONSE: Which = |metric| metric.response.as_ref();
@@ -23,11 +23,7 @@ pub(super) fn sections(view: &View<'_>) -> Vec<Section> {
     [sweeps(view), axes(view), closed(view)].into_iter().flatten().collect()
 }
 
-fn prefix(view: &View<'_>, workload: &str) -> String {
-    if view.several_workloads() { format!("{workload}: ") } else { String::new() }
-}
-
-/// What a mark on all these plots means.
+/// Explains the marks of these plots.
 const MARKS: &str = "Marks: a point, all its repeats together; bars: from the least to the most of its repeats; hollow: \
     flagged, see above and the table below.";
 
@@ -35,8 +31,8 @@ fn sweeps(view: &View<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
     for (workload, curves) in view.by_workload(CurveView::is_sweep) {
         for operation in operations(&curves) {
-            let plots = sweep(&format!("{}{operation}", prefix(view, workload)), operation, &curves);
-            let heading = format!("{}{operation}", prefix(view, workload));
+            let heading = format!("{}{operation}", view.prefix(workload));
+            let plots = sweep(&heading, operation, &curves);
             blocks.push(Block::new(heading, Layout::Small, plots).sharing(keys(&curves, |_| Shape::Dot)));
         }
     }
@@ -51,7 +47,7 @@ fn sweeps(view: &View<'_>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { title: "Latency against throughput", words, blocks })
 }
 
-/// The offered load of a point that was not reached.
+/// The offered load of a point that did not reach it.
 fn wanted(point: &Point) -> Option<f64> {
     point
         .target
@@ -81,7 +77,7 @@ fn sweep(title: &str, operation: &str, curves: &[&CurveView<'_>]) -> Vec<Plot> {
             drawn.push((format!("{title}, {kind}, {name}"), lines));
         }
     }
-    // One scale for all: they are there to be compared.
+    // A common scale makes the plots comparable.
     let Some(y) = Axis::times(values.into_iter()) else { return Vec::new() };
     let uprights = curves.iter().filter_map(|curve| {
         let x = curve.saturation.map(|s| s.throughput).or(curve.highest.map(|h| h.rate))?;
@@ -108,7 +104,7 @@ fn dot(x: Spread, y: Spread, point: &Point) -> Dot {
 
 fn sweep_line(curve: &CurveView<'_>, operation: &str, which: Which, statistic: fn(&Times) -> Spread) -> Line {
     let at = |point: &Point| Some((point.throughput, statistic(which(point.metric(operation)?)?)));
-    // What is as fast as the store answers is no step of the offered load.
+    // A closed loop is not part of the sweep's line.
     let paced = curve.results.points.iter().filter(|point| point.target.is_some());
     let line = paced.filter_map(at).map(|(x, y)| (x.value, Some(y.value)));
     let dots = curve.results.points.iter().filter_map(|point| {
@@ -157,7 +153,7 @@ fn axis_plot(
     value: impl Fn(&Point) -> Option<Spread>,
     is_rate: bool,
 ) -> Option<Plot> {
-    // A store's curves are one line; one for each of their points.
+    // The curves of a store are joined: a line for each point of a curve.
     let mut stores: Vec<(&str, usize)> = curves.iter().map(|c| (c.store.as_str(), c.style)).collect();
     stores.dedup();
     let places = curves.iter().map(|curve| curve.results.points.len()).max().unwrap_or(0);
@@ -179,10 +175,9 @@ fn axis_plot(
     at.sort_by(f64::total_cmp);
     at.dedup();
     let x = Axis::places(&at)?.labelled(axis);
-    let y = if is_rate {
-        Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 4 * 90)?
-    } else {
-        Axis::times(lines.iter().flat_map(Line::values))?
+    let y = match is_rate {
+        true => Axis::rates(Line::highest(&lines), 360)?,
+        false => Axis::times(lines.iter().flat_map(Line::values))?,
     };
     Some(Plot::new(title, SMALL, x, y).with_lines(lines))
 }
@@ -218,7 +213,7 @@ fn closed(view: &View<'_>) -> Option<Section> {
         let plot = Plot { bars, legend: keys.clone(), ..plot };
         blocks.push(Block::new(String::new(), Layout::Small, vec![plot]).sharing(keys));
     }
-    // An operation of a workload is a place of its own.
+    // Each operation of each workload has its own place.
     let mut places: Vec<(usize, &str)> = Vec::new();
     for (workload, (_, curves)) in groups.iter().enumerate() {
         places.extend(operations(curves).into_iter().map(|operation| (workload, operation)));

@@ -1,20 +1,19 @@
-//! The results of an experiment, read once: what its reports need of them,
-//! and not the results themselves.
+//! Reads the results of an experiment once, and keeps what its reports need.
 //!
-//! Percentiles of a point are those of its repeats' histograms together: the
-//! mean of percentiles is no percentile of anything. The spread of a number is
-//! its least and most over the repeats.
+//! Percentiles of a point come from the merged histograms of its repeats: percentiles cannot be
+//! averaged. The spread of a number is its minimum and maximum over the repeats.
 
 use crate::{
-    html::series::{added, all_operations, without_end},
+    html::series::{all_operations, without_end},
     notes::notes,
-    plot::{POINTS_MAX, distribution},
+    plot::{chunk_of, distribution},
     stored::{StoredError, StoredExperiment},
+    sums::{add, sum, sums},
     text::printable,
 };
 use serval_measure::histogram::Histogram;
 use serval_result::{
-    document::{IntervalSummary, ResultDocument, TimesResult},
+    document::{IntervalSummary, ResultDocument, TimesResult, parse_levels},
     experiment::{Flag, RunEntry, RunKind},
     flags::Offered,
     load::Usage,
@@ -22,31 +21,31 @@ use serval_result::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an experiment's reports need of the results of its runs.
+/// What reports need of the results of an experiment's runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
-    /// By the place of the curve in the document.
+pub(super) struct Loaded {
+    /// By the index of the curve in the document.
     pub(super) curves: Vec<CurveResults>,
-    /// Results of phases, by their places in the document; `None` for those without one.
+    /// Results of phases, by their index in the document; `None` for a phase without a result.
     pub(super) phases: Vec<Option<ResultDocument>>,
-    /// Runs whose results cannot be read, and why.
+    /// Errors of results that cannot be read.
     pub(super) unreadable: Vec<String>,
 }
 
-/// Of one curve.
+/// Results of one curve.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CurveResults {
     /// In the order of the plan.
     pub(super) points: Vec<Point>,
-    /// What the store said of itself.
+    /// Facts that the store reports of itself.
     pub(super) facts: BTreeMap<String, String>,
-    /// Classes of workloads.
+    /// Classes of the workloads.
     pub(super) workloads: BTreeSet<String>,
-    /// How clients ran.
+    /// How the clients ran: on event loops or threads.
     pub(super) executions: BTreeSet<String>,
 }
 
-/// Of one point, all repeats together.
+/// Results of one point, all repeats merged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Point {
     pub(super) place: usize,
@@ -54,34 +53,34 @@ pub(super) struct Point {
     pub(super) clients: u64,
     pub(super) repeats: u64,
     pub(super) flags: BTreeSet<Flag>,
-    /// Operations/s: all operations over all time.
+    /// Operations/s: all operations divided by all measured time.
     pub(super) throughput: Spread,
     pub(super) operations: u64,
     pub(super) failed: u64,
-    /// Measured, s, of all repeats.
+    /// Measured time of all repeats, s.
     pub(super) duration_s: f64,
-    /// Whether arrivals are random: fewer than asked for may be chance.
+    /// Whether arrivals are random, so that fewer than offered may be chance.
     pub(super) random: bool,
-    /// Without an outcome at the end.
+    /// Operations without an outcome at the end.
     pub(super) unfinished: u64,
     pub(super) metrics: Vec<Metric>,
-    /// What the client used.
+    /// Resource usage of the client.
     pub(super) client: Option<Used>,
-    /// What the watched processes used.
+    /// Resource usage of the watched processes.
     pub(super) store: Option<Used>,
     /// Names of the watched processes.
     pub(super) processes: BTreeSet<String>,
-    /// Why the client bounded it.
+    /// Reasons why the client bounded the point.
     pub(super) bound: BTreeSet<String>,
-    /// What its documents note, each once.
+    /// Notes of its results, without duplicates.
     pub(super) notes: Vec<Note>,
-    /// What the store said of failures, with how often.
+    /// Messages of failures, with counts.
     pub(super) messages: BTreeMap<String, u64>,
-    /// The course of each repeat, warm-up left out.
-    pub(super) courses: Vec<RunSlices>,
+    /// The measured time of all repeats, one after the other.
+    pub(super) slices: Vec<Slice>,
 }
 
-/// A number, and its least and most over the repeats.
+/// A number, and its minimum and maximum over the repeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spread {
     pub(super) value: f64,
@@ -95,7 +94,7 @@ pub(super) struct Metric {
     pub(super) name: String,
     pub(super) count: u64,
     pub(super) failed: u64,
-    /// Of those that succeeded, if any did.
+    /// Of successful operations, if there are any.
     pub(super) response: Option<Times>,
     pub(super) service: Option<Times>,
 }
@@ -113,26 +112,20 @@ pub(super) struct Times {
     pub(super) distribution: Vec<(f64, f64)>,
 }
 
-/// What was used over a point's repeats.
+/// Resource usage over a point's repeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Used {
     /// CPU seconds.
     pub(super) cpu_s: f64,
-    /// Sent and received, bytes, where known.
+    /// Bytes sent and received, where known.
     pub(super) network_bytes: Option<u64>,
-    /// The most of all repeats.
+    /// Maximum over the repeats.
     pub(super) memory_bytes: Option<u64>,
-    /// Operations of the repeats that it is known of.
+    /// Operations of the repeats whose usage is known.
     pub(super) operations: u64,
 }
 
-/// The measured time of one run, in slices.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct RunSlices {
-    pub(super) slices: Vec<Slice>,
-}
-
-/// Some intervals together.
+/// Adjacent intervals, merged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Slice {
     pub(super) length_s: f64,
@@ -141,23 +134,21 @@ pub(super) struct Slice {
     /// Operations that were due, with an offered load.
     pub(super) due: Option<f64>,
     pub(super) failed: u64,
-    /// By operation: how response times are spread, and the highest 99th
-    /// percentile of the intervals, ns.
+    /// By operation: levels of response times, and the highest p99 of the intervals in ns.
     pub(super) metrics: BTreeMap<String, (Vec<(u32, u64)>, u64)>,
 }
 
 impl Loaded {
-    /// Reads the results of all points of an experiment. Those that cannot be
-    /// read are named in its reports; if none can, the first fault is the
-    /// error.
-    pub fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
+    /// Reads the results of all points and phases of an experiment. Reports name those that cannot
+    /// be read; if all fail, returns the first error.
+    pub(super) fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
         let mut entries: Vec<&RunEntry> =
             experiment.document.runs.iter().filter(|entry| entry.kind == RunKind::Point).collect();
         entries.sort_by_key(|entry| (entry.curve, entry.point, entry.repeat));
         let mut loaded = Loaded::empty(experiment.document.curves.len());
         let mut first: Option<StoredError> = None;
         let mut any = false;
-        // One point at a time: histograms of all at once would be large.
+        // One point at a time: histograms of all points would take much memory.
         for group in entries.chunk_by(|a, b| (a.curve, a.point) == (b.curve, b.point)) {
             let mut gathering = Gathering::default();
             for entry in group {
@@ -189,7 +180,7 @@ impl Loaded {
         }
     }
 
-    /// A result as an experiment of one curve and one point.
+    /// A single result, as an experiment of one curve with one point.
     pub(super) fn of_result(entry: &RunEntry, document: &ResultDocument) -> Loaded {
         let mut loaded = Loaded::empty(1);
         let mut gathering = Gathering::default();
@@ -204,7 +195,7 @@ impl Loaded {
 }
 
 impl Spread {
-    /// A value of all repeats together, and of each.
+    /// The spread of a value over the values of the repeats.
     fn of(value: f64, each: impl Iterator<Item = f64>) -> Spread {
         each.fold(Spread { value, low: value, high: value }, |spread, one| Spread {
             low: spread.low.min(one),
@@ -215,12 +206,12 @@ impl Spread {
 }
 
 impl Point {
-    /// Whether something must be known before it is quoted.
+    /// Whether it has a flag.
     pub(super) fn flagged(&self) -> bool {
         !self.flags.is_empty() || self.target_missed()
     }
 
-    /// What must be known of it, in words.
+    /// Its flags in words.
     pub(super) fn flag_words(&self) -> Vec<&'static str> {
         let missed = (self.target_missed() && !self.overloaded()).then_some("target missed");
         self.flags.iter().map(|flag| flag.words()).chain(missed).collect()
@@ -230,13 +221,13 @@ impl Point {
         self.flags.contains(&Flag::Overloaded)
     }
 
-    /// Less was done than asked for, by more than chance.
+    /// Whether throughput is below the offered load by more than chance.
     pub(super) fn target_missed(&self) -> bool {
         let (random, throughput, duration_s) = (self.random, self.throughput.value, self.duration_s);
         self.target.is_some_and(|target| Offered { target, random, throughput, duration_s }.is_missed())
     }
 
-    /// What it is on its curve: its offered load, or its clients.
+    /// Its name on the curve: the offered load, or the number of clients.
     pub(super) fn load(&self) -> String {
         match self.target {
             Some(target) => format!("{}/s", crate::units::rate(target)),
@@ -255,16 +246,21 @@ pub(super) fn flag_text(flags: &[Flag], between: &str) -> String {
 }
 
 impl Used {
-    fn add(&mut self, usage: &Usage) {
-        self.cpu_s += usage.cpu_s;
-        if usage.sent_bytes.is_some() || usage.received_bytes.is_some() {
-            let both = usage.sent_bytes.unwrap_or(0).saturating_add(usage.received_bytes.unwrap_or(0));
-            self.network_bytes = Some(self.network_bytes.unwrap_or(0).saturating_add(both));
+    /// Adds what processes used for the operations of a repeat.
+    fn add<'u>(&mut self, usages: impl Iterator<Item = &'u Usage> + Clone, operations: u64) {
+        let memory = usages.clone().filter_map(|usage| usage.memory_bytes).reduce(u64::saturating_add);
+        self.memory_bytes = self.memory_bytes.max(memory);
+        add(&mut self.operations, operations);
+        for usage in usages {
+            self.cpu_s += usage.cpu_s;
+            for bytes in usage.sent_bytes.into_iter().chain(usage.received_bytes) {
+                add(self.network_bytes.get_or_insert(0), bytes);
+            }
         }
     }
 }
 
-/// A kind of times while repeats are added.
+/// Times while repeats are merged.
 #[derive(Default)]
 struct Adding {
     all: Histogram,
@@ -306,38 +302,29 @@ impl Adding {
     }
 }
 
-/// Counts of an operation, its response and its service times.
+/// Counts and times of an operation while repeats are merged.
 #[derive(Default)]
 struct AddingMetric {
     count: u64,
     failed: u64,
     response: Adding,
-    /// Where they differ from the response times.
-    service: Option<Adding>,
+    service: Adding,
 }
 
 impl AddingMetric {
     fn add(&mut self, times: &TimesResult) {
-        // What cannot be decoded has no times; the numbers beside it stay.
+        // Times that cannot be decoded are left out; the counts stay.
         let Ok(response) = times.response.to_histogram() else { return };
-        if times.service.histogram == times.response.histogram {
-            self.response.add(&response);
-            if let Some(service) = &mut self.service {
-                service.add(&response);
-            }
-            return;
-        }
-        let before = || Adding { all: self.response.all.clone(), each: self.response.each.clone() };
-        let mut service = self.service.take().unwrap_or_else(before);
-        if let Ok(histogram) = times.service.to_histogram() {
-            service.add(&histogram);
-        }
-        self.service = Some(service);
         self.response.add(&response);
+        if times.service.histogram == times.response.histogram {
+            self.service.add(&response);
+        } else if let Ok(service) = times.service.to_histogram() {
+            self.service.add(&service);
+        }
     }
 }
 
-/// A point while its repeats are added.
+/// A point while its repeats are merged.
 #[derive(Default)]
 struct Gathering {
     point: Point,
@@ -353,11 +340,11 @@ impl Gathering {
         point.clients = entry.clients;
         point.repeats += 1;
         point.flags.extend(&entry.flags);
-        point.operations = point.operations.saturating_add(overall.operations);
-        point.failed = point.failed.saturating_add(overall.failed);
+        add(&mut point.operations, overall.operations);
+        add(&mut point.failed, overall.failed);
         point.duration_s += overall.duration_s;
         point.random |= Offered::of(document).is_some_and(|offered| offered.random);
-        point.unfinished = point.unfinished.saturating_add(document.censored.unfinished());
+        add(&mut point.unfinished, document.censored.unfinished());
         for note in notes(document) {
             if !point.notes.contains(&note) {
                 point.notes.push(note);
@@ -366,40 +353,30 @@ impl Gathering {
         self.throughputs.push(overall.throughput);
         for metric in &document.metrics {
             let adding = self.metrics.entry(printable(&metric.name, 60)).or_default();
-            adding.count = adding.count.saturating_add(metric.count());
-            adding.failed = adding.failed.saturating_add(metric.failed());
+            add(&mut adding.count, metric.count());
+            add(&mut adding.failed, metric.failed());
             if let Some(times) = &metric.ok {
                 adding.add(times);
             }
             for message in metric.messages.iter().take(20) {
                 let words =
                     format!("{}: {}", printable(&message.status, 40), printable(&message.message, 200));
-                let sum = point.messages.entry(words).or_default();
-                *sum = sum.saturating_add(message.count);
+                add(point.messages.entry(words).or_default(), message.count);
             }
         }
         point.bound.extend(document.client_bounds().iter().map(|sentence| printable(sentence, 1000)));
-        if let Some(client) = &document.client {
-            let used = point.client.get_or_insert_default();
-            used.add(&client.usage);
-            used.operations = used.operations.saturating_add(overall.operations);
-            used.memory_bytes = used.memory_bytes.max(client.usage.memory_bytes);
-        } else if overall.client_cpu_s > 0.0 {
-            let used = point.client.get_or_insert_default();
-            used.cpu_s += overall.client_cpu_s;
-            used.operations = used.operations.saturating_add(overall.operations);
+        // Without the client's load, only its CPU time is known.
+        let cpu_only = Usage { cpu_s: overall.client_cpu_s, ..Usage::default() };
+        let client = document.client.as_ref().map(|client| &client.usage);
+        if let Some(usage) = client.or((cpu_only.cpu_s > 0.0).then_some(&cpu_only)) {
+            point.client.get_or_insert_default().add([usage].into_iter(), overall.operations);
         }
         if !document.processes.is_empty() {
-            let used = point.store.get_or_insert_default();
-            used.operations = used.operations.saturating_add(overall.operations);
-            let memory = document.processes.iter().filter_map(|process| process.usage.memory_bytes);
-            used.memory_bytes = used.memory_bytes.max(memory.reduce(u64::saturating_add));
-            for process in &document.processes {
-                used.add(&process.usage);
-                point.processes.insert(printable(&process.name, 60));
-            }
+            let usages = document.processes.iter().map(|process| &process.usage);
+            point.store.get_or_insert_default().add(usages, overall.operations);
         }
-        point.courses.push(RunSlices::of(&document.series));
+        point.processes.extend(document.processes.iter().map(|process| printable(&process.name, 60)));
+        point.slices.extend(slices(&document.series));
         let clean = |(name, value): (&String, &String)| (printable(name, 100), printable(value, 300));
         curve.facts.extend(document.run.store_facts.iter().map(clean));
         curve.workloads.insert(printable(&document.run.workload, 200));
@@ -420,67 +397,53 @@ impl Gathering {
         point.metrics = self
             .metrics
             .into_iter()
-            .map(|(name, adding)| {
-                let response = adding.response.finish();
-                let service = adding.service.as_ref().map_or_else(|| response.clone(), Adding::finish);
-                Metric { name, count: adding.count, failed: adding.failed, response, service }
+            .map(|(name, AddingMetric { count, failed, response, service })| Metric {
+                name,
+                count,
+                failed,
+                response: response.finish(),
+                service: service.finish(),
             })
             .collect();
         Some(point)
     }
 }
 
-impl RunSlices {
-    fn of(series: &[IntervalSummary]) -> RunSlices {
-        let measured: Vec<&IntervalSummary> =
-            without_end(series).iter().filter(|interval| !interval.warm_up).collect();
-        let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
-        RunSlices { slices: measured.chunks(chunk).map(Slice::of).collect() }
-    }
-
-    pub(super) fn seconds(&self) -> f64 {
-        self.slices.iter().map(|slice| slice.length_s).sum()
-    }
+/// The measured time of a run, without its warm-up.
+fn slices(series: &[IntervalSummary]) -> Vec<Slice> {
+    let measured = without_end(series).iter().filter(|interval| !interval.warm_up);
+    let measured: Vec<Slice> = measured.map(Slice::of).collect();
+    measured.chunks(chunk_of(measured.len())).map(Slice::together).collect()
 }
 
 impl Slice {
-    fn of(intervals: &[&IntervalSummary]) -> Slice {
-        let names: BTreeSet<&String> =
-            intervals.iter().flat_map(|interval| interval.metrics.keys()).collect();
-        let metrics = names.into_iter().map(|name| {
-            let of = || intervals.iter().filter_map(|interval| interval.metrics.get(name));
-            let highest = of().filter(|m| m.ok > 0).map(|m| m.response.p99_ns).max().unwrap_or(0);
-            (printable(name, 60), (added(of().map(|m| m.levels.as_str())), highest))
+    fn of(interval: &IntervalSummary) -> Slice {
+        let metrics = interval.metrics.iter().map(|(name, metric)| {
+            let p99_ns = if metric.ok > 0 { metric.response.p99_ns } else { 0 };
+            (printable(name, 60), (parse_levels(&metric.levels).collect(), p99_ns))
         });
-        let failed = intervals.iter().flat_map(|interval| interval.metrics.values()).map(|m| m.failed);
-        let due = intervals.iter().filter_map(|interval| interval.pacing);
         Slice {
-            length_s: intervals.iter().map(|interval| interval.length_s).sum(),
-            operations: intervals.iter().map(|interval| all_operations(interval)).sum(),
-            due: due.map(|pacing| pacing.due).reduce(|a, b| a + b),
-            failed: failed.fold(0, u64::saturating_add),
+            length_s: interval.length_s,
+            operations: all_operations(interval),
+            due: interval.pacing.map(|pacing| pacing.due),
+            failed: sum(interval.metrics.values().map(|metric| metric.failed)),
             metrics: metrics.collect(),
         }
     }
 
-    /// Several together.
-    pub(super) fn together(slices: &[&Slice]) -> Slice {
+    /// Merges slices.
+    pub(super) fn together(slices: &[Slice]) -> Slice {
         let mut whole = Slice::default();
         for slice in slices {
             whole.length_s += slice.length_s;
             whole.operations += slice.operations;
-            whole.failed = whole.failed.saturating_add(slice.failed);
+            add(&mut whole.failed, slice.failed);
             if let Some(due) = slice.due {
                 *whole.due.get_or_insert(0.0) += due;
             }
             for (name, (levels, highest)) in &slice.metrics {
                 let (all, most) = whole.metrics.entry(name.clone()).or_default();
-                let mut sums: BTreeMap<u32, u64> = all.drain(..).collect();
-                for (level, count) in levels {
-                    let sum = sums.entry(*level).or_default();
-                    *sum = sum.saturating_add(*count);
-                }
-                all.extend(sums);
+                *all = sums(all.drain(..).chain(levels.iter().copied())).into_iter().collect();
                 *most = (*most).max(*highest);
             }
         }

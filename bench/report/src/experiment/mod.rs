@@ -1,6 +1,5 @@
-//! Reports of experiments, of several of them side by side, and of several
-//! runs laid over each other: a page, a summary, a table as CSV, plots as
-//! files. All are made from what [`Loaded`] keeps of the runs' results.
+//! Reports of one or several experiments, and of several runs: a page, a summary, CSV, plots as
+//! files.
 
 mod alike;
 mod costs;
@@ -24,7 +23,7 @@ use crate::{
     terminal::Styles,
 };
 pub use csv::COLUMNS;
-pub use load::Loaded;
+use load::Loaded;
 pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_result::{
@@ -34,14 +33,13 @@ use serval_result::{
 use std::{io::Write, path::Path};
 use view::View;
 
-/// Characters of a name at most.
+/// Largest length of a name, in characters.
 const NAME_MAX: usize = 80;
 
-/// An experiment, or a run as one of a single point, with what reports need
-/// of its results.
+/// An experiment with its results. A single run is one with a single point.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// What it is called among others.
+    /// Name that tells it from other parts.
     name: String,
     experiment: StoredExperiment,
     loaded: Loaded,
@@ -50,15 +48,11 @@ pub struct Part {
 }
 
 impl Part {
-    /// What is stored, by the name that tells it from others; reads the
-    /// results of an experiment's runs.
+    /// Reads what is stored, under a name that tells it from other parts.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
         let name = crate::text::printable(name, NAME_MAX);
         match stored {
-            Stored::Experiment(experiment) => {
-                let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
-                Ok(Part { name, experiment, loaded, is_run: false })
-            }
+            Stored::Experiment(experiment) => Ok(Part { name, ..Part::of((**experiment).clone())? }),
             Stored::Result(path, document) => Ok(Part::of_run(name, path, document)),
         }
     }
@@ -97,119 +91,73 @@ impl Part {
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
     }
 
-    fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
+    /// Reads the results of an experiment's runs. Reports name those that cannot be read; if all fail,
+    /// returns the first error.
+    pub fn of(experiment: StoredExperiment) -> Result<Part, StoredError> {
         let name = crate::text::printable(&experiment.document.title, NAME_MAX);
-        Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
+        let loaded = Loaded::read(&experiment)?;
+        Ok(Part { name, experiment, loaded, is_run: false })
     }
 }
 
-/// The page of an experiment.
-pub fn html(experiment: &StoredExperiment, loaded: &Loaded) -> String {
-    together_html(&[Part::of(experiment, loaded)])
-}
-
-/// The page of several.
-pub fn together_html(parts: &[Part]) -> String {
+/// Returns the page of all parts.
+pub fn html(parts: &[Part]) -> String {
     page::page(&View::new(parts))
 }
 
-/// The summary of an experiment, at most [`crate::terminal::WIDTH`] columns wide.
-pub fn summary(experiment: &StoredExperiment, loaded: &Loaded, styles: &Styles) -> String {
-    together_summary(&[Part::of(experiment, loaded)], styles)
-}
-
-/// The series of an experiment's phases, a line an interval and operation; docs/result-format.md
-/// has the columns.
-pub fn phases_csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
-    phases::csv(part, out)
-}
-
-/// The summary of several.
-pub fn together_summary(parts: &[Part], styles: &Styles) -> String {
+/// Returns the summary of all parts, at most [`crate::terminal::WIDTH`] columns wide.
+pub fn summary(parts: &[Part], styles: &Styles) -> String {
     summary::summary(&View::new(parts), styles)
 }
 
-/// A line an operation at a point, repeats together; docs/result-format.md
-/// has the columns.
-pub fn csv(experiment: &StoredExperiment, loaded: &Loaded, out: impl Write) -> Result<(), ::csv::Error> {
-    together_csv(&[Part::of(experiment, loaded)], out)
-}
-
-/// The lines of several.
-pub fn together_csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
+/// Writes CSV: a line for each operation at each point, repeats merged; for an experiment of phases a
+/// line for each interval and operation. docs/result-format.md has the columns.
+pub fn csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
     match parts {
         [part] if phases::has(part) => phases::csv(part, out),
         _ => csv::write(&View::new(parts), out),
     }
 }
 
-/// The trials of searches, a line each; docs/result-format.md has the columns.
-/// Says whether there were any: without them nothing is written.
-pub fn trials_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
-    searches::csv(&View::new(parts), out)
-}
-
-/// Whether it is an experiment of phases.
-pub fn has_phases(part: &Part) -> bool {
-    phases::has(part)
-}
-
-/// The curves of lag of experiments' phases; docs/result-format.md has the columns. Says whether there were any:
-/// without them nothing is written.
-pub fn lag_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
+/// Returns the curves of lag of phases as CSV; `None` if no lag was measured. docs/result-format.md
+/// has the columns.
+pub fn lag_csv(parts: &[Part]) -> Result<Option<Vec<u8>>, ::csv::Error> {
     let lags = phases::lags_of(parts);
-    if !lags.is_empty() {
-        crate::lag::write(&lags, out)?;
-    }
-    Ok(!lags.is_empty())
+    let mut text = Vec::new();
+    crate::lag::write(&lags, &mut text)?;
+    Ok((!lags.is_empty()).then_some(text))
 }
 
-/// Every plot of the page as files.
-pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
-    together_plots(&[Part::of(experiment, loaded)])
-}
-
-/// The plots of several.
-pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
+/// Returns every plot of the page as files.
+pub fn plots(parts: &[Part]) -> Vec<PlotFile> {
     let mut sections = sections(&View::new(parts));
     sections.extend(parts.iter().filter_map(phases::section));
-    let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
-    named_apart(figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot)))
+    let plots = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.plots);
+    named_apart(plots.filter_map(|plot| PlotFile::of(&plot.title, plot)))
 }
 
-/// The files that an experiment's folder has for its readers: `report.html`,
-/// `summary.txt`, `points.csv`, `trials.csv` where something
-/// was searched (`phases.csv`, `lag.csv` and a report each of phases), and in `plots/` every plot as SVG and as PNG;
-/// names below the folder, and contents.
-pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
-    let part = [Part::of(experiment, loaded)];
-    let mut files = vec![
-        ("report.html".to_owned(), together_html(&part).into_bytes()),
-        ("summary.txt".to_owned(), together_summary(&part, &Styles::plain()).into_bytes()),
-    ];
+/// Returns the files of a report in an experiment's folder, as pairs of relative name and contents:
+/// `report.html`, `summary.txt`, `points.csv` (for phases `phases.csv`, `lag.csv` and a report of
+/// each), `trials.csv` if there were searches, and `plots/` with every plot as SVG and PNG.
+pub fn files(part: &Part) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
+    let (parts, experiment) = (std::slice::from_ref(part), &part.experiment);
     let mut table = Vec::new();
-    if phases::has(&part[0]) {
-        phases_csv(&part[0], &mut table)?;
-        files.push(("phases.csv".to_owned(), table));
-        let mut lag = Vec::new();
-        if lag_csv(&part, &mut lag)? {
-            files.push(("lag.csv".to_owned(), lag));
+    csv(parts, &mut table)?;
+    let table_name = if phases::has(part) { "phases.csv" } else { "points.csv" };
+    let mut files = vec![
+        ("report.html".to_owned(), html(parts).into_bytes()),
+        ("summary.txt".to_owned(), summary(parts, &Styles::plain()).into_bytes()),
+        (table_name.to_owned(), table),
+    ];
+    files.extend(lag_csv(parts)?.map(|lag| ("lag.csv".to_owned(), lag)));
+    for (entry, result) in experiment.document.phases.iter().zip(&part.loaded.phases) {
+        let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
+        if let (Some(folder), Some(result)) = (folder, result) {
+            files.push((format!("{folder}/report.html"), crate::html::html(result).into_bytes()));
         }
-        for (entry, result) in experiment.document.phases.iter().zip(&loaded.phases) {
-            let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
-            if let (Some(folder), Some(result)) = (folder, result) {
-                files.push((format!("{folder}/report.html"), crate::html::html(result).into_bytes()));
-            }
-        }
-    } else {
-        together_csv(&part, &mut table)?;
-        files.push(("points.csv".to_owned(), table));
     }
-    let mut trials = Vec::new();
-    if trials_csv(&part, &mut trials)? {
-        files.push(("trials.csv".to_owned(), trials));
-    }
-    for PlotFile { name, svg, png } in together_plots(&part) {
+    files.extend(searches::csv(&View::new(parts))?.map(|trials| ("trials.csv".to_owned(), trials)));
+    for PlotFile { name, svg, png } in plots(parts) {
         files.push((format!("plots/{name}.svg"), svg.into_bytes()));
         files.push((format!("plots/{name}.png"), png));
     }
@@ -219,7 +167,7 @@ pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(Stri
 /// Plots under a heading.
 struct Section {
     title: &'static str,
-    /// Of the heading, how it is read.
+    /// How to read the plots.
     words: String,
     blocks: Vec<Block>,
 }
@@ -228,13 +176,15 @@ struct Section {
 struct Block {
     /// May be empty.
     heading: String,
-    /// The legend of all of them, if they share one.
+    /// The legend, if the plots share one.
     keys: Option<Vec<Key>>,
     layout: Layout,
-    figures: Vec<Figure>,
+    plots: Vec<Plot>,
+    /// Whether the page has the plots; there are files of them in any case.
+    on_page: bool,
 }
 
-/// How the plots of a block stand.
+/// How the plots of a block are laid out.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// One below the other.
@@ -243,19 +193,12 @@ enum Layout {
     Small,
 }
 
-/// A plot and whether the page has it; a file it is in any case.
-struct Figure {
-    plot: Plot,
-    on_page: bool,
-}
-
 impl Block {
     fn new(heading: String, layout: Layout, plots: Vec<Plot>) -> Block {
-        let figures = plots.into_iter().map(|plot| Figure { plot, on_page: true }).collect();
-        Block { heading, keys: None, layout, figures }
+        Block { heading, keys: None, layout, plots, on_page: true }
     }
 
-    /// With one legend for all.
+    /// The block with one legend for all plots.
     fn sharing(self, keys: Vec<Key>) -> Block {
         Block { keys: Some(keys), ..self }
     }
@@ -267,7 +210,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
     sections.extend(percentiles::section(view));
     sections.extend(over_time::section(view));
     sections.extend(costs::section(view));
-    sections.retain(|section| section.blocks.iter().any(|block| !block.figures.is_empty()));
+    sections.retain(|section| section.blocks.iter().any(|block| !block.plots.is_empty()));
     sections
 }
 
@@ -283,7 +226,7 @@ mod tests {
         group::GroupResult,
     };
 
-    /// Two runs, and an experiment of the same results whose words are odd too.
+    /// Two runs, and an experiment of the same results whose texts are `words`.
     fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
         let mut parts: Vec<Part> = documents
             .iter()
@@ -314,19 +257,18 @@ mod tests {
             words in ".{0,30}(<script>|&|\"|\u{1b}\\[31m)?.{0,5}",
         ) {
             let parts = parts(&[a, b], &words);
-            check(&together_html(&parts));
-            check(&together_html(&parts[2..]));
-            let mut csv = Vec::new();
-            together_csv(&parts, &mut csv).unwrap();
-            for line in together_summary(&parts, &Styles::colourless()).lines() {
+            check(&html(&parts));
+            check(&html(&parts[2..]));
+            csv(&parts, Vec::new()).unwrap();
+            for line in summary(&parts, &Styles::colourless()).lines() {
                 prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
-                // A word longer than a line has a line of its own.
+                // A word longer than a line is not broken.
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
             }
         }
     }
 
-    /// The flags of a run in a report of several, as [`flags`] has them.
+    /// A report of several runs has the flags that [`flags`] derives.
     #[test]
     fn a_report_of_several_runs_has_the_flags_of_each() {
         type Change = fn(&mut ResultDocument);
@@ -350,12 +292,12 @@ mod tests {
             change(&mut document);
             let part = Part::of_run("a".to_owned(), Path::new("result.json"), &document);
             assert_eq!(part.experiment.document.runs[0].flags, wanted, "case {number}");
-            let page = together_html(&[part.clone(), part]);
+            let page = html(&[part.clone(), part]);
             for (flag, words) in [(Flag::Failures, "Failures: "), (Flag::Interrupted, "Interrupted: ")] {
                 assert_eq!(page.contains(words), wanted.contains(&flag), "case {number}, {words}");
             }
         }
-        // A load has as many operations as there are records.
+        // The number of a load's operations is no sample size.
         let mut load = calm();
         (load.run.phase, load.overall.operations) = ("load".to_owned(), 10);
         assert_eq!(flags(&load), []);
@@ -366,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_have_alike_is_said_once() {
+    fn warnings_that_runs_share_are_merged() {
         let part = |name: &str, skew_ns: u64| {
             let mut document = sample::unpaced();
             (document.overall.operations, document.environment.debug) = (900, true);
@@ -403,9 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn files_are_those_of_an_experiments_folder() {
+    fn files_of_an_experiments_folder_are_complete() {
         let part = Part::of_run("redis".to_owned(), Path::new("result.json"), &sample::paced());
-        let files = files(&part.experiment, &part.loaded).unwrap();
+        let files = files(&part).unwrap();
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names[..3], ["report.html", "summary.txt", "points.csv"]);
         assert!(names[3..].chunks(2).all(|pair| {

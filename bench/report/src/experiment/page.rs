@@ -1,17 +1,20 @@
 //! An experiment as one HTML file.
 
 use super::{
-    Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
+    Layout, Section, costs, load::CurveResults, phases, searches, sections, summary::keeps, table,
+    view::View, warnings::warnings,
 };
 use crate::{
-    html::parts::{self, command_line, figure, keys, tile, warnings_section},
+    html::parts::{
+        self, command_line, explained, figure, heading, keys, preformatted, tile, warnings_section,
+    },
     text::{escape, printable},
     units::{bytes, count, plural, rate, time},
 };
 use serval_result::experiment::{ExperimentDocument, ExperimentKind, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// Tiles of curves at most.
+/// Largest number of curves with tiles.
 const TILES_MAX: usize = 6;
 
 pub(super) fn page(view: &View<'_>) -> String {
@@ -42,7 +45,7 @@ pub(super) fn page(view: &View<'_>) -> String {
             phases::section(part).iter().for_each(|section| write_section(page, section));
         }
         if view.curves.is_empty() && !of_phases.is_empty() {
-            // All that there is was shown.
+            // There are phases only.
         } else if view.curves.is_empty() {
             page.push_str("<p>No point has been measured yet.</p>\n");
         } else {
@@ -70,7 +73,7 @@ fn about(page: &mut String, view: &View<'_>) {
     for part in view.parts {
         let document = &part.experiment.document;
         if view.parts.len() > 1 && !part.is_run {
-            let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(printable(&document.title, 200)));
+            heading(page, &printable(&document.title, 200));
         }
         for (lead, words) in [
             ("", &document.about),
@@ -85,40 +88,31 @@ fn about(page: &mut String, view: &View<'_>) {
 }
 
 fn tiles(page: &mut String, view: &View<'_>) {
-    // Plots tell more of many.
+    // Too many tiles say less than the plots.
     if view.curves.len() > TILES_MAX {
         return;
     }
     page.push_str("<div class=\"tiles\">\n");
     for curve in &view.curves {
-        match (curve.highest, curve.saturation, curve.highest_sound()) {
-            (Some(highest), _, _) => {
-                tile(page, &rate(highest.rate), &format!("operations/s, {}: {}", curve.name, keeps(highest)))
-            }
-            (None, Some(saturation), _) => {
-                tile(
-                    page,
-                    &rate(saturation.throughput),
-                    &format!("operations/s: where {} saturates", curve.name),
-                );
-            }
-            (None, None, Some(point)) => {
-                let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));
-                tile(page, &rate(point.throughput.value), &format!("operations/s, {}{at}", curve.name));
-            }
-            (None, None, None) => (),
-        }
+        let name = &curve.name;
+        let (value, what) = if let Some(highest) = curve.highest {
+            (highest.rate, format!(", {name}: {}", keeps(highest)))
+        } else if let Some(saturation) = curve.saturation {
+            (saturation.throughput, format!(": where {name} saturates"))
+        } else if let Some(point) = curve.highest_sound() {
+            let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));
+            (point.throughput.value, format!(", {name}{at}"))
+        } else {
+            continue;
+        };
+        tile(page, &rate(value), &format!("operations/s{what}"));
     }
     page.push_str("</div>\n");
 }
 
 fn write_section(page: &mut String, section: &Section) {
     let _ = writeln!(page, "<h2>{}</h2>", escape(section.title));
-    for block in &section.blocks {
-        let figures: Vec<_> = block.figures.iter().filter(|figure| figure.on_page).collect();
-        if figures.is_empty() {
-            continue;
-        }
+    for block in section.blocks.iter().filter(|block| block.on_page && !block.plots.is_empty()) {
         if !block.heading.is_empty() || block.keys.is_some() {
             let _ = write!(page, "<div class=\"block\"><h3>{}</h3>", escape(&block.heading));
             if let Some(shared) = &block.keys {
@@ -128,46 +122,34 @@ fn write_section(page: &mut String, section: &Section) {
         }
         let small = block.layout == Layout::Small;
         if small {
-            let columns = if figures[0].plot.size.0 < 400 { "triple" } else { "pair" };
+            let columns = if block.plots[0].size.0 < 400 { "triple" } else { "pair" };
             let _ = writeln!(page, "<div class=\"{columns}\">");
         }
-        for one in figures {
-            figure(page, &one.plot, block.keys.is_none());
-        }
+        block.plots.iter().for_each(|plot| figure(page, plot, block.keys.is_none()));
         if small {
             page.push_str("</div>\n");
         }
     }
-    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(&section.words));
+    explained(page, &section.words);
 }
 
-/// What the stores are and how they were set up.
+/// Tables of facts about the stores.
 fn stores(page: &mut String, view: &View<'_>) {
-    let mut shown: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
+    let mut shown: BTreeMap<&str, Vec<(&str, &String)>> = BTreeMap::new();
     for curve in &view.curves {
-        let rows = shown.entry(&curve.store).or_default();
-        if rows.is_empty() {
-            rows.push(("store".to_owned(), curve.binding.clone()));
-        }
-        for (name, value) in &curve.results.facts {
-            let row = (name.clone(), value.clone());
+        let rows = shown.entry(&curve.store).or_insert_with(|| vec![("store", &curve.binding)]);
+        let CurveResults { facts, workloads, executions, .. } = curve.results;
+        let facts = facts.iter().map(|(name, value)| (name.as_str(), value));
+        let workloads = workloads.iter().map(|workload| ("workload", workload));
+        let executions = executions.iter().map(|execution| ("clients run on", execution));
+        for row in facts.chain(workloads).chain(executions) {
             if !rows.contains(&row) {
                 rows.push(row);
             }
         }
-        for (name, values) in
-            [("workload", &curve.results.workloads), ("clients run on", &curve.results.executions)]
-        {
-            for value in values {
-                let row = (name.to_owned(), value.clone());
-                if !rows.contains(&row) {
-                    rows.push(row);
-                }
-            }
-        }
     }
     for (store, rows) in shown {
-        parts::table(page, &format!("Store {}", escape(store)), &rows);
+        parts::facts(page, &format!("Store {}", escape(store)), rows);
     }
 }
 
@@ -191,28 +173,18 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
             _ => ("runs", format!("{} of {} planned", count(points), count(document.runs_planned))),
         },
     ];
-    let rows: Vec<_> = rows.map(|(name, value)| (name.to_owned(), value)).into();
-    parts::table(page, &format!("Environment{of}"), &rows);
+    parts::facts(page, &format!("Environment{of}"), rows);
     let whole: f64 = document.time_s.values().sum();
     if whole > 0.0 {
-        let rows: Vec<_> = document
-            .time_s
-            .iter()
-            .map(|(name, s)| (name.clone(), format!("{} ({:.1} %)", time(s * 1e9), 100.0 * s / whole)))
-            .collect();
-        parts::table(page, &format!("Where the time went{of}"), &rows);
+        let share = |s: f64| format!("{} ({:.1} %)", time(s * 1e9), 100.0 * s / whole);
+        let rows = document.time_s.iter().map(|(name, s)| (name, share(*s)));
+        parts::facts(page, &format!("Where the time went{of}"), rows);
     }
     if !document.plan.is_empty() {
-        let _ = writeln!(
-            page,
-            "<h2>The plan{of}</h2>\n<p class=\"soft\">The experiment file in force: what runs it again.</p>\n\
-             <div class=\"card\"><pre>{}</pre></div>",
-            escape(&document.plan)
-        );
+        let _ = writeln!(page, "<h2>The plan{of}</h2>");
+        explained(page, "The experiment file in force: what runs it again.");
+        preformatted(page, &document.plan);
     }
-    let _ = writeln!(
-        page,
-        "<h2>Command line{of}</h2>\n<div class=\"card\"><pre>{}</pre></div>",
-        escape(command_line(&document.command_line))
-    );
+    let _ = writeln!(page, "<h2>Command line{of}</h2>");
+    preformatted(page, &command_line(&document.command_line));
 }

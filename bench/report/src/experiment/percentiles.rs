@@ -1,4 +1,4 @@
-//! Response times by percentile at chosen points, all stores over each other.
+//! Response times by percentile at selected points, with a line for each store.
 
 use super::{
     Block, Layout, Section,
@@ -8,15 +8,15 @@ use super::{
 use crate::plot::{Line, Plot, by_percentile};
 
 const SMALL: (u32, u32) = (344, 260);
-/// Where there are many lines.
+/// Size of plots with many lines.
 const LARGE: (u32, u32) = (520, 320);
-/// Lines that find room in a small one, with their legend.
+/// Largest number of lines with their legend in a small plot.
 const SMALL_LINES_MAX: usize = 6;
 
-/// A point of a curve.
+/// Selects a point of a curve.
 type Pick = for<'c> fn(&'c CurveView<'_>) -> Option<&'c Point>;
 
-/// Those that are chosen of each curve.
+/// The points that are selected of each curve.
 const PICKS: [(&str, Pick); 3] = [
     ("lowest load", |curve| curve.lowest()),
     ("about half of the most", |curve| curve.half()),
@@ -25,21 +25,19 @@ const PICKS: [(&str, Pick); 3] = [
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
-    let prefix =
-        |workload: &str| if view.several_workloads() { format!("{workload}: ") } else { String::new() };
     for (workload, curves) in view.by_workload(CurveView::is_sweep) {
         for operation in operations(&curves) {
             let mut plots: Vec<Plot> = Vec::new();
             let mut shown: Vec<Vec<Option<usize>>> = Vec::new();
             for (name, pick) in PICKS {
-                // With few points two of them may be the same.
+                // With few points, two selections may be the same.
                 let points: Vec<_> =
                     curves.iter().map(|curve| pick(curve).map(|point| point.place)).collect();
                 if shown.contains(&points) {
                     continue;
                 }
                 shown.push(points);
-                let title = format!("{}{operation}, {name}", prefix(workload));
+                let title = format!("{}{operation}, {name}", view.prefix(workload));
                 plots.extend(plot(title, operation, &curves, pick, SMALL));
             }
             blocks.push(Block::new(String::new(), Layout::Small, plots));
@@ -48,7 +46,13 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
     let mut plots = Vec::new();
     for (workload, curves) in view.by_workload(CurveView::is_closed) {
         plots.extend(operations(&curves).into_iter().filter_map(|operation| {
-            plot(format!("{}{operation}", prefix(workload)), operation, &curves, |c| c.highest_sound(), SMALL)
+            plot(
+                format!("{}{operation}", view.prefix(workload)),
+                operation,
+                &curves,
+                |c| c.highest_sound(),
+                SMALL,
+            )
         }));
     }
     blocks.push(Block::new(String::new(), Layout::Small, plots));

@@ -1,17 +1,26 @@
-//! Experiments of phases: a table of the phases, and their courses on one axis of time
+//! Experiments of phases: a table of the phases, and their series on one axis of time
 //! (YCSB++, SoCC 2011, figures 9 and 10).
 
 use super::{
     Block, Layout, Part, Section,
     alike::{cut, together},
+    view::most_frequent,
 };
 use crate::{
-    html::series::{all_operations, without_end},
+    csv,
+    html::{
+        parts::{Table, explained, facts, heading, preformatted},
+        series::{Chunk, HEIGHT, without_end},
+    },
     notes::{Warning, notes, stored},
-    plot::{Axis, Line, POINTS_MAX, Plot, Upright},
+    plot::{
+        Line, Plot, Upright,
+        timeline::{TimePlots, Timeline},
+    },
+    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, rate, time},
+    units::{count, known, rate, time},
 };
 use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
@@ -20,40 +29,21 @@ use serval_result::{
     metric::is_beside,
     note::Note,
 };
-use std::{collections::BTreeMap, fmt::Write as _, io::Write};
+use std::io::Write;
 
-const WIDE: (u32, u32) = (1040, 240);
-
-/// Operations that have plots.
-const PLOTTED_MAX: usize = 6;
-
-/// Processes that have curves.
+/// Largest number of processes with lines of their own.
 const PROCESSES_MAX: usize = 12;
 
-/// Stands after the name of a phase that ended before its time.
+/// Suffix of the name of a phase that did not complete.
 const INCOMPLETE: &str = " (incomplete)";
 
-/// Pixels that a phase needs so that its name stands at its start.
+/// Smallest distance in pixels between names of phases.
 const NAME_MIN: f64 = 64.0;
 
-/// The columns of `phases.csv`. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 15] = [
-    "phase",
-    "name",
-    "kind",
-    "time_s",
-    "length_s",
-    "warm_up",
-    "metric",
-    "ok",
-    "failed",
-    "response_mean_us",
-    "response_p50_us",
-    "response_p95_us",
-    "response_p99_us",
-    "response_max_us",
-    "incomplete",
-];
+/// The columns of `phases.csv`, separated by commas. Later versions add columns at the end only.
+pub const COLUMNS: &str = "\
+    phase,name,kind,time_s,length_s,warm_up,metric,ok,failed,response_mean_us,response_p50_us,\
+    response_p95_us,response_p99_us,response_max_us,incomplete";
 
 /// A phase and its result.
 struct Told<'a> {
@@ -71,24 +61,35 @@ impl<'a> Told<'a> {
         self.result.map_or(&[], |result| without_end(&result.series))
     }
 
-    /// Where the series begins on the axis, s.
+    /// Start of the series on the axis, s.
     fn zero(&self) -> f64 {
         let at = self.entry.series_start_s.unwrap_or(self.entry.start_s);
         if at.is_finite() { at } else { 0.0 }
     }
 
-    /// Those of its result, and what else is said of it.
+    /// The notes of its result, and its own.
     fn notes(&self) -> Vec<Note> {
         let result = self.result.map_or_else(Vec::new, notes);
         let of_result = self.result.map_or_else(Vec::new, stored);
         let text = |text: &String| Note::Text { text: printable(text, 300) };
         let own = match self.entry.notes.is_empty() {
-            // A document of an older version has sentences only.
+            // Documents of older versions have warnings only.
             true => self.entry.warnings.iter().map(text).collect(),
             false => self.entry.notes.clone(),
         };
         let own = own.into_iter().filter(|note| !of_result.contains(note));
         result.into_iter().chain(own).collect()
+    }
+
+    /// Names of its operations, cut to `name_max`, with p50, p95 and p99; a single empty entry if there
+    /// are none.
+    fn times(&self, name_max: usize) -> Vec<(String, [String; 3])> {
+        let times = self.operations().map(|metric| {
+            let response = metric.ok.as_ref().map(|times| &times.response);
+            (printable(&metric.name, name_max), [50.0, 95.0, 99.0].map(|p| quantile(response, p)))
+        });
+        let times: Vec<_> = times.collect();
+        if times.is_empty() { vec![Default::default()] } else { times }
     }
 
     fn operations(&self) -> impl Iterator<Item = &'a MetricResult> {
@@ -102,12 +103,12 @@ fn told(part: &Part) -> Vec<Told<'_>> {
     phases.map(|(nth, (entry, result))| Told { number: nth + 1, entry, result }).collect()
 }
 
-/// Whether there are phases in it.
+/// Whether it is an experiment of phases.
 pub(super) fn has(part: &Part) -> bool {
     part.experiment.document.kind == ExperimentKind::Phases
 }
 
-/// What is to be known before a number of a phase is quoted.
+/// The warnings about phases.
 pub(super) fn warnings(part: &Part) -> Vec<Warning> {
     let mut all = Vec::new();
     let document = &part.experiment.document;
@@ -132,7 +133,7 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
         }));
         said.extend(told.notes().iter().map(|note| (name.clone(), Warning::from(note))));
     }
-    // What several phases say alike is said once.
+    // Merge the warnings that several phases share.
     let texts = said.iter().enumerate().map(|(nth, (_, warning))| (nth, warning.text.clone()));
     for (text, of) in together(texts) {
         let (mut names, mut details): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
@@ -150,38 +151,27 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
 }
 
 fn cells(told: &Told<'_>) -> [String; 4] {
-    // The first begins at some microseconds, which nobody wants to know.
+    // The first phase begins after microseconds: show 0 s.
     let seconds = |s: f64| if s < 1e-3 { "0 s".to_owned() } else { time(s * 1e9) };
     let entry = told.entry;
-    let numbers = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     [
         seconds(entry.start_s),
         seconds(entry.end_s - entry.start_s),
-        numbers(entry.operations.map(count)),
-        numbers(entry.throughput.map(rate)),
+        known(entry.operations, count),
+        known(entry.throughput, rate),
     ]
-}
-
-/// Response times of an operation.
-fn times(metric: &MetricResult) -> [String; 3] {
-    let response = metric.ok.as_ref().map(|times| &times.response);
-    let of = |p: f64| {
-        response.and_then(|latency| latency.percentile(p)).map_or("–".to_owned(), |ns| time(ns as f64))
-    };
-    [of(50.0), of(95.0), of(99.0)]
 }
 
 /// The table of phases on a page.
 pub(super) fn table(page: &mut String, part: &Part) {
-    page.push_str(
-        "<h2>Phases</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>no.</th>\
-         <th class=\"text\">phase</th><th class=\"text\">kind</th><th>begun at</th><th>took</th><th>operations</th><th>/s</th>\
-         <th>failed</th><th class=\"text\">operation</th><th>p50</th><th>p95</th><th>p99</th></tr></thead>\n<tbody>\n",
+    page.push_str("<h2>Phases</h2>\n");
+    let mut table = Table::numbers(
+        "no. | <phase | <kind | begun at | took | operations | /s | failed | <operation | p50 | p95 | p99",
     );
     for told in told(part) {
         let entry = told.entry;
         let name = match &entry.folder {
-            // The page lies in the experiment's folder.
+            // The page lies in the experiment's folder, so that the link is relative.
             Some(folder) if part.experiment.is_inside(folder) => {
                 format!("<a href=\"{}/report.html\">{}</a>", escape(folder), escape(told.name()))
             }
@@ -189,53 +179,33 @@ pub(super) fn table(page: &mut String, part: &Part) {
         };
         let name = if entry.incomplete.is_some() { name + INCOMPLETE } else { name };
         let [start, took, operations, per_s] = cells(&told);
-        let failed = entry.failed.map_or("–".to_owned(), count);
-        let mut rows = told.operations().map(|metric| (printable(&metric.name, 40), times(metric)));
-        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"text\">{name}</td><td class=\"text\">{}</td><td>{start}</td><td>{took}</td>\
-             <td>{operations}</td><td>{per_s}</td><td>{failed}</td><td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td>\
-             <td>{p99}</td></tr>",
-            told.number,
-            escape(printable(&entry.kind, 20)),
-            escape(operation),
-        );
-        for (operation, [p50, p95, p99]) in rows {
-            let _ = writeln!(
-                page,
-                "<tr><th></th><td></td><td></td><td></td><td></td><td></td><td></td><td></td>\
-                 <td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td><td>{p99}</td></tr>",
-                escape(operation)
-            );
+        let (kind, failed) = (escape(printable(&entry.kind, 20)), known(entry.failed, count));
+        let mut first = [told.number.to_string(), name, kind, start, took, operations, per_s, failed];
+        for (operation, times) in told.times(40) {
+            table.row(std::mem::take(&mut first).into_iter().chain([escape(operation)]).chain(times));
         }
     }
-    page.push_str(
-        "</tbody>\n</table>\n</div>\n<p class=\"soft\">Response times. Begun at: since the first phase began. \
-         A load's or run's time has the opening of connections in it.</p>\n",
+    table.write(page);
+    explained(
+        page,
+        "Response times. Begun at: since the first phase began. A load's or run's time has the opening of connections in \
+         it.",
     );
-    let phases = told(part);
-    let rows: Vec<(String, String)> =
-        lags(&phases).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag))).collect();
-    crate::html::parts::table(page, "Read-after-write lag", &rows);
+    let lags = lags(&told(part)).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag)));
+    facts(page, "Read-after-write lag", lags);
     programs(page, part);
 }
 
-/// What programs printed.
+/// The output of programs.
 fn programs(page: &mut String, part: &Part) {
     for told in told(part).iter().filter(|told| !told.entry.output.is_empty()) {
-        let command = told.entry.command.as_deref().unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "<h3 class=\"above\">{}</h3>\n<p class=\"soft\">{}</p>\n<div class=\"card\"><pre>{}</pre></div>",
-            escape(told.name()),
-            escape(printable(command, 500)),
-            escape(told.entry.output.join("\n"))
-        );
+        heading(page, &told.name());
+        explained(page, &printable(told.entry.command.as_deref().unwrap_or_default(), 500));
+        preformatted(page, &told.entry.output.join("\n"));
     }
 }
 
-/// The summary for people.
+/// The table of phases in a summary.
 pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     text.push('\n');
     let head = format!(
@@ -248,18 +218,11 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
         let mark = if told.entry.incomplete.is_some() { INCOMPLETE } else { "" };
         let name = format!("{} {}", told.number, told.name());
         let name: String = name.chars().take(24 - mark.len()).chain(mark.chars()).collect();
-        let mut rows = told.operations().map(|metric| (printable(&metric.name, 7), times(metric)));
-        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
-        let row = format!(
-            "{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}"
-        );
-        line(text, &row, anstyle::Style::new());
-        for (operation, [p50, p95, p99]) in rows {
-            line(
-                text,
-                &format!("{:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}", ""),
-                anstyle::Style::new(),
-            );
+        let mut first = format!("{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}");
+        for (operation, [p50, p95, p99]) in told.times(7) {
+            let row = format!("{first:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}");
+            line(text, &row, anstyle::Style::new());
+            first.clear();
         }
     }
     let phases = told(part);
@@ -275,111 +238,21 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     wrapped(text, "", "Response times. at: when the phase began, since the first one did.", styles.dim);
 }
 
-/// A line through the series of all phases; chunks of a long one are put together by `value`.
-fn over<'a>(
-    phases: &'a [Told<'_>],
-    label: &str,
-    style: usize,
-    value: impl Fn(&Told<'_>, &[IntervalSummary], usize) -> Option<f64> + 'a,
-) -> Line {
-    let whole: usize = phases.iter().map(|told| told.series().len()).sum();
-    let chunk = whole.div_ceil(POINTS_MAX).max(1);
-    let points = phases.iter().flat_map(|told| {
-        let zero = told.zero();
-        // What lies between two phases belongs to neither.
-        let interruption = std::iter::once((zero, None));
-        let mut at = 0;
-        let mut values: Vec<(f64, Option<f64>)> = told
-            .series()
-            .chunks(chunk)
-            .map(|piece| {
-                let (start, end) = ends(piece);
-                let value = value(told, piece, at);
-                at += piece.len();
-                (zero + (start + end) / 2.0, value)
-            })
-            .collect();
-        // One point is no line: it is drawn as long as it was.
-        if let [(_, only)] = values[..] {
-            let (start, end) = ends(told.series());
-            values = vec![(zero + start, only), (zero + end, only)];
-        }
-        interruption.chain(values)
-    });
-    Line::new(label, style, points)
-}
-
-/// Where intervals begin and end, s. There is at least one.
-fn ends(piece: &[IntervalSummary]) -> (f64, f64) {
-    let (first, last) = (&piece[0], &piece[piece.len() - 1]);
-    (first.start_s, last.start_s + last.length_s)
-}
-
-fn seconds(piece: &[IntervalSummary]) -> f64 {
-    piece.iter().map(|interval| interval.length_s).sum()
-}
-
-fn per_second(piece: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
-    let seconds = seconds(piece);
-    (seconds > 0.0).then(|| piece.iter().map(number).sum::<f64>() / seconds)
-}
-
-/// The plots, on one axis.
+/// The plots of all phases on one axis.
 pub(super) fn section(part: &Part) -> Option<Section> {
     let phases = told(part);
     let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
-    let x = Axis::seconds(end, WIDE.0)?;
-    let mut left_of = f64::NEG_INFINITY;
-    let uprights: Vec<Upright> = phases
-        .iter()
-        .map(|told| {
-            let at = told.entry.start_s;
-            let room = (at - left_of) / end * f64::from(WIDE.0) >= NAME_MIN;
-            let label = if room { told.name().chars().take(24).collect() } else { String::new() };
-            if room {
-                left_of = at;
-            }
-            Upright { x: at, style: None, label }
-        })
-        .collect();
-    let plot = |title: String, y: Axis, lines: Vec<Line>| {
-        let plot = Plot::new(title, WIDE, x.clone(), y).with_lines(lines);
-        Plot { uprights: uprights.clone(), ..plot }
-    };
-    let most = |lines: &[Line]| lines.iter().flat_map(Line::values).fold(0.0, f64::max);
-    let mut plots = Vec::new();
-    let mut rates = vec![over(&phases, "all operations", 1, |_, piece, _| per_second(piece, all_operations))];
-    if phases.iter().any(|told| told.series().iter().any(|interval| interval.pacing.is_some())) {
-        let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
-        let asked = over(&phases, "asked for", 1, move |_, piece, _| {
-            piece[0].pacing.and_then(|_| per_second(piece, due))
-        });
-        rates.push(asked.dashed());
-    }
-    plots.extend(Axis::rates(most(&rates), 6 * 90).map(|y| plot("Operations a second".to_owned(), y, rates)));
-    plots.extend(processes(&phases).and_then(|lines| {
-        let y = Axis::rates(most(&lines), 6 * 90)?;
-        Some(plot("Operations a second, of each process".to_owned(), y, lines))
+    let mut axis = TimePlots::new(end, HEIGHT)?;
+    axis.uprights = uprights(&phases, end);
+    let series: Vec<_> = phases.iter().map(|told| (told.zero(), told.series())).collect();
+    let timeline = Timeline { stretched: true, ..Timeline::of_series(&series) };
+    let done = std::iter::once(timeline.operations()).chain(timeline.offered());
+    let mut plots: Vec<Plot> = axis.rates("Operations a second", done.collect()).into_iter().collect();
+    let processes = processes(&phases, &timeline);
+    plots.extend(processes.and_then(|lines| axis.rates("Operations a second, of each process", lines)));
+    plots.extend(operations(&phases).into_iter().filter_map(|name| {
+        axis.times(format!("Response time, {}", printable(name, 40)), timeline.response_times(name))
     }));
-    for name in operations(&phases) {
-        let of = |interval: &IntervalSummary, field: fn(&serval_result::document::IntervalTimes) -> u64| {
-            let metric = interval.metrics.get(name).filter(|metric| metric.ok > 0)?;
-            Some(field(&metric.response).max(1) as f64)
-        };
-        let highest = |label: &str, style, field: fn(&serval_result::document::IntervalTimes) -> u64| {
-            over(&phases, label, style, move |_, piece, _| {
-                piece.iter().filter_map(|interval| of(interval, field)).reduce(f64::max)
-            })
-        };
-        let lines = vec![
-            highest("max", 4, |times| times.max_ns),
-            highest("p99", 3, |times| times.p99_ns),
-            highest("p95", 2, |times| times.p95_ns),
-            highest("p50", 1, |times| times.p50_ns),
-        ];
-        let y = Axis::times(lines.iter().flat_map(Line::values));
-        plots.extend(y.map(|y| plot(format!("Response time, {}", printable(name, 40)), y, lines)));
-    }
     plots.extend(crate::lag::together(&lags(&phases)));
     let words = "All phases on one axis, from the start of the first; a mark where each begins. Between the lines nothing was measured. \
                  Each phase's own report has more.";
@@ -387,13 +260,28 @@ pub(super) fn section(part: &Part) -> Option<Section> {
     Some(Section { title: "Over time", words: words.to_owned(), blocks })
 }
 
-/// What reads that followed writes told, phase by phase.
+/// A mark at the start of each phase, with its name if there is room.
+fn uprights(phases: &[Told<'_>], end: f64) -> Vec<Upright> {
+    let mut left_of = f64::NEG_INFINITY;
+    let upright = |told: &Told<'_>| {
+        let x = told.entry.start_s;
+        let fits = (x - left_of) / end * 1040.0 >= NAME_MIN;
+        if fits {
+            left_of = x;
+        }
+        let label = if fits { told.name().chars().take(24).collect() } else { String::new() };
+        Upright { x, style: None, label }
+    };
+    phases.iter().map(upright).collect()
+}
+
+/// The lag of each phase that measured it, with the phase's name.
 fn lags<'a>(phases: &[Told<'a>]) -> Vec<(String, &'a LagResult)> {
     phases.iter().filter_map(|told| Some((told.name(), told.result?.lag.as_ref()?))).collect()
 }
 
-/// What was told of lag in the phases of several experiments, by their names; by those of the experiments too where there
-/// are several.
+/// The lag of the phases of several experiments, with the phases' names; with the experiments' names
+/// too if there are several.
 pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
     let of_part = |part| {
         let phases = told(part);
@@ -403,71 +291,59 @@ pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
     parts.iter().flat_map(of_part).collect()
 }
 
-/// The operations that there are most of.
+/// The most frequent operations.
 fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for metric in phases.iter().flat_map(Told::operations) {
-        let sum = counts.entry(&metric.name).or_default();
-        *sum = sum.saturating_add(metric.count());
-    }
-    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
-    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
+    let metrics = phases.iter().flat_map(Told::operations);
+    most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count())))
 }
 
-/// A curve a process, if there are several.
-fn processes(phases: &[Told<'_>]) -> Option<Vec<Line>> {
-    let mut names: Vec<(String, u32)> = Vec::new();
-    for client in phases.iter().filter_map(|told| told.result?.group.as_ref()).flat_map(|g| &g.clients) {
-        let name = (client.host.clone(), client.process);
+/// A line for each process, if there are several.
+fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<Line>> {
+    let clients = |phase: usize| Some(&phases[phase].result?.group.as_ref()?.clients[..]);
+    let mut names: Vec<(&str, u32)> = Vec::new();
+    for client in (0..phases.len()).filter_map(clients).flatten() {
+        let name = (client.host.as_str(), client.process);
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let lines = names.iter().take(PROCESSES_MAX).zip(1..).map(|((host, process), style)| {
-        let label = format!("{} ({process})", printable(host, 30));
-        over(phases, &label, style, move |told, piece, at| {
-            let clients = &told.result?.group.as_ref()?.clients;
-            let client = clients.iter().find(|c| c.host == *host && c.process == *process)?;
-            let rates = client.rates.get(at..(at + piece.len()).min(client.rates.len()))?;
-            (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+    let lines = names.iter().take(PROCESSES_MAX).zip(1..).map(|(name, style)| {
+        let label = format!("{} ({})", printable(name.0, 30), name.1);
+        timeline.process(&label, style, |phase| {
+            let client = clients(phase)?.iter().find(|c| (c.host.as_str(), c.process) == *name)?;
+            Some(&client.rates)
         })
-        .dashed_by_style()
     });
     let lines: Vec<Line> = lines.collect();
     (names.len() > 1).then_some(lines)
 }
 
-/// A line an interval and operation of each phase; `time_s` is on the axis of all.
+/// Writes a line for each interval and operation of each phase; `time_s` is on the common axis.
 pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
-    let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
-    for told in told(part) {
-        let series = told.result.map_or(&[][..], |result| &result.series);
-        for interval in series {
-            for (name, metric) in &interval.metrics {
-                let times = &metric.response;
-                csv.write_record([
-                    told.number.to_string(),
-                    told.entry.name.clone(),
-                    told.entry.kind.clone(),
-                    format!("{:.3}", told.zero() + interval.start_s),
-                    format!("{:.3}", interval.length_s),
-                    interval.warm_up.to_string(),
-                    name.clone(),
-                    metric.ok.to_string(),
-                    metric.failed.to_string(),
-                    format!("{:.3}", times.mean_ns / 1000.0),
-                    micros(times.p50_ns),
-                    micros(times.p95_ns),
-                    micros(times.p99_ns),
-                    micros(times.max_ns),
-                    told.entry.incomplete.is_some().to_string(),
-                ])?;
-            }
-        }
-    }
-    csv.flush()?;
-    Ok(())
+    let phases = told(part);
+    let records = phases.iter().flat_map(|told| {
+        let intervals = told.result.into_iter().flat_map(|result| &result.series);
+        let metrics = intervals.flat_map(|interval| interval.metrics.iter().map(move |m| (interval, m)));
+        metrics.map(move |(interval, (name, metric))| {
+            let [mean, p50, p95, p99, _, max] = csv::times(&metric.response);
+            [
+                told.number.to_string(),
+                told.entry.name.clone(),
+                told.entry.kind.clone(),
+                format!("{:.3}", told.zero() + interval.start_s),
+                format!("{:.3}", interval.length_s),
+                interval.warm_up.to_string(),
+                name.clone(),
+                metric.ok.to_string(),
+                metric.failed.to_string(),
+                mean,
+                p50,
+                p95,
+                p99,
+                max,
+                told.entry.incomplete.is_some().to_string(),
+            ]
+        })
+    });
+    csv::table(out, COLUMNS, records)
 }

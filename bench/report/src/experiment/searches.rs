@@ -1,37 +1,37 @@
-//! What searches and loads found: the highest rate under a promise with every
-//! trial, the saturation with every doubling, and how long loading took.
+//! Results of searches and loads: the highest rate that keeps an SLO with every trial, the saturation
+//! with every doubling, and the time of loads.
 
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
+    html::parts::{Table, explained, heading, small},
     plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
     text::{escape, printable},
-    units::{count, plural, rate, time},
+    units::{count, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
-use std::{fmt::Write as _, io::Write};
 
-/// The title of the section that the trials' table stands below.
+/// Title of the section that the table of trials follows.
 pub(super) const TITLE: &str = "The highest rate that keeps the SLO";
 
 const SIZE: (u32, u32) = (1040, 300);
 
-/// Styles of what was kept, of what was broken, and of the limit.
+/// Styles of trials that kept the SLO, of those that broke it, and of the limit.
 const KEPT: usize = 3;
 const BROKEN: usize = 4;
 const LIMIT: usize = 6;
 
-/// What doubling the clients gained less than is no gain: 5 %, as
-/// docs/experiments.md has the rule.
+/// Smallest factor by which doubling the clients must raise throughput to count as a gain
+/// (docs/experiments.md).
 const GAIN_MIN: f64 = 1.05;
 
-/// Trials of a promise with their runs.
+/// The trials of an SLO with their runs.
 fn trials<'a>(part: &'a Part, highest: &'a Highest) -> Vec<(&'a RunEntry, &'a PromiseTrial)> {
     let runs = &part.experiment.document.runs;
     let run = |trial: &'a PromiseTrial| Some((runs.iter().find(|run| run.folder == trial.folder)?, trial));
     highest.trials.iter().filter_map(run).collect()
 }
 
-/// Curves with what was found of them.
+/// The curves with a highest rate.
 fn found<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Part, &'a Curve, &'a Highest)> + use<'a> {
     let curves = view.parts.iter().flat_map(|part| {
         let curves = part.experiment.document.curves.iter();
@@ -83,10 +83,9 @@ fn plot(curve: &Curve, highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)],
     let top = most * 1.08;
     let across = Line::new("limit", LIMIT, [(0.0, Some(limit)), (top, Some(limit))].into_iter()).dashed();
     let lines = vec![across, line("kept", KEPT, dots(true)), line("broken", BROKEN, dots(false))];
-    let heights: Vec<f64> = lines.iter().flat_map(Line::values).collect();
     let y = match first.is_time {
-        true => Axis::times(heights.into_iter()),
-        false => Axis::shares(heights.into_iter().fold(0.0, f64::max), SIZE.1),
+        true => Axis::times(lines.iter().flat_map(Line::values)),
+        false => Axis::shares(Line::highest(&lines), SIZE.1),
     }?;
     let x = Axis::rates(most, SIZE.0)?.labelled("offered, operations/s");
     let title = format!("{}: {quantity} against offered load", printable(&curve.name, 60));
@@ -106,64 +105,42 @@ fn is_kept(value: &PromiseValue) -> bool {
     value.value.is_some_and(|told| told <= value.limit)
 }
 
-/// A quantity as people read it.
+/// A value of an SLO's quantity in words.
 fn told(value: Option<f64>, is_time: bool) -> String {
-    match value {
-        None => "–".to_owned(),
-        Some(value) if is_time => time(value),
-        Some(share) => format!("{:.3} %", share * 100.0),
-    }
+    known(value, |value| if is_time { time(value) } else { format!("{:.3} %", value * 100.0) })
 }
 
-/// Every trial of every promise.
+/// Tables of all trials of all SLOs.
 pub(super) fn table(page: &mut String, view: &View<'_>) {
     for (part, curve, highest) in found(view) {
         let trials = trials(part, highest);
         let Some((_, first)) = trials.first() else { continue };
-        let _ = writeln!(
-            page,
-            "<h3 class=\"above\">Trials of {}</h3>\n<p class=\"soft\">{}</p>",
-            escape(printable(&curve.name, 60)),
-            escape(trials_in_words(highest, &trials))
-        );
-        let heads: String = first
-            .values
-            .iter()
-            .map(|value| {
-                let limit = told(Some(value.limit), value.is_time);
-                let quantity = printable(&value.quantity, 60);
-                format!("<th>{}<small>limit {}</small></th>", escape(quantity), escape(limit))
-            })
-            .collect();
-        let _ = writeln!(
-            page,
-            "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">trial</th>\
-             <th>offered/s</th><th>done/s</th><th>clients</th>{heads}<th class=\"text\">SLO</th>\
-             <th class=\"text\">flags</th></tr></thead>\n<tbody>"
-        );
+        heading(page, &format!("Trials of {}", printable(&curve.name, 60)));
+        explained(page, &trials_in_words(highest, &trials));
+        let mut table = Table::numbers("<trial | offered/s | done/s | clients");
+        for value in &first.values {
+            let limit = small(&format!("limit {}", told(Some(value.limit), value.is_time)));
+            table.head(&(escape(printable(&value.quantity, 60)) + &limit));
+        }
+        table.heads("<SLO | <flags");
         for (nth, (run, trial)) in trials.iter().enumerate() {
             let what = match run.kind {
                 RunKind::Point => format!("repeat {}", run.repeat + 1),
                 RunKind::Search | RunKind::Load => "halving".to_owned(),
             };
-            let values = trial.values.iter().map(|value| {
-                let text = told(value.value, value.is_time).replace(' ', "\u{a0}");
-                format!("<td>{}</td>", escape(text))
-            });
-            let _ = writeln!(
-                page,
-                "<tr><th>{}<small>{what}</small></th><td>{}</td><td>{}</td><td>{}</td>{}<td class=\"text\">{}</td>\
-                 <td class=\"text\">{}</td></tr>",
-                nth + 1,
-                run.target.map_or("–".to_owned(), rate),
+            let load = [
+                format!("{}{}", nth + 1, small(&what)),
+                known(run.target, rate),
                 rate(run.throughput),
                 count(run.clients),
-                values.collect::<String>(),
-                if trial.kept { "kept" } else { "broken" },
-                flag_text(&run.flags, ", ")
-            );
+            ];
+            let values =
+                trial.values.iter().map(|value| told(value.value, value.is_time).replace(' ', "\u{a0}"));
+            let kept = if trial.kept { "kept" } else { "broken" };
+            let verdict = [kept.to_owned(), flag_text(&run.flags, ", ")];
+            table.row(load.into_iter().chain(values).chain(verdict));
         }
-        page.push_str("</tbody>\n</table>\n</div>\n");
+        table.write(page);
     }
 }
 
@@ -172,18 +149,18 @@ fn trials_in_words(highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)]) -> 
     format!("{} {} of {} kept it.", keeps(highest), count(kept as u64), plural(trials.len() as u64, "trial"))
 }
 
-/// The runs that looked for the saturation, in order of time.
+/// The runs of the search for the saturation, in order of time.
 fn doublings(part: &Part, curve: usize) -> Vec<&RunEntry> {
     let runs = part.experiment.document.runs.iter();
     runs.filter(|run| run.curve == curve && run.kind == RunKind::Search && run.target.is_none()).collect()
 }
 
-/// Operations/s that succeeded: what searches go by.
+/// Successful operations/s, which searches compare.
 fn succeeded(run: &RunEntry) -> f64 {
     run.throughput - run.failed_per_s
 }
 
-/// Why a search for the saturation ended.
+/// Explains why a search for the saturation ended.
 fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
     let most = runs.iter().map(|run| run.clients).max().unwrap_or(0);
     match (saturation, runs.len()) {
@@ -208,7 +185,7 @@ fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
     }
 }
 
-/// How the saturation was found, and how long loads took.
+/// The section of loads and of searches for the saturation.
 pub(super) fn others(page: &mut String, view: &View<'_>) {
     let mut text = String::new();
     loads(&mut text, view);
@@ -235,121 +212,60 @@ fn loads(page: &mut String, view: &View<'_>) {
     if runs.is_empty() {
         return;
     }
-    page.push_str(
-        "<h3 class=\"above\">Loads</h3>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
-         <th class=\"text\">of</th><th>records</th><th>time</th><th>records/s</th><th>clients</th>\
-         <th class=\"text\">flags</th></tr></thead>\n<tbody>\n",
-    );
+    heading(page, "Loads");
+    let mut table = Table::numbers("<of | records | time | records/s | clients | <flags");
     for (part, run) in runs {
         let curve = part.experiment.document.curves.get(run.curve).map_or("", |curve| &curve.name);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+        table.row([
             escape(printable(curve, 60)),
             count((run.throughput * run.duration_s).round() as u64),
-            escape(time(run.duration_s * 1e9)),
+            time(run.duration_s * 1e9),
             rate(run.throughput),
             count(run.clients),
-            flag_text(&run.flags, ", ")
-        );
+            flag_text(&run.flags, ", "),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
 }
 
 fn saturation(page: &mut String, curve: &Curve, runs: &[&RunEntry]) {
-    let _ = writeln!(
-        page,
-        "<h3 class=\"above\">Search for the saturation of {}</h3>\n<p class=\"soft\">{}</p>\n\
-         <div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>clients</th><th>done/s</th>\
-         <th>gain over the best before</th><th>measured</th><th>warm-up</th><th class=\"text\">flags</th></tr></thead>\n\
-         <tbody>",
-        escape(printable(&curve.name, 60)),
-        escape(why_it_ended(curve.saturation.as_ref(), runs))
-    );
+    heading(page, &format!("Search for the saturation of {}", printable(&curve.name, 60)));
+    explained(page, &why_it_ended(curve.saturation.as_ref(), runs));
+    let mut table =
+        Table::numbers("clients | done/s | gain over the best before | measured | warm-up | <flags");
     let mut best = 0.0f64;
     for run in runs {
         let now = succeeded(run);
-        let gain = match best > 0.0 {
-            true if now >= best * GAIN_MIN => format!("{:+.1} %", (now / best - 1.0) * 100.0),
-            true => format!("{:+.1} %, less than 5 %", (now / best - 1.0) * 100.0),
-            false => "–".to_owned(),
-        };
+        let gain = known((best > 0.0).then_some(now / best - 1.0), |gain| {
+            let few = if now >= best * GAIN_MIN { "" } else { ", less than 5 %" };
+            format!("{:+.1} %{few}", gain * 100.0)
+        });
         best = best.max(now);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{}</td><td>{gain}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+        table.row([
             count(run.clients),
             rate(now),
-            escape(time(run.duration_s * 1e9)),
-            escape(time(run.warm_up_s * 1e9)),
-            flag_text(&run.flags, ", ")
-        );
+            gain,
+            time(run.duration_s * 1e9),
+            time(run.warm_up_s * 1e9),
+            flag_text(&run.flags, ", "),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    table.write(page);
 }
 
 /// The columns of trials. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 19] = [
-    "experiment",
-    "curve",
-    "store",
-    "binding",
-    "workload",
-    "search",
-    "trial",
-    "repeat",
-    "offered_per_s",
-    "clients",
-    "done_per_s",
-    "failed_per_s",
-    "duration_s",
-    "flags",
-    "quantity",
-    "value",
-    "limit",
-    "kept",
-    "folder",
-];
+pub const COLUMNS: &str = "\
+    experiment,curve,store,binding,workload,search,trial,repeat,offered_per_s,clients,done_per_s,\
+    failed_per_s,duration_s,flags,quantity,value,limit,kept,folder";
 
-/// A line a trial of a saturation, and a line a condition of each of a promise.
-/// Times are µs, shares from 0 to 1. Nothing is written where nothing was
-/// searched; says whether something was.
-pub(super) fn csv(view: &View<'_>, out: impl Write) -> Result<bool, ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    let mut any = false;
-    let mut write =
-        |part: &Part, curve: &Curve, search: &str, nth: usize, run: &RunEntry, more: [String; 4]| {
-            if !any {
-                any = true;
-                csv.write_record(COLUMNS)?;
-            }
-            let [quantity, value, limit, kept] = more;
-            csv.write_record([
-                part.experiment.document.title.clone(),
-                curve.name.clone(),
-                curve.store.clone(),
-                curve.binding.clone(),
-                curve.workload.clone(),
-                search.to_owned(),
-                nth.to_string(),
-                if run.kind == RunKind::Point { run.repeat.to_string() } else { String::new() },
-                run.target.map_or(String::new(), |target| format!("{target:.1}")),
-                run.clients.to_string(),
-                format!("{:.1}", run.throughput),
-                format!("{:.1}", run.failed_per_s),
-                format!("{:.3}", run.duration_s),
-                flag_text(&run.flags, "; "),
-                quantity,
-                value,
-                limit,
-                kept,
-                run.folder.clone(),
-            ])
-        };
+/// Returns CSV with a line for each trial of a saturation, and for each condition of each trial of an
+/// SLO. Times are in µs, shares from 0 to 1. `None` if there was no search.
+pub(super) fn csv(view: &View<'_>) -> Result<Option<Vec<u8>>, ::csv::Error> {
+    let mut records: Vec<[String; 19]> = Vec::new();
     for part in view.parts {
         for (place, curve) in part.experiment.document.curves.iter().enumerate() {
             for (nth, run) in doublings(part, place).into_iter().enumerate() {
-                write(part, curve, "saturation", nth, run, Default::default())?;
+                records.push(record(part, curve, "saturation", nth, run, Default::default()));
             }
             let Some(highest) = &curve.highest else { continue };
             for (nth, (run, trial)) in trials(part, highest).into_iter().enumerate() {
@@ -364,13 +280,48 @@ pub(super) fn csv(view: &View<'_>, out: impl Write) -> Result<bool, ::csv::Error
                         number(value.limit),
                         is_kept(value).to_string(),
                     ];
-                    write(part, curve, "promise", nth, run, more)?;
+                    records.push(record(part, curve, "promise", nth, run, more));
                 }
             }
         }
     }
-    csv.flush()?;
-    Ok(any)
+    if records.is_empty() {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    crate::csv::table(&mut text, COLUMNS, records)?;
+    Ok(Some(text))
+}
+
+fn record(
+    part: &Part,
+    curve: &Curve,
+    search: &str,
+    nth: usize,
+    run: &RunEntry,
+    [quantity, value, limit, kept]: [String; 4],
+) -> [String; 19] {
+    [
+        part.experiment.document.title.clone(),
+        curve.name.clone(),
+        curve.store.clone(),
+        curve.binding.clone(),
+        curve.workload.clone(),
+        search.to_owned(),
+        nth.to_string(),
+        if run.kind == RunKind::Point { run.repeat.to_string() } else { String::new() },
+        run.target.map_or(String::new(), |target| format!("{target:.1}")),
+        run.clients.to_string(),
+        format!("{:.1}", run.throughput),
+        format!("{:.1}", run.failed_per_s),
+        format!("{:.3}", run.duration_s),
+        flag_text(&run.flags, "; "),
+        quantity,
+        value,
+        limit,
+        kept,
+        run.folder.clone(),
+    ]
 }
 
 #[cfg(test)]
@@ -399,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_search_ended_is_told() {
+    fn the_reason_why_a_search_ended_is_shown() {
         let runs = [run(1, 100.0), run(2, 101.0), run(4, 102.0)];
         let runs: Vec<&RunEntry> = runs.iter().collect();
         let found = |found| Saturation { throughput: 102.0, clients: 1, found };
@@ -410,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_below_or_at_its_limit() {
+    fn an_slo_is_kept_up_to_its_limit() {
         let value = |value| PromiseValue { quantity: "p99".to_owned(), value, limit: 1e7, is_time: true };
         assert!(is_kept(&value(Some(1e7))) && !is_kept(&value(Some(1.1e7))) && !is_kept(&value(None)));
     }

@@ -1,4 +1,4 @@
-//! An experiment as a table for people.
+//! The summary of experiments as text.
 
 use super::{
     Part,
@@ -8,9 +8,9 @@ use super::{
     warnings::warnings,
 };
 use crate::{
-    terminal::{Styles, WIDTH, line, wrapped},
-    text::printable,
-    units::{digits, plural, rate, time},
+    terminal::{self, Styles, WIDTH, line, wrapped},
+    text::{printable, quoted},
+    units::{digits, known, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, Saturation};
 
@@ -25,16 +25,7 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
             }
         }
     }
-    let warnings = warnings(view);
-    if !warnings.is_empty() {
-        text.push('\n');
-    }
-    for warning in warnings {
-        wrapped(&mut text, "! ", &warning.text, styles.warning);
-        for detail in &warning.details {
-            wrapped(&mut text, "    ", detail, styles.dim);
-        }
-    }
+    terminal::warnings(&mut text, &warnings(view), styles);
     for curve in &view.curves {
         table(&mut text, curve, styles);
     }
@@ -55,7 +46,7 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     text
 }
 
-/// Says of curves of one workload which store reached the higher rate, and how to compare them.
+/// Ranks the curves of each workload by the rate that they reached, and says how to compare them.
 fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
     let document = &part.experiment.document;
     let of_slo = document.curves.iter().any(|curve| curve.highest.is_some());
@@ -92,7 +83,7 @@ fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
         wrapped(text, "", &told, styles.headline);
         let folder = part.experiment.folder.display();
         let side = |curve: &Curve| quoted(&printable(&format!("{folder}:{}", curve.name), usize::MAX));
-        // The rates that a search for an SLO measures are each store's own.
+        // Searches for an SLO measure each store at other rates: no points to compare.
         for (other, _) in others.iter().filter(|_| !of_slo) {
             let command = format!("serval compare {} {}", side(other), side(best));
             line(text, &format!("Point by point: {command}"), styles.dim);
@@ -100,16 +91,10 @@ fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
     }
 }
 
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-:+@%".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
 const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s of the \
     schedule (–: closed loop). done: operations/s that were done.";
 
-/// Where a store saturates, in words.
+/// The saturation of a store, in words.
 pub(super) fn saturates(saturation: &Saturation) -> String {
     let how = if saturation.found { "" } else { " (not shown to be the most: more clients were not tried)" };
     format!(
@@ -119,7 +104,7 @@ pub(super) fn saturates(saturation: &Saturation) -> String {
     )
 }
 
-/// A note as a sentence, which may stand after another.
+/// A note as a sentence, with a capital and a full stop.
 fn sentence(note: &str) -> String {
     let note = printable(note, 300);
     let mut letters = note.chars();
@@ -128,10 +113,10 @@ fn sentence(note: &str) -> String {
     format!("{first}{}{end}", letters.as_str())
 }
 
-/// The highest rate under a promise, in words.
+/// The highest rate that keeps an SLO, in words.
 pub(super) fn keeps(highest: &Highest) -> String {
     let notes: String = highest.notes.iter().map(|note| format!(" {}", sentence(note))).collect();
-    // JSON has no infinity: the largest number stands for an end that is not known.
+    // JSON has no infinity: `f64::MAX` means an unknown end.
     let end = if highest.high < f64::MAX { rate(highest.high) } else { "no known end".to_owned() };
     if highest.rate <= 0.0 {
         return format!(
@@ -175,12 +160,10 @@ fn rows(text: &mut String, point: &Point, styles: &Styles) {
     let operations: Vec<_> = point.metrics.iter().filter(|metric| is_operation(metric)).collect();
     let mut first = true;
     for metric in operations {
-        let cells = |number: fn(&Times) -> f64| {
-            metric.response.as_ref().map_or("–".to_owned(), |times| time(number(times)))
-        };
-        // What holds for the point stands once.
+        let cells = |number: fn(&Times) -> f64| known(metric.response.as_ref(), |times| time(number(times)));
+        // Only the first row has the columns of the point.
         let (offered, done, flags) = if first {
-            let offered = point.target.map_or("–".to_owned(), rate);
+            let offered = known(point.target, rate);
             (offered, rate(point.throughput.value), point.flag_words().join(", "))
         } else {
             Default::default()
@@ -193,7 +176,7 @@ fn rows(text: &mut String, point: &Point, styles: &Styles) {
             cells(|times| times.p95.value),
             cells(|times| times.p99.value),
         );
-        // It may be the longest: what stands there is why not to trust a line.
+        // Flags get all the remaining room: they say why not to trust the row.
         let room = WIDTH.saturating_sub(row.chars().count() + 1);
         let style = if flags.is_empty() { anstyle::Style::new() } else { styles.warning };
         line(text, &format!("{row}{}", styles.cell(&flags, room)), style);

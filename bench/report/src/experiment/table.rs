@@ -1,4 +1,4 @@
-//! All points with all numbers.
+//! The table of all points.
 
 use super::{
     load::{Point, Spread, Times},
@@ -6,110 +6,90 @@ use super::{
     view::{CurveView, View},
 };
 use crate::{
+    html::parts::{Table, explained, heading, small},
     text::escape,
     units::{count, plural, rate, time},
 };
-use std::fmt::Write as _;
 
-/// A number, and below it its spread.
+/// A cell with a number, and its spread below it.
 fn cell(spread: Spread, write: fn(f64) -> String) -> String {
     let Spread { value, low, high } = spread;
-    // A number and its unit stay in one line.
+    // Never break a line between a number and its unit.
     let [value, low, high] = [value, low, high].map(|number| write(number).replace(' ', "\u{a0}"));
     let span = match (low.split_once('\u{a0}'), high.split_once('\u{a0}')) {
         _ if low == high => String::new(),
-        // A unit that both have stands once.
-        (Some((number, unit)), Some((_, other))) if unit == other => {
-            format!("<small>{number} to {}</small>", escape(high))
-        }
-        _ => format!("<small>{} to {}</small>", escape(low), escape(high)),
+        // A common unit is said once.
+        (Some((number, unit)), Some((_, other))) if unit == other => small(&format!("{number} to {high}")),
+        _ => small(&format!("{low} to {high}")),
     };
-    format!("<td>{}{span}</td>", escape(value))
+    value + &span
 }
 
-fn times(times: Option<&Times>) -> String {
-    let Some(times) = times else { return "<td>–</td>".repeat(6) };
-    let mut cells: String =
-        [times.mean, times.p50, times.p95, times.p99, times.p999].map(|s| cell(s, time)).concat();
-    let _ = write!(cells, "<td>{}</td>", escape(time(times.max_ns as f64)));
-    cells
+/// Cells of times.
+fn times(times: Option<&Times>) -> [String; 6] {
+    let Some(times) = times else { return ["–"; 6].map(str::to_owned) };
+    let [mean, p50, p95, p99, p999] =
+        [times.mean, times.p50, times.p95, times.p99, times.p999].map(|s| cell(s, time));
+    [mean, p50, p95, p99, p999, time(times.max_ns as f64)]
 }
 
 pub(super) fn points(page: &mut String, view: &View<'_>) {
     page.push_str("<h2>All points</h2>\n");
     for curve in &view.curves {
-        let mut words: Vec<String> = Vec::new();
-        words.extend(curve.saturation.map(saturates));
-        words.extend(curve.highest.map(keeps));
-        let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(&curve.name));
-        if !words.is_empty() {
-            let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.join(" ")));
-        }
-        page.push_str(
-            "<div class=\"card scroll\">\n<table class=\"numbers points\">\n<thead><tr><th class=\"text\">offered</th>\
-             <th>done/s</th><th class=\"text\">operation</th><th>count</th><th>failed</th><th class=\"text\"></th>\
-             <th>mean</th><th>p50</th><th>p95</th><th>p99</th><th>p99.9</th><th>max</th></tr></thead>\n<tbody>\n",
+        heading(page, &curve.name);
+        let words: Vec<String> =
+            curve.saturation.map(saturates).into_iter().chain(curve.highest.map(keeps)).collect();
+        explained(page, &words.join(" "));
+        let mut table = Table::numbers(
+            "<offered | done/s | <operation | count | failed | < | mean | p50 | p95 | p99 | p99.9 | max",
         );
+        table.class = "numbers points";
         for point in &curve.results.points {
-            rows(page, curve, point);
+            rows(&mut table, curve, point);
         }
-        page.push_str("</tbody>\n</table>\n</div>\n");
+        table.write(page);
     }
-    let _ = writeln!(
+    explained(
         page,
-        "<p class=\"soft\">{}</p>",
-        escape(
-            "Percentiles are those of all repeats' times together: the mean of percentiles is no percentile. Below a \
-             number stand its least and most over the repeats. Response time: from the intended start to the end, what a \
-             user waits. Service time: from the actual start to the end, what the store takes."
-        )
+        "Percentiles are those of all repeats' times together: the mean of percentiles is no percentile. Below a number \
+         stand its least and most over the repeats. Response time: from the intended start to the end, what a user waits. \
+         Service time: from the actual start to the end, what the store takes.",
     );
 }
 
-fn rows(page: &mut String, curve: &CurveView<'_>, point: &Point) {
-    let mut first = true;
-    for metric in &point.metrics {
+/// A row for each operation of a point, or two where response and service times differ.
+fn rows(table: &mut Table, curve: &CurveView<'_>, point: &Point) {
+    for (nth, metric) in point.metrics.iter().enumerate() {
         let two = metric.response != metric.service;
-        let (name, done) = if first {
-            let flags = point.flag_words().join(", ");
-            let flags = if flags.is_empty() {
-                String::new()
-            } else {
-                format!("<small class=\"flag\">{flags}</small>")
-            };
-            let more = match point.target {
-                Some(_) => {
-                    format!("{}, {}", plural(point.clients, "client"), plural(point.repeats, "repeat"))
-                }
-                None => plural(point.repeats, "repeat"),
-            };
-            let at = curve.at.map_or(String::new(), |(at, _)| format!("{at}: "));
-            let name = format!("{}<small>{}</small>{flags}", escape(at + &point.load()), escape(more));
-            (name, cell(point.throughput, rate))
-        } else {
-            (String::new(), "<td></td>".to_owned())
+        let (name, done) = match nth {
+            0 => (name(curve, point), cell(point.throughput, rate)),
+            _ => Default::default(),
         };
-        let class = match (first, two) {
-            (true, true) => " class=\"first begin\"",
-            (true, false) => " class=\"begin\"",
-            (false, true) => " class=\"first\"",
-            (false, false) => "",
+        let class = match (nth, two) {
+            (0, true) => "first begin",
+            (0, false) => "begin",
+            (_, true) => "first",
+            (_, false) => "",
         };
-        first = false;
-        let _ = writeln!(
-            page,
-            "<tr{class}><th>{name}</th>{done}<td class=\"text\">{}</td><td>{}</td><td>{}</td><td class=\"text\">response</td>{}</tr>",
-            escape(&metric.name),
-            count(metric.count),
-            count(metric.failed),
-            times(metric.response.as_ref())
-        );
+        let counts = [count(metric.count), count(metric.failed)];
+        let first = [name, done, escape(&metric.name)].into_iter().chain(counts);
+        let response = first.chain(["response".to_owned()]).chain(times(metric.response.as_ref()));
+        table.row_of(class, response);
         if two {
-            let _ = writeln!(
-                page,
-                "<tr class=\"service\"><th></th><td></td><td></td><td></td><td></td><td class=\"text\">service</td>{}</tr>",
-                times(metric.service.as_ref())
-            );
+            let first = ["", "", "", "", "", "service"].map(str::to_owned);
+            table.row_of("service", first.into_iter().chain(times(metric.service.as_ref())));
         }
     }
+}
+
+/// The first cell of a point: name, clients, repeats and flags.
+fn name(curve: &CurveView<'_>, point: &Point) -> String {
+    let at = curve.at.map_or(String::new(), |(at, _)| format!("{at}: "));
+    let clients = point.target.map_or(String::new(), |_| format!("{}, ", plural(point.clients, "client")));
+    let repeats = small(&format!("{clients}{}", plural(point.repeats, "repeat")));
+    let flags = match point.flag_words().join(", ") {
+        none if none.is_empty() => none,
+        flags => format!("<small class=\"flag\">{flags}</small>"),
+    };
+    format!("{}{repeats}{flags}", escape(at + &point.load()))
 }

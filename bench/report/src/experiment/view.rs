@@ -1,4 +1,4 @@
-//! The curves of one or several experiments as their reports show them.
+//! The curves of one or several experiments, prepared for reports.
 
 use super::{
     Part,
@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     plot::{Key, Shape},
+    sums::sums,
     text::printable,
 };
 use serval_result::{
@@ -14,27 +15,27 @@ use serval_result::{
 };
 use std::collections::BTreeMap;
 
-/// Operations that have plots of their own.
+/// Largest number of operations with plots of their own.
 const PLOTTED_MAX: usize = 6;
 
-/// All that is shown.
+/// All parts of a report.
 pub(super) struct View<'a> {
     pub(super) parts: &'a [Part],
-    /// Those that have points.
+    /// The curves that have points.
     pub(super) curves: Vec<CurveView<'a>>,
-    /// Whether all are single runs.
+    /// Whether all parts are single runs.
     pub(super) only_runs: bool,
 }
 
 /// A curve with its results.
 pub(super) struct CurveView<'a> {
     pub(super) name: String,
-    /// Curves of one store look alike.
+    /// Name of the store; its curves have the same style.
     pub(super) store: String,
     pub(super) style: usize,
     pub(super) binding: String,
     pub(super) workload: String,
-    /// Its place, and what it is a place on.
+    /// Its place on the experiment's axis, and the axis' name.
     pub(super) at: Option<(f64, &'a str)>,
     pub(super) saturation: Option<&'a Saturation>,
     pub(super) highest: Option<&'a Highest>,
@@ -74,7 +75,7 @@ impl<'a> View<'a> {
         View { parts, curves, only_runs: parts.iter().all(|part| part.is_run) }
     }
 
-    /// Curves for which something holds, by workload, in the order of the plan.
+    /// The curves for which `holds` is true, by workload, in the order of the plan.
     pub(super) fn by_workload(
         &self,
         holds: impl Fn(&CurveView<'a>) -> bool,
@@ -89,9 +90,10 @@ impl<'a> View<'a> {
         groups
     }
 
-    /// Whether headings need to say which workload it is.
-    pub(super) fn several_workloads(&self) -> bool {
-        self.curves.iter().any(|curve| curve.workload != self.curves[0].workload)
+    /// Prefix of headings: the workload, if there are several.
+    pub(super) fn prefix(&self, workload: &str) -> String {
+        let several = self.curves.iter().any(|curve| curve.workload != self.curves[0].workload);
+        if several { format!("{workload}: ") } else { String::new() }
     }
 
     /// Every point with its curve.
@@ -101,13 +103,13 @@ impl<'a> View<'a> {
 }
 
 impl CurveView<'_> {
-    /// Whether it is of several offered loads, and is no part of an axis.
+    /// Whether it has several offered loads, and no place on an axis.
     pub(super) fn is_sweep(&self) -> bool {
         let points = &self.results.points;
         self.at.is_none() && points.len() > 1 && points.iter().any(|point| point.target.is_some())
     }
 
-    /// Whether it has one point, or all are as fast as the store answers.
+    /// Whether it has a single point, or closed loops only.
     pub(super) fn is_closed(&self) -> bool {
         self.at.is_none() && !self.is_sweep()
     }
@@ -122,60 +124,59 @@ impl CurveView<'_> {
         self.results.points.iter().min_by(|a, b| a.throughput.value.total_cmp(&b.throughput.value))
     }
 
-    /// The point of the highest load that is not overloaded; of the highest
-    /// at all if all are.
+    /// The point of the highest load that is not overloaded; if all are, the highest.
     pub(super) fn highest_sound(&self) -> Option<&Point> {
         let points = || self.results.points.iter();
         let most = |a: &&Point, b: &&Point| a.throughput.value.total_cmp(&b.throughput.value);
         points().filter(|point| !point.overloaded()).max_by(most).or_else(|| points().max_by(most))
     }
 
-    /// The point nearest to half of the saturation, or of the highest load.
+    /// The point nearest to half of the saturation, or to half of the highest load.
     pub(super) fn half(&self) -> Option<&Point> {
         let most = self.saturation.map(|saturation| saturation.throughput);
         let half = most.or_else(|| Some(self.highest_sound()?.throughput.value))? / 2.0;
         let off = |point: &Point| (point.throughput.value - half).abs();
         let points = || self.results.points.iter();
-        // An overloaded point may have done half of the most, but it is no point of half the load.
+        // An overloaded point may reach half of the throughput, but is no point of half the load.
         let sound = points().filter(|point| !point.overloaded());
         let nearest = |a: &&Point, b: &&Point| off(a).total_cmp(&off(b));
         sound.min_by(nearest).or_else(|| points().min_by(nearest))
     }
 }
 
-/// Operations of some curves, those that there are most of first; what is no
-/// operation of a workload is left out.
+/// The most frequent operations of curves; metrics beside the workload do not count.
 pub(super) fn operations<'c>(curves: &[&'c CurveView<'_>]) -> Vec<&'c str> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let points = curves.iter().flat_map(|curve| &curve.results.points);
-    for metric in points.flat_map(|point| &point.metrics).filter(|metric| is_operation(metric)) {
-        let count = counts.entry(&metric.name).or_default();
-        *count = count.saturating_add(metric.count);
-    }
-    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
+    let metrics = points.flat_map(|point| &point.metrics).filter(|metric| is_operation(metric));
+    most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count)))
+}
+
+/// The names with the highest sums of counts, highest first.
+pub(super) fn most_frequent<'n>(counts: impl Iterator<Item = (&'n str, u64)>) -> Vec<&'n str> {
+    let mut names: Vec<(&str, u64)> = sums(counts).into_iter().collect();
     names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
 }
 
-/// Whether it is an operation of the workload.
+/// Whether a metric is an operation of the workload.
 pub(super) fn is_operation(metric: &Metric) -> bool {
     !is_beside(&metric.name)
 }
 
-/// Whether response and service times of an operation differ anywhere.
+/// Whether response and service times of an operation differ at any point.
 pub(super) fn two_times(curves: &[&CurveView<'_>], name: &str) -> bool {
     let points = curves.iter().flat_map(|curve| &curve.results.points);
     points.filter_map(|point| point.metric(name)).any(|metric| metric.response != metric.service)
 }
 
-/// A number of times.
+/// A statistic of times, and its name.
 pub(super) type Statistic = (&'static str, fn(&Times) -> super::load::Spread);
 
-/// Those that curves are drawn of.
+/// The statistics that plots of curves show.
 pub(super) const STATISTICS: [Statistic; 3] =
     [("mean", |times| times.mean), ("p95", |times| times.p95), ("p99", |times| times.p99)];
 
-/// The legend of stores.
+/// The legend of the stores.
 pub(super) fn keys(curves: &[&CurveView<'_>], shape: fn(usize) -> Shape) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for curve in curves {

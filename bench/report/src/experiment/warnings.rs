@@ -1,5 +1,4 @@
-//! What a reader must know before quoting a number of an experiment, the
-//! gravest first, each with the points that it holds for.
+//! Warnings of an experiment's report, the gravest first, each with the points that it applies to.
 
 use super::{
     alike::{cut, together},
@@ -17,7 +16,7 @@ use serval_result::{
     note::Note,
 };
 
-/// Points named in a sentence.
+/// Largest number of points named in a sentence.
 const NAMED_MAX: usize = 12;
 
 /// What each flag means for the numbers.
@@ -39,7 +38,7 @@ const FLAGS: [(Flag, &str); 7] = [
     (Flag::Interrupted, "Interrupted: the run was ended before its time"),
 ];
 
-/// Whether a note of a run is said by what is said of points together.
+/// Whether a warning about points covers a note of a run.
 fn is_said_by_points(note: &Note) -> bool {
     matches!(
         note,
@@ -57,11 +56,10 @@ fn is_said_by_points(note: &Note) -> bool {
     )
 }
 
-/// A point: its curve, and its load with what is to be said of it.
+/// A point: its curve, and its load, which details may follow.
 type Named<'n> = (&'n str, String);
 
-/// Some points, by curve, and how many more: `redis at 2,000/s, 4,000/s; yesquel at 1,000/s`. What is
-/// to be said of a point stands behind its load.
+/// The first points, by curve, and how many more: `redis at 2,000/s, 4,000/s; yesquel at 1,000/s`.
 fn some(points: &[Named<'_>]) -> String {
     let more = points.len().saturating_sub(NAMED_MAX);
     let curves = points[..points.len() - more].chunk_by(|a, b| a.0 == b.0);
@@ -75,7 +73,7 @@ fn some(points: &[Named<'_>]) -> String {
     if more > 0 { format!("{shown}; and {more} more") } else { shown }
 }
 
-/// Sentences of points, each once; with its points, where these are not all that are named above.
+/// Sentences without duplicates; each with its points unless it applies to all points above.
 fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String> {
     let forms = together(said);
     let only = forms.len() == 1;
@@ -86,9 +84,18 @@ fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String>
     forms.into_iter().map(line).collect()
 }
 
-/// What a point is called.
+/// The name of a point.
 fn named<'v>(curve: &'v CurveView<'_>, point: &Point) -> Named<'v> {
     (&curve.name, point.load())
+}
+
+/// The points for which `more` is not `None`, with its text behind their load.
+fn those<'v>(view: &'v View<'_>, more: impl Fn(&Point) -> Option<String>) -> Vec<Named<'v>> {
+    let named = |(curve, point)| {
+        let (curve, load) = named(curve, point);
+        Some((curve, load + &more(point)?))
+    };
+    view.points().filter_map(named).collect()
 }
 
 pub(super) fn warnings(view: &View<'_>) -> Vec<Warning> {
@@ -102,17 +109,13 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Warning> {
     all
 }
 
-/// Takes a sentence, and what stands below it.
+/// Takes a sentence and its details.
 type Say<'s> = &'s mut dyn FnMut(String, Vec<String>);
 
-/// That the client bounded points.
+/// Points that the client bounded.
 fn bound(view: &View<'_>, say: Say<'_>) {
     let is_bound = |point: &Point| point.flags.contains(&Flag::ClientBound) || !point.bound.is_empty();
-    let bound: Vec<Named<'_>> = view
-        .points()
-        .filter(|(_, point)| is_bound(point))
-        .map(|(curve, point)| named(curve, point))
-        .collect();
+    let bound = those(view, |point| is_bound(point).then(String::new));
     if bound.is_empty() {
         return;
     }
@@ -125,18 +128,14 @@ fn bound(view: &View<'_>, say: Say<'_>) {
     );
 }
 
-/// What flags say of points.
+/// Points with flags.
 fn flagged(view: &View<'_>, say: Say<'_>) {
     for (flag, words) in FLAGS {
         let holds = |point: &Point| match flag {
             Flag::Failures => point.failed > 0 || point.flags.contains(&flag),
             _ => point.flags.contains(&flag),
         };
-        let flagged: Vec<Named<'_>> = view
-            .points()
-            .filter(|(_, point)| holds(point))
-            .map(|(curve, point)| named(curve, point))
-            .collect();
+        let flagged = those(view, |point| holds(point).then(String::new));
         if !flagged.is_empty() {
             let details = match flag {
                 Flag::Failures => failures(view, &flagged),
@@ -155,14 +154,11 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
             say(format!("{words}: {}.", some(&flagged)), details);
         }
         if flag == Flag::Overloaded {
-            // Where that is so is said already.
-            let missed = view.points().filter(|(_, point)| point.target_missed() && !point.overloaded());
-            let missed: Vec<Named<'_>> = missed
-                .map(|(curve, point)| {
-                    let done = format!("{} ({}/s done)", point.load(), rate(point.throughput.value));
-                    (curve.name.as_str(), done)
-                })
-                .collect();
+            // Overloaded points are named already.
+            let missed = those(view, |point| {
+                let missed = point.target_missed() && !point.overloaded();
+                missed.then(|| format!(" ({}/s done)", rate(point.throughput.value)))
+            });
             if !missed.is_empty() {
                 say(format!("Target missed: less was done than was offered: {}.", some(&missed)), Vec::new());
             }
@@ -171,12 +167,8 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
 }
 
 fn unfinished(view: &View<'_>, say: Say<'_>) {
-    let unfinished = view.points().filter(|(_, point)| point.unfinished > 0);
-    let unfinished: Vec<Named<'_>> = unfinished
-        .map(|(curve, point)| {
-            (curve.name.as_str(), format!("{} ({})", point.load(), count(point.unfinished)))
-        })
-        .collect();
+    let unfinished =
+        those(view, |point| (point.unfinished > 0).then(|| format!(" ({})", count(point.unfinished))));
     if !unfinished.is_empty() {
         say(
             format!(
@@ -189,7 +181,7 @@ fn unfinished(view: &View<'_>, say: Say<'_>) {
     }
 }
 
-/// What holds for experiments as a whole.
+/// Warnings about whole experiments.
 fn of_experiments(view: &View<'_>, say: Say<'_>) {
     for part in view.parts {
         let document = &part.experiment.document;
@@ -215,7 +207,7 @@ fn of_experiments(view: &View<'_>, say: Say<'_>) {
     }
 }
 
-/// The runs' own notes, each once; what the points say already is not said again.
+/// The notes of runs, without duplicates and without those that warnings about points cover.
 fn of_runs(view: &View<'_>, say: Say<'_>) {
     let mut own: Vec<(Named<'_>, String)> = Vec::new();
     let mut late: Vec<(Named<'_>, String)> = Vec::new();
@@ -223,7 +215,7 @@ fn of_runs(view: &View<'_>, say: Say<'_>) {
     for (curve, point) in view.points() {
         for note in &point.notes {
             match note {
-                // The numbers of each are its own, what they mean is not.
+                // Say once what the numbers mean, and list them by point.
                 Note::StartedLate { p99_ns, max_ns, slack_ns: None } if all > 1 => {
                     let [p99, most] = [p99_ns, max_ns].map(|ns| time(*ns as f64));
                     late.push((named(curve, point), format!("p99 {p99}, at most {most}")));
@@ -235,7 +227,7 @@ fn of_runs(view: &View<'_>, say: Say<'_>) {
         }
     }
     if !late.is_empty() {
-        // A point has such a note for each repeat.
+        // Each repeat of a point may have such a note.
         let repeats = late.chunk_by(|(a, _), (b, _)| a == b);
         let (points, details): (Vec<_>, Vec<_>) = repeats
             .map(|of| {
@@ -259,7 +251,7 @@ fn of_runs(view: &View<'_>, say: Say<'_>) {
     }
 }
 
-/// What a kind of note says of each run, by point.
+/// The texts of one kind of note, by point.
 fn numbers(view: &View<'_>, of: impl Fn(&Note) -> Option<String>) -> Vec<String> {
     let line = |(curve, point): (&CurveView<'_>, &Point)| {
         let numbers = point.notes.iter().filter_map(&of);
@@ -268,7 +260,7 @@ fn numbers(view: &View<'_>, of: impl Fn(&Note) -> Option<String>) -> Vec<String>
     view.points().flat_map(line).collect()
 }
 
-/// What failed, by operation, and what the stores said.
+/// Failures by operation, and the most frequent message.
 fn failures(view: &View<'_>, above: &[Named<'_>]) -> Vec<String> {
     let mut said = Vec::new();
     for (curve, point) in view.points() {

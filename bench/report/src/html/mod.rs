@@ -1,5 +1,4 @@
-//! A result as one HTML file: nothing in it is fetched from elsewhere, and
-//! nothing in it runs.
+//! A result as one HTML file, which loads nothing and has no scripts.
 
 pub(crate) mod parts;
 pub(crate) mod series;
@@ -7,24 +6,24 @@ pub(crate) mod series;
 use crate::{
     notes::warnings,
     plot::{self, Line, Plot},
-    summary::{two_times, what_times_are},
+    summary::{Row, percentiles, rows, times_in_words, two_times, what_times_are},
     text::{escape, printable, title},
-    units::{self, count, digits, percent, plural, rate, time},
+    units::{self, count, digits, known, percent, plural, rate, time},
 };
-use parts::{command_line, figure, table, tile, warnings_section};
+use parts::{Table, command_line, explained, figure, preformatted, tile, warnings_section};
 use serval_result::{
-    document::{Latency, MetricResult, ResultDocument, TimesResult},
+    document::{Latency, MetricResult, ResultDocument},
     load::Usage,
     metric::is_beside,
 };
 use std::{collections::BTreeSet, fmt::Write as _};
 
-/// The page.
+/// Returns the page of a result.
 pub fn html(document: &ResultDocument) -> String {
     let run = &document.run;
     let below = format!("{} · Serval {}", run.started, run.serval_version);
     parts::page(&title(document), &below, |page| {
-        // What makes numbers worthless comes before them.
+        // A warning that invalidates the numbers comes before them.
         let warnings = warnings(document);
         let bound = !document.client_bounds().is_empty();
         if bound {
@@ -50,7 +49,7 @@ pub fn html(document: &ResultDocument) -> String {
     })
 }
 
-/// Every plot of the page, with a name for its file.
+/// Returns every plot of the page as files.
 pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
     let group = document.group.as_ref().filter(|group| !group.clients.is_empty()).and_then(|group| {
         Some(("processes".to_owned(), crate::group::plot(group, series::without_end(&document.series))?))
@@ -60,7 +59,8 @@ pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
     named_apart(all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)))
 }
 
-/// Files of which no two have the same name: those of operations may differ in what a file's name leaves out.
+/// Makes names of files unique: names of operations may differ in characters that a file's name
+/// leaves out.
 pub(crate) fn named_apart(files: impl Iterator<Item = PlotFile>) -> Vec<PlotFile> {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let apart = files.map(|mut file| {
@@ -79,11 +79,11 @@ pub(crate) fn named_apart(files: impl Iterator<Item = PlotFile>) -> Vec<PlotFile
 /// A plot as files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlotFile {
-    /// The files' name without its end: small letters, digits and hyphens.
+    /// Name without extension: lower-case letters, digits and hyphens.
     pub name: String,
-    /// As SVG.
+    /// Contents of the SVG file.
     pub svg: String,
-    /// As PNG, two pixels for one of the SVG.
+    /// Contents of the PNG file, at twice the resolution.
     pub png: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ impl PlotFile {
     }
 }
 
-/// Words as the name of a file.
+/// A title as the name of a file.
 fn file_name(words: &str) -> String {
     let mut name = String::new();
     for c in words.chars().take(120) {
@@ -140,7 +140,7 @@ fn tiles(page: &mut String, document: &ResultDocument) {
     page.push_str("</div>\n");
 }
 
-/// The response times of the operation that there are most of.
+/// The response times of the most frequent operation.
 fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
     let operations = by_count(document).into_iter().filter(|metric| !is_beside(&metric.name));
     let (metric, ok) = operations.into_iter().find_map(|m| Some((m, m.ok.as_ref()?)))?;
@@ -155,71 +155,33 @@ fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {
 
 fn numbers(page: &mut String, document: &ResultDocument) {
     let paced = two_times(document);
-    let mut percentiles: Vec<f64> = Vec::new();
-    for times in document.metrics.iter().flat_map(|m| m.ok.iter().chain(m.failed.values())) {
-        percentiles.extend(times.response.percentiles.iter().map(|p| p.percentile));
-    }
-    percentiles.sort_by(f64::total_cmp);
-    percentiles.dedup();
-    let heads: String = percentiles.iter().map(|p| format!("<th>{}</th>", units::percentile(*p))).collect();
-    let _ = write!(
-        page,
-        "<h2>Times</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">operation</th>\
-         <th>count</th><th>/s</th><th>failed</th><th class=\"text\"></th><th>mean</th>{heads}<th>max</th></tr></thead>\n<tbody>\n"
-    );
-    for metric in &document.metrics {
-        let (count, failed) = (metric.count(), Some(metric.failed()));
-        let row = Row { name: metric.name.clone(), count, failed, times: metric.ok.as_ref() };
-        row.write(page, document, &percentiles, paced);
-        for (status, times) in &metric.failed {
-            let name = format!("{} {status}", metric.name);
-            let row = Row { name, count: times.service.count, failed: None, times: Some(times) };
-            row.write(page, document, &percentiles, paced);
-        }
-    }
-    let _ = writeln!(page, "</tbody>\n</table>\n</div>\n<p class=\"soft\">{}</p>", what_times_are(document));
-}
-
-/// A line of the table, or two when response and service times differ.
-struct Row<'a> {
-    name: String,
-    count: u64,
-    failed: Option<u64>,
-    times: Option<&'a TimesResult>,
-}
-
-impl Row<'_> {
-    fn write(&self, page: &mut String, document: &ResultDocument, percentiles: &[f64], paced: bool) {
-        let cells = |latency: Option<&Latency>| -> String {
-            let cell = |ns: Option<f64>| format!("<td>{}</td>", ns.map_or("–".to_owned(), time));
-            let latency = latency.filter(|latency| latency.count > 0);
-            let mut cells = cell(latency.map(|l| l.mean_ns));
-            for &p in percentiles {
-                cells += &cell(latency.and_then(|l| l.percentile(p)).map(|ns| ns as f64));
-            }
-            cells + &cell(latency.map(|l| l.max_ns as f64))
-        };
-        let first = if paced { " class=\"first\"" } else { "" };
-        let _ = writeln!(
-            page,
-            "<tr{first}><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">response</td>{}</tr>",
-            escape(printable(&self.name, 60)),
-            count(self.count),
-            rate(self.count as f64 / document.overall.duration_s),
-            self.failed.map_or(String::new(), count),
-            cells(self.times.map(|times| &times.response))
-        );
+    let percentiles = percentiles(document);
+    let mut table = Table::numbers("<operation | count | /s | failed | < | mean");
+    percentiles.iter().for_each(|p| table.head(&units::percentile(*p)));
+    table.heads("max");
+    for Row { operation, status, count: all, failed, times } in rows(document) {
+        let name = status.map_or(operation.to_owned(), |status| format!("{operation} {status}"));
+        let first = [
+            escape(printable(&name, 60)),
+            count(all),
+            rate(all as f64 / document.overall.duration_s),
+            failed.map_or(String::new(), count),
+            "response".to_owned(),
+        ];
+        let response = times_in_words(times.map(|times| &times.response), &percentiles);
+        table.row_of(if paced { "first" } else { "" }, first.into_iter().chain(response));
         if paced {
-            let _ = writeln!(
-                page,
-                "<tr class=\"service\"><th></th><td></td><td></td><td></td><td class=\"text\">service</td>{}</tr>",
-                cells(self.times.map(|times| &times.service))
-            );
+            let first = ["", "", "", "", "service"].map(str::to_owned);
+            let service = times_in_words(times.map(|times| &times.service), &percentiles);
+            table.row_of("service", first.into_iter().chain(service));
         }
     }
+    page.push_str("<h2>Times</h2>\n");
+    table.write(page);
+    explained(page, what_times_are(document));
 }
 
-/// Plots by percentile, each with the name of its file.
+/// Plots by percentile, with names for their files.
 fn distributions(document: &ResultDocument) -> Vec<(String, Plot)> {
     let plotted = by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP");
     let plot = |metric: &MetricResult| {
@@ -251,7 +213,7 @@ fn by_percentile(page: &mut String, document: &ResultDocument) {
     page.push_str("</div>\n");
 }
 
-/// What the client and watched processes used.
+/// Resource usage of the client and of watched processes.
 fn loads(page: &mut String, document: &ResultDocument) {
     let mut rows: Vec<(String, String, &Usage)> = Vec::new();
     if let Some(client) = &document.client {
@@ -265,42 +227,32 @@ fn loads(page: &mut String, document: &ResultDocument) {
         return;
     }
     let (operations, seconds) = (document.overall.operations as f64, document.overall.duration_s);
-    page.push_str(
-        "<h2>What it cost</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
-         <th class=\"text\">what</th><th>CPU time</th><th>of a processor</th><th>CPU/operation</th>\
-         <th>waited for one</th><th>sent/operation</th><th>received/operation</th><th>memory</th></tr></thead>\n<tbody>\n",
-    );
-    let dash = || "–".to_owned();
-    let each = |total: Option<f64>, write: fn(f64) -> String| {
-        total.filter(|_| operations > 0.0).map_or_else(dash, |total| write(total / operations))
+    let each = |total: Option<f64>, words: fn(f64) -> String| {
+        known(total.filter(|_| operations > 0.0), |total| words(total / operations))
     };
+    let bytes = |bytes: Option<u64>| each(bytes.map(|b| b as f64), |b| units::bytes(b.round() as u64));
+    let mut table = Table::numbers(
+        "<what | CPU time | of a processor | CPU/operation | waited for one | sent/operation | received/operation | memory",
+    );
     for (name, what, usage) in rows {
-        let of_processor = if seconds > 0.0 { digits(usage.cpu_s / seconds) } else { dash() };
-        let cells = [
+        table.row([
+            format!("{} <span class=\"soft\">{}</span>", escape(name), escape(what)),
             time(usage.cpu_s * 1e9),
-            of_processor,
+            known((seconds > 0.0).then(|| usage.cpu_s / seconds), digits),
             each(Some(usage.cpu_s * 1e9), time),
-            usage.run_queue_s.map_or_else(dash, |s| time(s * 1e9)),
-            each(usage.sent_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
-            each(usage.received_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
-            usage.memory_bytes.map_or_else(dash, units::bytes),
-        ];
-        let cells: String = cells.map(|cell| format!("<td>{}</td>", escape(cell))).concat();
-        let _ = writeln!(
-            page,
-            "<tr><th>{} <span class=\"soft\">{}</span></th>{cells}</tr>",
-            escape(name),
-            escape(what)
-        );
+            known(usage.run_queue_s, |s| time(s * 1e9)),
+            bytes(usage.sent_bytes),
+            bytes(usage.received_bytes),
+            known(usage.memory_bytes, units::bytes),
+        ]);
     }
-    page.push_str("</tbody>\n</table>\n</div>\n");
+    page.push_str("<h2>What it cost</h2>\n");
+    table.write(page);
     let share = |share: f64| format!("{:.0} %", share * 100.0);
-    let mut words = Vec::new();
-    if let Some(client) = &document.client {
+    let words = document.client.iter().flat_map(|client| {
         let busiest = client.busiest_thread.map(|s| {
             format!(
-                "The busiest of the client's threads ran, or waited \
-            for a processor, {} of the time.",
+                "The busiest of the client's threads ran, or waited for a processor, {} of the time.",
                 share(s)
             )
         });
@@ -309,29 +261,27 @@ fn loads(page: &mut String, document: &ResultDocument) {
             .map(|s| format!("Clients spent {} of their time outside of the store.", share(s)));
         let machine =
             client.machine_busy.map(|s| format!("{} of the machine's processors were in use.", share(s)));
-        words.extend([busiest, outside, machine].into_iter().flatten());
-    }
-    if !words.is_empty() {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.join(" ")));
-    }
+        [busiest, outside, machine].into_iter().flatten()
+    });
+    explained(page, &words.collect::<Vec<_>>().join(" "));
 }
 
 fn facts(page: &mut String, document: &ResultDocument) {
     let (run, environment, overall) = (&document.run, &document.environment, &document.overall);
     let cpu = if overall.duration_s > 0.0 { overall.client_cpu_s / overall.duration_s } else { 0.0 };
     let mut rows = vec![
-        ("store".to_owned(), run.store.clone()),
-        ("workload".to_owned(), run.workload.clone()),
-        ("started".to_owned(), run.started.clone()),
-        ("ended by".to_owned(), overall.ended_by.to_string()),
-        ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
-        ("seed".to_owned(), run.seed.to_string()),
+        ("store", run.store.clone()),
+        ("workload", run.workload.clone()),
+        ("started", run.started.clone()),
+        ("ended by", overall.ended_by.to_string()),
+        ("clients", format!("{}, {}", count(run.clients), run.execution)),
+        ("seed", run.seed.to_string()),
     ];
     if let Some(steadiness) = &document.steadiness {
         let change = |share: f64| format!("{:+.1} %", share * 100.0);
         let steady = if steadiness.steady { "steady" } else { "never steady" };
         rows.push((
-            "warm-up".to_owned(),
+            "warm-up",
             format!(
                 "{steady} within {}; over its last {} throughput changed by {}, service time by {}",
                 time(steadiness.max_s * 1e9),
@@ -342,7 +292,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ));
     }
     if let Some(stationarity) = &document.stationarity {
-        rows.push(("while measured".to_owned(), crate::stationary::in_short(stationarity)));
+        rows.push(("while measured", crate::stationary::in_short(stationarity)));
     }
     if let Some(pacing) = &document.pacing {
         let slack = if pacing.slack_ns > 0 {
@@ -350,29 +300,22 @@ fn facts(page: &mut String, document: &ResultDocument) {
         } else {
             String::new()
         };
-        rows.push((
-            "schedule".to_owned(),
-            format!("{}, arrivals {}{slack}", pacing.schedule, pacing.arrivals),
-        ));
+        rows.push(("schedule", format!("{}, arrivals {}{slack}", pacing.schedule, pacing.arrivals)));
         let late = &pacing.lateness;
         let p99 = late.percentile(99.0).map_or(String::new(), |ns| format!("p99 {}, ", time(ns as f64)));
-        rows.push(("lateness".to_owned(), format!("{p99}at most {}", time(late.max_ns as f64))));
+        rows.push(("lateness", format!("{p99}at most {}", time(late.max_ns as f64))));
     }
-    table(page, "The run", &rows);
-    let rows: Vec<_> = run.store_facts.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    table(page, "The store", &rows);
+    parts::facts(page, "The run", rows);
+    parts::facts(page, "The store", &run.store_facts);
     let rows = [
-        ("processor".to_owned(), format!("{}, {}", environment.cpu, plural(environment.cores, "core"))),
-        ("memory".to_owned(), units::bytes(environment.memory_bytes)),
-        ("system".to_owned(), environment.kernel.clone()),
-        ("host".to_owned(), environment.host.clone()),
-        ("build".to_owned(), environment.build.clone()),
-        (
-            "CPU time".to_owned(),
-            format!("{} ({} of a processor)", time(overall.client_cpu_s * 1e9), digits(cpu)),
-        ),
+        ("processor", format!("{}, {}", environment.cpu, plural(environment.cores, "core"))),
+        ("memory", units::bytes(environment.memory_bytes)),
+        ("system", environment.kernel.clone()),
+        ("host", environment.host.clone()),
+        ("build", environment.build.clone()),
+        ("CPU time", format!("{} ({} of a processor)", time(overall.client_cpu_s * 1e9), digits(cpu))),
     ];
-    table(page, "The client's machine", &rows);
+    parts::facts(page, "The client's machine", rows);
     if !run.properties.is_empty() {
         page.push_str("<h2>Properties</h2>\n<div class=\"card scroll\"><table class=\"facts\">\n");
         page.push_str("<thead><tr><th>property</th><th>value</th><th>from</th></tr></thead>\n<tbody>\n");
@@ -383,25 +326,19 @@ fn facts(page: &mut String, document: &ResultDocument) {
         }
         page.push_str("</tbody></table></div>\n");
     }
-    let _ = writeln!(
-        page,
-        "<h2>Command line</h2>\n<div class=\"card\"><pre>{}</pre></div>",
-        escape(command_line(&run.command_line))
-    );
+    page.push_str("<h2>Command line</h2>\n");
+    preformatted(page, &command_line(&run.command_line));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        parts::{checks::check, quoted},
-        *,
-    };
-    use crate::sample;
+    use super::{parts::checks::check, *};
+    use crate::{sample, text::quoted};
     use proptest::prelude::*;
     use serval_result::document::IntervalSummary;
 
     #[test]
-    fn what_came_from_outside_is_escaped() {
+    fn untrusted_texts_are_escaped() {
         let page = html(&sample::paced());
         check(&page);
         assert!(page.contains("&lt;script&gt;alert(1)"));
@@ -414,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_plots_have_the_same_file() {
+    fn names_of_plot_files_are_unique() {
         let mut document = sample::paced();
         let names = ["a b", "a,b", "Größe"];
         for (metric, name) in document.metrics.iter_mut().zip(names) {
@@ -434,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_all_parts() {
+    fn a_page_has_all_sections() {
         let page = html(&sample::paced());
         let parts = [
             "Before quoting a number",
@@ -451,7 +388,7 @@ mod tests {
         for part in parts {
             assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
         }
-        // Throughput, failures; a line and a heat map an operation; percentiles.
+        // Throughput and failures; lines and a heat map for each of 3 operations; percentiles.
         assert_eq!(page.matches("<svg role").count(), 2 + 3 * 2 + 3);
         let page = html(&sample::unpaced());
         assert!(page.contains("Closed loop: response time equals") && !page.contains("service time</span>"));
@@ -459,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn that_the_client_bounded_it_comes_first_and_what_it_cost_is_there() {
+    fn a_client_bound_warning_comes_first_and_costs_have_a_table() {
         let usage = Usage {
             cpu_s: 5.0,
             run_queue_s: Some(0.25),
@@ -479,7 +416,7 @@ mod tests {
         let process =
             serval_result::load::ProcessLoad { name: "redis-server".to_owned(), usage, ..Default::default() };
         document.processes = vec![process];
-        // Said among the document's warnings too, it is said once.
+        // The document's warnings contain it too; the page must not repeat it.
         document.warnings.push("The client's threads <were> busy.".to_owned());
         let page = html(&document);
         check(&page);
@@ -493,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_and_long_series() {
+    fn empty_and_long_series_are_drawn() {
         let page = html(&sample::empty());
         check(&page);
         assert!(!page.contains("<svg") && !page.contains("NaN"));

@@ -1,16 +1,16 @@
-//! Parts that all pages have.
+//! Parts of pages: tables, figures, tiles, warnings.
 
 use crate::{
     notes::Warning,
     plot::{Key, Plot, Shape, opacity, palette},
-    text::escape,
+    text::{escape, quoted},
 };
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// Style sheet of the pages.
 const STYLE: &str = include_str!("style.css");
 
-/// A page of a title and a line below it, with what `fill` writes in it.
+/// A page with a title, a line below it, and the contents that `fill` writes.
 pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> String {
     let title = escape(title);
     let mut page = String::new();
@@ -22,13 +22,13 @@ pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> 
          img-src data:\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
     );
-    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(below));
+    explained(&mut page, below);
     fill(&mut page);
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
 
-/// What a reader must know first.
+/// The section of warnings.
 pub(crate) fn warnings_section(page: &mut String, warnings: &[Warning]) {
     if warnings.is_empty() {
         return;
@@ -48,9 +48,9 @@ pub(crate) fn warnings_section(page: &mut String, warnings: &[Warning]) {
     page.push_str("</ul>\n</section>\n");
 }
 
-/// A tile: a number and what it is.
+/// A tile: a number and its meaning.
 pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
-    // A number of eight digits and its commas is as wide as a tile.
+    // More than nine characters do not fit in the large font.
     let class = if value.chars().count() > 9 { " class=\"long\"" } else { "" };
     let _ = writeln!(
         page,
@@ -60,11 +60,10 @@ pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
     );
 }
 
-/// Plots wider than this, in pixels, are moved sideways on a narrow screen.
+/// Width in pixels from which a plot scrolls sideways on a narrow screen.
 const WIDE_FROM: u32 = 600;
 
-/// A plot with its title and legend; `legend` is false where one above holds
-/// for it too.
+/// A plot with its title, and with its legend unless it shares one.
 pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
     let Some(svg) = plot.inline_svg() else { return };
     let wide = if plot.size.0 > WIDE_FROM { " wide" } else { "" };
@@ -75,7 +74,7 @@ pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
     let _ = writeln!(page, "</figcaption>\n{svg}</figure>");
 }
 
-/// What styles stand for.
+/// A legend.
 pub(crate) fn keys(page: &mut String, keys: &[Key]) {
     page.push_str("<span class=\"legend\">");
     for key in keys {
@@ -84,7 +83,7 @@ pub(crate) fn keys(page: &mut String, keys: &[Key]) {
     page.push_str("</span>");
 }
 
-/// A small picture of how a thing is drawn.
+/// The sample of a key: a small picture.
 fn sample(key: &Key) -> String {
     let colour = palette::number(key.style);
     let shape = match key.shape {
@@ -115,38 +114,114 @@ fn sample(key: &Key) -> String {
     )
 }
 
-/// Names and values.
-pub(crate) fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
-    if rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(page, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>");
-    for (name, value) in rows {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
-    }
-    page.push_str("</tbody></table></div>\n");
+/// A table with a head, as HTML.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) class: &'static str,
+    heads: String,
+    /// For each column, whether it holds text and not numbers.
+    is_text: Vec<bool>,
+    rows: String,
 }
 
-/// A word of a command line as a shell wants it.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
+impl Table {
+    /// A table of numbers.
+    pub(crate) fn numbers(heads: &str) -> Table {
+        let mut table = Table { class: "numbers", ..Table::default() };
+        table.heads(heads);
+        table
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+
+    /// Adds columns whose heads are separated by `|`; see [`Table::head`].
+    pub(crate) fn heads(&mut self, heads: &str) {
+        heads.split('|').for_each(|head| self.head(head.trim()));
+    }
+
+    /// Adds a column. `<` before a head aligns the column left, as in format strings: it holds text.
+    pub(crate) fn head(&mut self, head: &str) {
+        let text = head.strip_prefix('<');
+        let class = if text.is_some() { " class=\"text\"" } else { "" };
+        let _ = write!(self.heads, "<th{class}>{}</th>", text.unwrap_or(head));
+        self.is_text.push(text.is_some());
+    }
+
+    /// Adds a row of cells, which are HTML; the first is the row's head.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.row_of("", cells);
+    }
+
+    /// Adds a row with a class.
+    pub(crate) fn row_of(&mut self, class: &str, cells: impl IntoIterator<Item = String>) {
+        self.rows += &if class.is_empty() { "<tr>".to_owned() } else { format!("<tr class=\"{class}\">") };
+        for (nth, cell) in cells.into_iter().enumerate() {
+            let _ = match self.is_text.get(nth) {
+                _ if nth == 0 => write!(self.rows, "<th>{cell}</th>"),
+                Some(true) => write!(self.rows, "<td class=\"text\">{cell}</td>"),
+                _ => write!(self.rows, "<td>{cell}</td>"),
+            };
+        }
+        self.rows += "</tr>\n";
+    }
+
+    pub(crate) fn write(self, page: &mut String) {
+        let Table { class, heads, rows, .. } = self;
+        let _ = write!(
+            page,
+            "<div class=\"card scroll\">\n<table class=\"{class}\">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
+             </table>\n</div>\n"
+        );
+    }
 }
 
-/// Words of a command line as a shell wants them.
+/// The heading of a table.
+pub(crate) fn heading(page: &mut String, title: &str) {
+    let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(title));
+}
+
+/// A small second line in a cell.
+pub(crate) fn small(text: &str) -> String {
+    format!("<small>{}</small>", escape(text))
+}
+
+/// Preformatted text.
+pub(crate) fn preformatted(page: &mut String, text: &str) {
+    let _ = writeln!(page, "<div class=\"card\"><pre>{}</pre></div>", escape(text));
+}
+
+/// A paragraph that explains the element above it; nothing if `words` is empty.
+pub(crate) fn explained(page: &mut String, words: &str) {
+    if !words.is_empty() {
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
+    }
+}
+
+/// A table of names and values; nothing if there are no rows.
+pub(crate) fn facts<N: Display, V: Display>(
+    page: &mut String,
+    title: &str,
+    rows: impl IntoIterator<Item = (N, V)>,
+) {
+    let row = |(name, value)| format!("<tr><th>{}</th><td>{}</td></tr>\n", escape(name), escape(value));
+    let rows: String = rows.into_iter().map(row).collect();
+    if !rows.is_empty() {
+        let _ = write!(
+            page,
+            "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>\n{rows}</tbody></table></div>\n"
+        );
+    }
+}
+
+/// A command line, quoted for a shell.
 pub(crate) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 pub(crate) mod checks {
-    /// Tags without end tags.
+    /// Elements without an end tag.
     const VOID: [&str; 7] = ["meta", "rect", "line", "polyline", "circle", "polygon", "image"];
 
-    /// Every element is closed in turn, and nothing runs or is fetched.
+    /// Checks that elements nest, and that the page loads nothing and has no scripts.
     pub(crate) fn check(page: &str) {
         let mut open: Vec<String> = vec!["html".to_owned(), "head".to_owned()];
         let body = page.split_once("</style>").unwrap().1;

@@ -1,32 +1,37 @@
-//! The course of a run.
+//! The series of a run over time.
 
-use super::{by_count, parts::figure};
+use super::{
+    by_count,
+    parts::{explained, figure},
+};
 use crate::{
-    plot::{Axis, Column, Heat, Line, POINTS_MAX, Plot},
-    text::escape,
+    plot::{
+        Line, Plot, chunk_of,
+        timeline::{Piece, TimePlots, Timeline},
+    },
+    sums::{sum, sums},
 };
 use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels},
     metric::is_beside,
 };
-use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
+use std::fmt::Write as _;
 
-/// Operations that get plots of their own; the CSV has all.
+/// Largest number of operations with plots of their own; the CSV has all.
 pub(super) const PLOTTED_MAX: usize = 6;
 
-/// Width and height of plots over time.
-const SIZE: (u32, u32) = (1040, 240);
+/// Height of plots of series.
+pub(crate) const HEIGHT: u32 = 240;
 
-/// The series, in chunks if it is long.
-struct Series<'a> {
-    chunks: Vec<&'a [IntervalSummary]>,
-    chunk: usize,
-    seconds: f64,
-    warm_up: Option<Range<f64>>,
+/// Adjacent intervals merged into one point of a line.
+pub(crate) struct Chunk<'a> {
+    intervals: &'a [IntervalSummary],
+    /// Index of the first interval in its series.
+    first: usize,
 }
 
-/// A run ends with the closing of its clients, which is no second of it, nor
-/// is the time that what was in flight was given.
+/// The series without a short last interval: it holds the closing of the clients and the wait for
+/// operations in flight.
 pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
     match series {
         [rest @ .., end] if !rest.is_empty() && end.length_s < 0.2 * rest[0].length_s => rest,
@@ -34,23 +39,63 @@ pub(crate) fn without_end(series: &[IntervalSummary]) -> &[IntervalSummary] {
     }
 }
 
-/// Plots of a run over time, each with the name of its file.
+/// Plots of a run over time, with names for their files.
 pub(super) fn plots(document: &ResultDocument) -> Vec<(String, Plot)> {
-    let Some(series) = Series::new(&document.series) else { return Vec::new() };
-    // Closing happens once, at the end: there is no course of it to show.
+    let series = without_end(&document.series);
+    let timeline = Timeline::of_series(&[(0.0, series)]);
+    let Some(mut axis) = TimePlots::new(timeline.end(), HEIGHT) else { return Vec::new() };
+    let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
+    axis.shade = warm_up.reduce(f64::max).map(|end| 0.0..end);
+    // CLEANUP happens once, at the end.
     let plotted: Vec<&MetricResult> =
         by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
     let mut plots = Vec::new();
     let mut add = |name: String, plot: Option<Plot>| plots.extend(plot.map(|plot| (name, plot)));
-    add("throughput".to_owned(), series.throughput(document, &plotted));
-    for metric in &plotted {
-        add(format!("times {}", metric.name), series.latency(metric));
-        add(format!("heat map {}", metric.name), series.heat(metric));
+    add(
+        "throughput".to_owned(),
+        axis.rates("Operations a second", throughput(&timeline, document, &plotted)),
+    );
+    for MetricResult { name, .. } in &plotted {
+        let mut times = timeline.response_times(name);
+        times.extend(timeline.is_paced().then(|| timeline.lateness()));
+        add(format!("times {name}"), axis.times(format!("Response time, {name}"), times));
+        let columns = timeline.columns(|piece| {
+            let intervals = piece.measured.intervals.iter();
+            let metrics = intervals.filter_map(|interval| interval.metrics.get(name));
+            sums(metrics.flat_map(|metric| parse_levels(&metric.levels))).into_iter().collect()
+        });
+        add(format!("heat map {name}"), axis.heat(format!("Response time, {name}, as heat map"), columns));
     }
     if document.overall.failed > 0 {
-        add("failures".to_owned(), series.failures(&plotted));
+        let lines = plotted.iter().zip([4, 2, 1, 3, 5, 6]).map(|(metric, style)| {
+            timeline.rate_of(&metric.name, style, |metric| metric.failed).dashed_by_style()
+        });
+        let lines = lines.filter(|line| line.values().any(|v| v > 0.0)).collect();
+        add("failures".to_owned(), axis.rates("Failures a second", lines));
     }
     plots
+}
+
+/// Operations a second: all, those of each operation, and the offered load.
+fn throughput(
+    timeline: &Timeline<Chunk<'_>>,
+    document: &ResultDocument,
+    plotted: &[&MetricResult],
+) -> Vec<Line> {
+    let mut lines = vec![timeline.operations()];
+    if plotted.len() > 1 {
+        let of = |(metric, style): (&&MetricResult, usize)| {
+            timeline.rate_of(&metric.name, style, ended).dashed_by_style()
+        };
+        lines.extend(plotted.iter().zip(2..).map(of));
+    }
+    let constant = || {
+        let target = document.pacing.as_ref()?.target;
+        let ends = [0.0, timeline.end()].map(|x| (x, Some(target)));
+        Some(Line::new(OFFERED, 1, ends.into_iter()).dashed())
+    };
+    lines.extend(timeline.offered().or_else(constant));
+    lines
 }
 
 /// The section of a page.
@@ -71,151 +116,127 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
         words.push_str(HEAT_WORDS);
         words.push(' ');
     }
-    if let Some(series) = Series::new(&document.series).filter(|series| series.chunk > 1) {
+    let chunk = chunk_of(without_end(&document.series).len());
+    if chunk > 1 {
         let _ = write!(
             words,
-            "Every point of a plot stands for {} intervals: the mean of their rates, the highest of their times.",
-            series.chunk
+            "Every point of a plot stands for {chunk} intervals: the mean of their rates, the highest of their times."
         );
     }
-    if !words.is_empty() {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.trim_end()));
-    }
+    explained(page, words.trim_end());
 }
 
-/// What a heat map shows.
+/// Explains heat maps.
 pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some of them; the stronger a cell, the larger \
     the share of its operations that took so long. The faintest may be a single one.";
 
-impl<'a> Series<'a> {
-    fn new(series: &'a [IntervalSummary]) -> Option<Self> {
-        let series = without_end(series);
-        let last = series.last()?;
-        let chunk = series.len().div_ceil(POINTS_MAX);
-        let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
-        Some(Series {
-            chunks: series.chunks(chunk).collect(),
-            chunk,
-            seconds: last.start_s + last.length_s,
-            warm_up: warm_up.reduce(f64::max).map(|end| 0.0..end),
+/// Label of the line of the offered load.
+const OFFERED: &str = "asked for";
+
+impl<'a> Timeline<Chunk<'a>> {
+    /// The timeline of several series, given as pairs of start (in seconds) and intervals.
+    pub(crate) fn of_series(series: &[(f64, &'a [IntervalSummary])]) -> Self {
+        let chunk = chunk_of(series.iter().map(|(_, intervals)| intervals.len()).sum());
+        let pieces = series.iter().enumerate().flat_map(|(segment, &(zero, intervals))| {
+            intervals.chunks(chunk).enumerate().map(move |(nth, intervals)| {
+                let (first, last) = (&intervals[0], &intervals[intervals.len() - 1]);
+                let time = zero + first.start_s..zero + last.start_s + last.length_s;
+                Piece { segment, time, measured: Chunk { intervals, first: nth * chunk } }
+            })
+        });
+        Timeline { pieces: pieces.collect(), stretched: false }
+    }
+
+    /// A line of a number a second.
+    fn rate(&self, label: &str, style: usize, number: impl Fn(&IntervalSummary) -> f64) -> Line {
+        self.line(label, style, |piece| per_second(piece.measured.intervals, &number))
+    }
+
+    /// A line of a number of an operation a second.
+    fn rate_of(&self, operation: &str, style: usize, number: fn(&IntervalMetric) -> u64) -> Line {
+        self.rate(operation, style, |interval| {
+            interval.metrics.get(operation).map_or(0.0, |metric| number(metric) as f64)
         })
     }
 
-    /// A line of values of chunks, each in its middle.
-    fn line(&self, label: &str, style: usize, value: impl Fn(&[IntervalSummary]) -> Option<f64>) -> Line {
-        let points = self.chunks.iter().map(|chunk| {
-            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
-            ((first.start_s + last.start_s + last.length_s) / 2.0, value(chunk))
-        });
-        Line::new(label, style, points)
+    /// Operations a second.
+    pub(crate) fn operations(&self) -> Line {
+        self.rate("all operations", 1, all_operations)
     }
 
-    fn plot(&self, title: String, y: Axis, lines: Vec<Line>) -> Option<Plot> {
-        let x = Axis::seconds(self.seconds, SIZE.0)?;
-        let plot = Plot::new(title, SIZE, x, y).with_lines(lines);
-        Some(Plot { shade: self.warm_up.clone(), ..plot })
+    /// Whether any interval has an offered load.
+    fn is_paced(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.measured.intervals.iter().any(|i| i.pacing.is_some()))
     }
 
-    fn rates(&self, title: &str, lines: Vec<Line>) -> Option<Plot> {
-        let y = Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 6 * 90)?;
-        self.plot(title.to_owned(), y, lines)
-    }
-
-    fn throughput(&self, document: &ResultDocument, plotted: &[&MetricResult]) -> Option<Plot> {
-        let mut lines = vec![self.line("all operations", 1, |chunk| per_second(chunk, &all_operations))];
-        if plotted.len() > 1 {
-            for (metric, style) in plotted.iter().zip(2..) {
-                let of = |interval: &IntervalSummary| {
-                    interval.metrics.get(&metric.name).map_or(0.0, |m| ended(m) as f64)
-                };
-                lines.push(self.line(&metric.name, style, |chunk| per_second(chunk, &of)).dashed_by_style());
-            }
-        }
+    /// The offered load, if there is one.
+    pub(crate) fn offered(&self) -> Option<Line> {
         let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("asked for", 1, |chunk| per_second(chunk, &due)).dashed());
-        } else if let Some(pacing) = &document.pacing {
-            let ends = [0.0, self.seconds].map(|x| (x, Some(pacing.target)));
-            lines.push(Line::new("asked for", 1, ends.into_iter()).dashed());
-        }
-        self.rates("Operations a second", lines)
-    }
-
-    fn failures(&self, plotted: &[&MetricResult]) -> Option<Plot> {
-        let lines = plotted.iter().zip([4, 2, 1, 3, 5, 6]).map(|(metric, style)| {
-            let failed = |interval: &IntervalSummary| {
-                interval.metrics.get(&metric.name).map_or(0.0, |m| m.failed as f64)
-            };
-            self.line(&metric.name, style, |chunk| per_second(chunk, &failed)).dashed_by_style()
+        let line = self.line(OFFERED, 1, |piece| {
+            let intervals = piece.measured.intervals;
+            intervals[0].pacing.and_then(|_| per_second(intervals, due))
         });
-        let lines: Vec<Line> = lines.filter(|line| line.values().any(|v| v > 0.0)).collect();
-        self.rates("Failures a second", lines)
+        self.is_paced().then(|| line.dashed())
     }
 
-    fn latency(&self, metric: &MetricResult) -> Option<Plot> {
-        let highest = |chunk: &[IntervalSummary], field: fn(&IntervalSummary, &str) -> Option<u64>| {
-            chunk.iter().filter_map(|i| field(i, &metric.name)).max().map(|ns| ns.max(1) as f64)
-        };
-        // Not measured during the warm-up.
-        let late = |i: &IntervalSummary, _: &str| {
-            i.pacing.map(|pacing| pacing.lateness).filter(|late| late.max_ns > 0).map(|late| late.p99_ns)
-        };
-        // The highest first, so that the median lies on top.
-        let mut lines = vec![
-            self.line("max", 4, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.max_ns))),
-            self.line("p99", 3, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p99_ns))),
-            self.line("p95", 2, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p95_ns))),
-            self.line("p50", 1, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p50_ns))),
-        ];
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("of it waiting to start, p99", 5, |chunk| highest(chunk, late)).dashed());
-        }
-        let y = Axis::times(lines.iter().flat_map(Line::values))?;
-        self.plot(format!("Response time, {}", metric.name), y, lines)
+    /// A line of the highest value of each piece, in ns.
+    fn highest(&self, label: &str, style: usize, ns: impl Fn(&IntervalSummary) -> Option<u64>) -> Line {
+        self.line(label, style, |piece| {
+            piece.measured.intervals.iter().filter_map(&ns).max().map(|ns| ns.max(1) as f64)
+        })
     }
 
-    fn heat(&self, metric: &MetricResult) -> Option<Plot> {
-        let columns = self.chunks.iter().map(|chunk| {
-            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
-            let levels =
-                added(chunk.iter().filter_map(|i| Some(i.metrics.get(&metric.name)?.levels.as_str())));
-            Column { x: first.start_s..last.start_s + last.length_s, levels }
+    /// Lines of an operation's response times; the median is the last, so that it lies on top.
+    pub(crate) fn response_times(&self, operation: &str) -> Vec<Line> {
+        let line = |label, style, ns: fn(&IntervalTimes) -> u64| {
+            self.highest(label, style, |interval| {
+                let metric = interval.metrics.get(operation).filter(|metric| metric.ok > 0)?;
+                Some(ns(&metric.response))
+            })
+        };
+        vec![
+            line("max", 4, |times| times.max_ns),
+            line("p99", 3, |times| times.p99_ns),
+            line("p95", 2, |times| times.p95_ns),
+            line("p50", 1, |times| times.p50_ns),
+        ]
+    }
+
+    /// The p99 of how late operations started; not recorded during the warm-up.
+    fn lateness(&self) -> Line {
+        let line = self.highest("of it waiting to start, p99", 5, |interval| {
+            let lateness = interval.pacing?.lateness;
+            (lateness.max_ns > 0).then_some(lateness.p99_ns)
         });
-        let heat = Heat { columns: columns.collect() };
-        let y = Axis::times_between(heat.times()?);
-        let plot = self.plot(format!("Response time, {}, as heat map", metric.name), y, Vec::new())?;
-        Some(plot.with_heat(heat))
+        line.dashed()
+    }
+
+    /// A line of a client process's rates; `rates` returns those of a segment's intervals.
+    pub(crate) fn process<'r>(
+        &self,
+        label: &str,
+        style: usize,
+        rates: impl Fn(usize) -> Option<&'r [f64]>,
+    ) -> Line {
+        let line = self.line(label, style, |piece| {
+            let (all, Chunk { intervals, first }) = (rates(piece.segment)?, &piece.measured);
+            let rates = all.get(*first..(first + intervals.len()).min(all.len()))?;
+            (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+        });
+        line.dashed_by_style()
     }
 }
 
-/// Levels of several intervals together.
-pub(crate) fn added<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<(u32, u64)> {
-    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
-    for (level, count) in texts.flat_map(parse_levels) {
-        let sum = sums.entry(level).or_default();
-        *sum = sum.saturating_add(count);
-    }
-    sums.into_iter().collect()
-}
-
-fn per_second(chunk: &[IntervalSummary], number: &dyn Fn(&IntervalSummary) -> f64) -> Option<f64> {
+fn per_second(chunk: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
     let seconds: f64 = chunk.iter().map(|i| i.length_s).sum();
     (seconds > 0.0).then(|| chunk.iter().map(number).sum::<f64>() / seconds)
 }
 
-fn response<'a>(interval: &'a IntervalSummary, name: &str) -> Option<&'a IntervalTimes> {
-    interval.metrics.get(name).filter(|metric| metric.ok > 0).map(|metric| &metric.response)
-}
-
-/// Operations that ended in an interval. A read-modify-write is one, though
-/// its read and its update are counted too; what is no operation of the
-/// workload (closing, verifying) is left out.
+/// Operations that ended in an interval. A read-modify-write counts once, though its read and its
+/// update have metrics too. Metrics beside the workload (CLEANUP, VERIFY) do not count.
 pub(crate) fn all_operations(interval: &IntervalSummary) -> f64 {
     let of = |name: &str| interval.metrics.get(name).map_or(0, ended);
-    let verbs: u64 = ["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"]
-        .into_iter()
-        .map(of)
-        .fold(0, u64::saturating_add);
+    let verbs = sum(["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"].map(of));
     if verbs > 0 {
         return verbs.saturating_sub(of("READ-MODIFY-WRITE")) as f64;
     }

@@ -1,17 +1,21 @@
-//! The curves of lag as CSV, for plots of one's own: a line a point of a curve.
+//! The curves of lag as CSV: a line for each point of a curve.
 
 use super::distribution_of;
+use crate::csv::{micros, table};
 use serval_result::lag::{LagResult, SurvivalStep};
 use std::io::Write;
 
-/// The columns. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 6] = ["name", "curve", "time_us", "versions", "share", "count"];
+/// The columns, separated by commas. Later versions add columns at the end only.
+pub const COLUMNS: &str = "name,curve,time_us,versions,share,count";
 
-/// Writes the curves of several; what each is called stands in the first column.
+/// Writes the curves of several results; the first column has their names.
 pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::csv::Error> {
-    let mut csv = ::csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
+    let mut records: Vec<[String; 6]> = Vec::new();
     for (name, lag) in several {
+        let mut add = |curve: &str, ns: Option<u64>, versions: String, share: f64, count: String| {
+            let time = ns.map_or_else(String::new, micros);
+            records.push([name.clone(), curve.to_owned(), time, versions, share_of(share), count]);
+        };
         let visible = lag.visible.as_ref();
         let distributions = [
             ("lag", lag.lag.as_ref()),
@@ -22,7 +26,7 @@ pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::
         ];
         for (curve, spans) in distributions {
             for (ns, share, count) in distribution_of(spans).unwrap_or_default() {
-                csv.write_record([name, curve, &micros(ns), "", &share_of(share), &count.to_string()])?;
+                add(curve, Some(ns), String::new(), share, count.to_string());
             }
         }
         let survival = lag.survival.iter().flat_map(|survival| {
@@ -30,25 +34,18 @@ pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::
         });
         for (curve, steps) in survival {
             for SurvivalStep { at_ns, share } in steps {
-                csv.write_record([name, curve, &micros(*at_ns), "", &share_of(*share), ""])?;
+                add(curve, Some(*at_ns), String::new(), *share, String::new());
             }
         }
         if let Some(versions) = &lag.versions {
             let (all, _) = versions.stale();
             for behind in &versions.behind {
-                let share = share_of(behind.reads as f64 / all.max(1) as f64);
-                let (versions, reads) = (behind.versions.to_string(), behind.reads.to_string());
-                csv.write_record([name, "behind", "", &versions, &share, &reads])?;
+                let share = behind.reads as f64 / all.max(1) as f64;
+                add("behind", None, behind.versions.to_string(), share, behind.reads.to_string());
             }
         }
     }
-    csv.flush()?;
-    Ok(())
-}
-
-/// Microseconds, to the nanosecond.
-fn micros(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1000, ns % 1000)
+    table(out, COLUMNS, records)
 }
 
 fn share_of(share: f64) -> String {
@@ -72,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn every_curve_is_there_from_its_beginning_to_its_end() {
+    fn every_curve_is_complete() {
         assert_eq!(
             lines("behind"),
             [",0,0.751691,3000", ",1,0.225507,900", ",2,0.022551,90", ",1000,0.000251,1"]
         );
         let lag = lines("lag");
-        // Its largest is the largest lag, and all of them are not longer than it.
+        // The last step is at the largest lag and counts all.
         let document = sample::lagging();
         let largest = micros(document.lag.as_ref().unwrap().lag.as_ref().unwrap().max_ns);
         assert_eq!(lag.last(), Some(&format!("{largest},,1.000000,240")));

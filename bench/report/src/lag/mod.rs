@@ -1,14 +1,14 @@
-//! How stale reads were: what is said and drawn of it.
+//! Reports of lag: how stale reads were.
 
 mod csv;
 
 pub use csv::{COLUMNS, write};
 
 use crate::{
-    html::parts::{figure, table},
+    html::parts::{explained, facts, figure},
     plot::{Axis, Line, Plot},
     terminal::{Styles, line, wrapped},
-    text::{escape, printable},
+    text::printable,
     units::{count, percent, plural, time},
 };
 use serval_result::{
@@ -16,7 +16,7 @@ use serval_result::{
     lag::{LagResult, SurvivalStep, Versions, Violations},
 };
 
-/// Characters of a queue's address that are shown.
+/// Characters shown of a queue's address.
 const QUEUE_MAX: usize = 80;
 
 fn at(latency: &Latency, p: f64) -> u64 {
@@ -41,7 +41,7 @@ fn kept(violations: &Violations) -> String {
     }
 }
 
-/// How many versions behind, in words: the first few.
+/// How many reads were behind, and by how many versions, in words.
 fn behind(versions: &Versions) -> String {
     let (all, stale) = versions.stale();
     let mut words = format!("{} of {} ({})", count(stale), count(all), percent(stale, all));
@@ -55,7 +55,7 @@ fn behind(versions: &Versions) -> String {
     words
 }
 
-/// Names with what is known of them.
+/// Rows of names and values; unknown values have none.
 fn rows(lag: &LagResult) -> Vec<(String, String)> {
     let keys = &lag.keys;
     let mut rows: Vec<(String, String)> = Vec::new();
@@ -111,7 +111,7 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
     rows
 }
 
-/// Some lines.
+/// The section of a summary.
 pub(crate) fn summary(text: &mut String, lag: &LagResult, styles: &Styles) {
     text.push('\n');
     line(text, "READ-AFTER-WRITE LAG", styles.heading);
@@ -122,8 +122,8 @@ pub(crate) fn summary(text: &mut String, lag: &LagResult, styles: &Styles) {
     }
 }
 
-/// The share of spans that are not longer than a time: times in ns (to the width of a histogram's cell), shares, and how
-/// many spans that are, in rising order; `None` where there are none.
+/// The cumulative distribution of spans: times in ns, the share and the number of spans that are not
+/// longer, in ascending order; `None` if there are no spans.
 fn distribution_of(spans: Option<&Latency>) -> Option<Vec<(u64, f64, u64)>> {
     let histogram = spans?.to_histogram().ok()?;
     let (all, mut seen) = (histogram.count() as f64, 0);
@@ -136,7 +136,7 @@ fn distribution_of(spans: Option<&Latency>) -> Option<Vec<(u64, f64, u64)>> {
     (!points.is_empty()).then_some(points)
 }
 
-/// The distribution of the lags that are not zero as a line of steps.
+/// The cumulative distribution of the lags that are not zero, as a step function.
 fn shares_below(lag: &LagResult) -> Option<Vec<(f64, f64)>> {
     let mut before = 0.0;
     let steps = distribution_of(lag.lag.as_ref())?.into_iter().flat_map(|(ns, share, _)| {
@@ -146,7 +146,7 @@ fn shares_below(lag: &LagResult) -> Option<Vec<(f64, f64)>> {
     Some(steps.collect())
 }
 
-/// The lags of several over each other, as in YCSB++ (SoCC 2011), figure 7.
+/// A plot of several distributions of lag, as in figure 7 of YCSB++ (SoCC 2011).
 pub(crate) fn together(several: &[(String, &LagResult)]) -> Option<Plot> {
     let lines: Vec<Line> = several
         .iter()
@@ -158,14 +158,16 @@ pub(crate) fn together(several: &[(String, &LagResult)]) -> Option<Plot> {
             Some(Line::new(&label, style, points).dashed_by_style())
         })
         .collect();
-    let times = lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(ns, _)| *ns);
-    let x = Axis::times(times)?;
-    let title = "Share of the lags that are not zero below a time";
-    Some(Plot::new(title, (1040, 300), x, Axis::shares(1.0, 300)?).with_lines(lines))
+    shares("Share of the lags that are not zero below a time", (1040, 300), lines)
 }
 
-/// One line of several: how many keys, the share of lags that are not zero, and their median and
-/// largest.
+/// A plot of shares against times in ns.
+fn shares(title: impl Into<String>, size: (u32, u32), lines: Vec<Line>) -> Option<Plot> {
+    let x = Axis::times(lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(ns, _)| *ns))?;
+    Some(Plot::new(title, size, x, Axis::shares(1.0, size.1)?).with_lines(lines))
+}
+
+/// The lag in one line: number of keys, share of lags that are not zero, their median and maximum.
 pub(crate) fn in_short(lag: &LagResult) -> String {
     let (not_zero, all) = (lag.keys.not_zero(), lag.keys.decided());
     let times = lag.lag.as_ref().map_or(String::new(), |lag| {
@@ -183,16 +185,14 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
 }
 
 fn distribution(lag: &LagResult) -> Option<Plot> {
-    let points = shares_below(lag)?;
-    let x = Axis::times(points.iter().map(|(ns, _)| *ns))?;
-    let line = Line::new("", 1, points.into_iter().map(|(ns, share)| (ns, Some(share))));
+    let line = Line::new("", 1, shares_below(lag)?.into_iter().map(|(ns, share)| (ns, Some(share))));
     let (not_zero, all) = (lag.keys.not_zero(), lag.keys.decided());
     let title =
         format!("Share of the lags that are not zero ({} of all) below a time", percent(not_zero, all));
-    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(vec![line]))
+    shares(title, (540, 260), vec![line])
 }
 
-/// A curve as a line of steps from the left end on.
+/// A curve as a step function from the left end of the axis.
 fn steps(name: &str, style: usize, curve: &[SurvivalStep], from: f64) -> Line {
     let mut points = vec![(from, 1.0)];
     for step in curve {
@@ -204,23 +204,22 @@ fn steps(name: &str, style: usize, curve: &[SurvivalStep], from: f64) -> Line {
     Line::new(name, style, points.into_iter().map(|(at, share)| (at, Some(share))))
 }
 
-/// The share of keys that is not visible yet, between the ends of the brackets.
+/// A plot of the share of keys not yet visible: its lower and upper bound.
 fn survival(lag: &LagResult) -> Option<Plot> {
     let survival = lag.survival.as_ref()?;
     let curves = [&survival.lower, &survival.upper];
     let times =
         || curves.iter().flat_map(|curve| curve.iter()).map(|step| step.at_ns as f64).filter(|at| *at > 0.0);
     let from = times().fold(f64::INFINITY, f64::min) / 1.5;
-    let x = Axis::times(times().chain(from.is_finite().then_some(from)))?;
     let lines = vec![
         steps("if each was visible as early as can be", 1, &survival.lower, from),
         steps("as late as can be", 2, &survival.upper, from).dashed(),
     ];
     let title = format!("Share of keys not yet visible, since the {}", printable(&survival.since, 40));
-    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(lines))
+    shares(title, (540, 260), lines)
 }
 
-/// Its plots, with names for their files.
+/// The plots of lag, with names for their files.
 pub(crate) fn plots(lag: &LagResult) -> Vec<(String, Plot)> {
     let named = |name: &str, plot: Option<Plot>| plot.map(|plot| (name.to_owned(), plot));
     [named("lag", distribution(lag)), named("lag-survival", survival(lag))].into_iter().flatten().collect()
@@ -237,17 +236,17 @@ pub(crate) fn section(page: &mut String, lag: &LagResult) {
         };
         rows.push((what, count(behind.reads)));
     }
-    table(page, "Read-after-write lag", &rows);
+    facts(page, "Read-after-write lag", rows);
     let plots = plots(lag);
     if !plots.is_empty() {
         page.push_str("<div class=\"pair\">\n");
         plots.iter().for_each(|(_, plot)| figure(page, plot, plot.legend.len() > 1));
         page.push_str("</div>\n");
     }
-    page.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(EXPLAINED)));
+    explained(page, EXPLAINED);
 }
 
-/// Rows of how far reads were behind that a page has; the document has all.
+/// Largest number of rows about reads behind; the document has all.
 const ROWS_MAX: usize = 12;
 
 const EXPLAINED: &str = "The lag of a key is the time from a consumer's first read of it to the first that finds it. A \
@@ -263,7 +262,7 @@ mod tests {
     };
 
     #[test]
-    fn a_summary_and_a_page_tell_the_share_the_curves_and_what_was_not_kept() {
+    fn summary_and_page_show_share_curves_and_violations() {
         let document = sample::lagging();
         let text = summary::summary(&document, &Styles::plain());
         for part in [
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_with_little_in_it_is_shown_as_it_is() {
+    fn a_result_without_curves_is_shown() {
         let mut document = sample::unpaced();
         document.lag = Some(serval_result::lag::LagResult::default());
         let page = html(&document);

@@ -1,16 +1,16 @@
-//! The lag of several results as one: what can be added is, and what cannot is left out and named.
+//! Merges the lag of several results. Notes name what cannot be merged.
 
 use super::{MergeError, Part, Together, joined, latency};
+use crate::sums::{sum, sums};
 use serval_result::{
     document::Latency,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Versions, Violations},
     note::MergedNote,
 };
-use std::collections::BTreeMap;
 
-/// A sum that does not overflow, whatever the files say.
+/// Adds up a number of all results.
 fn add<'a>(lags: &[(&'a str, &'a LagResult)], number: impl Fn(&'a LagResult) -> u64) -> u64 {
-    lags.iter().map(|(_, lag)| number(lag)).fold(0, u64::saturating_add)
+    sum(lags.iter().map(|(_, lag)| number(lag)))
 }
 
 fn writes(lags: &[(&str, &LagResult)]) -> LagWrites {
@@ -38,7 +38,7 @@ fn keys(lags: &[(&str, &LagResult)]) -> LagKeys {
     }
 }
 
-/// The spans of all.
+/// Merges the spans of all results.
 fn spans<'a>(
     lags: &[(&'a str, &'a LagResult)],
     of: impl Fn(&'a LagResult) -> Option<&'a Latency>,
@@ -51,18 +51,12 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
     if all().next().is_none() {
         return Ok(None);
     }
-    let mut behind: BTreeMap<u64, u64> = BTreeMap::new();
-    for Behind { versions, reads } in all().flat_map(|versions| &versions.behind) {
-        let sum = behind.entry(*versions).or_default();
-        *sum = sum.saturating_add(*reads);
-    }
-    let number = |of: fn(&Versions) -> u64| all().map(of).fold(0, u64::saturating_add);
-    let violations = |of: fn(&Versions) -> Violations| {
-        all().map(of).fold(Violations::default(), |sum, part| Violations {
-            checked: sum.checked.saturating_add(part.checked),
-            violations: sum.violations.saturating_add(part.violations),
-            undecided: sum.undecided.saturating_add(part.undecided),
-        })
+    let behind = sums(all().flat_map(|versions| versions.behind.iter().map(|b| (b.versions, b.reads))));
+    let number = |of: fn(&Versions) -> u64| sum(all().map(of));
+    let violations = |of: fn(&Versions) -> Violations| Violations {
+        checked: sum(all().map(|versions| of(versions).checked)),
+        violations: sum(all().map(|versions| of(versions).violations)),
+        undecided: sum(all().map(|versions| of(versions).undecided)),
     };
     Ok(Some(Versions {
         behind: behind.into_iter().map(|(versions, reads)| Behind { versions, reads }).collect(),
@@ -75,8 +69,8 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
     }))
 }
 
-/// What the parts say of lag as one; `None` where none says anything. Keys that one has read no other has: the queue
-/// gives each once. What is left out is told in `notes`.
+/// The merged lag of the parts; `None` if none measured it. The queue delivers each key once, so that
+/// no two parts have read the same key.
 pub(super) fn merged(
     parts: &[Part<'_>],
     together: Together,
@@ -101,7 +95,7 @@ pub(super) fn merged(
     if read.iter().any(|(_, lag)| lag.survival.is_some()) {
         notes.push(MergedNote::WithoutSurvival);
     }
-    // What is known of some keys only would be taken for all.
+    // A distribution of some of the keys would be mistaken for that of all.
     let clocks_known = read.iter().all(|(_, lag)| lag.visible.is_some() && lag.hand_over.is_some());
     if !clocks_known && read.iter().any(|(_, lag)| lag.visible.is_some() || lag.hand_over.is_some()) {
         let without = read.iter().filter(|(_, lag)| lag.visible.is_none() || lag.hand_over.is_none());
@@ -148,7 +142,7 @@ mod tests {
     use serval_measure::histogram::Histogram;
     use serval_result::document::ResultDocument;
 
-    /// A result with these lags, in ns; zero for those that were found at once.
+    /// A result with these lags in ns; 0 means found at once.
     fn lagging(lags: &[u64]) -> ResultDocument {
         let latency = |spans: &mut dyn Iterator<Item = u64>| {
             let mut histogram = Histogram::new();
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_added_is_left_out_and_named() {
+    fn what_cannot_be_merged_is_left_out_and_noted() {
         let mut documents = [sample::lagging(), lagging(&[0, 7, 9]), sample::unpaced()];
         let lag = documents[1].lag.as_mut().unwrap();
         (lag.visible, lag.poll_ns) = (None, 3_000_000);

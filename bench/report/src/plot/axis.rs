@@ -9,11 +9,11 @@ use std::ops::Range;
 pub(crate) struct Axis {
     pub(super) range: Range<f64>,
     logarithmic: bool,
-    /// Where there are marks, and what is written at them.
+    /// Tick marks and their labels.
     marks: Vec<(f64, String)>,
-    /// What is measured on it; may be empty.
+    /// The quantity that it shows; may be empty.
     pub(super) label: String,
-    /// Whether lines go through the plot at its marks.
+    /// Whether grid lines go through the plot at its marks.
     pub(super) lined: bool,
 }
 
@@ -22,62 +22,51 @@ impl Axis {
         Axis { range, logarithmic, marks, label: String::new(), lined: true }
     }
 
-    /// The same with words at it.
+    /// The axis with a label.
     pub(crate) fn labelled(self, label: &str) -> Axis {
         Axis { label: label.to_owned(), ..self }
     }
 
     /// Seconds from 0.
     pub(crate) fn seconds(end: f64, width: u32) -> Option<Axis> {
-        let usable = end.is_finite() && end > 0.0;
-        usable.then(|| {
-            let marks =
-                time_steps(end, parts(width)).into_iter().map(|s| (s, seconds_label(s, end))).collect();
-            Axis::new(0.0..end, false, marks)
-        })
+        let marks = time_steps(usable(end)?, parts(width)).into_iter().map(|s| (s, seconds_label(s, end)));
+        Some(Axis::new(0.0..end, false, marks.collect()))
     }
 
     /// Operations a second from 0, for values up to `most`.
     pub(crate) fn rates(most: f64, width: u32) -> Option<Axis> {
-        let usable = most.is_finite() && most > 0.0;
-        usable.then(|| {
-            let top = most * 1.08;
-            let marks = steps(top, parts(width)).into_iter().map(|r| (r, tick(crate::units::rate(r))));
-            Axis::new(0.0..top, false, marks.collect())
-        })
+        let top = usable(most)? * 1.08;
+        let marks = steps(top, parts(width)).into_iter().map(|r| (r, tick(crate::units::rate(r))));
+        Some(Axis::new(0.0..top, false, marks.collect()))
     }
 
-    /// Times in ns, logarithmic, so that all that are above 0 find room.
+    /// Logarithmic axis of times in ns that covers all values above 0.
     pub(crate) fn times(values: impl Iterator<Item = f64>) -> Option<Axis> {
-        let range = around(values, 4.0)?;
-        let marks = log_steps(&range).into_iter().map(|ns| (ns, tick(time(ns)))).collect();
-        Some(Axis::new(range, true, marks))
+        around(values, 4.0).map(Axis::times_between)
     }
 
-    /// Times in ns from one exact value to another, logarithmic.
+    /// Logarithmic axis of times in ns with exactly this range.
     pub(crate) fn times_between(range: Range<f64>) -> Axis {
         let marks = log_steps(&range).into_iter().map(|ns| (ns, tick(time(ns)))).collect();
         Axis::new(range, true, marks)
     }
 
-    /// Shares from 0, in percent, for values up to `most`.
+    /// Percentages from 0, for shares up to `most`.
     pub(crate) fn shares(most: f64, width: u32) -> Option<Axis> {
-        let usable = most.is_finite() && most > 0.0;
-        usable.then(|| {
-            let top = most * 1.08;
-            let marks = steps(top * 100.0, parts(width)).into_iter();
-            Axis::new(0.0..top, false, marks.map(|p| (p / 100.0, format!("{} %", tick(digits(p))))).collect())
-        })
+        let top = usable(most)? * 1.08;
+        let marks = steps(top * 100.0, parts(width)).into_iter();
+        let marks = marks.map(|p| (p / 100.0, format!("{} %", tick(digits(p)))));
+        Some(Axis::new(0.0..top, false, marks.collect()))
     }
 
-    /// Ratios, logarithmic, with 1 among them.
+    /// Logarithmic axis of ratios that contains 1.
     pub(crate) fn ratios(values: impl Iterator<Item = f64>) -> Option<Axis> {
         let range = around(values.chain([0.5, 2.0]), 4.0)?;
         let marks = log_steps(&range).into_iter().map(|ratio| (ratio, format!("× {}", plain(ratio))));
         Some(Axis::new(range.clone(), true, marks.collect()))
     }
 
-    /// Chosen values, each marked; logarithmic where they are far apart.
+    /// Axis with a mark at each value; logarithmic if they span a factor of 8 or more.
     pub(crate) fn places(values: &[f64]) -> Option<Axis> {
         let (least, most) = ends(values.iter().copied().filter(|v| v.is_finite()))?;
         let logarithmic = least > 0.0 && most / least >= 8.0;
@@ -91,14 +80,14 @@ impl Axis {
         Some(Axis::new(range, logarithmic, marks))
     }
 
-    /// Things side by side: the nth stands at n.
+    /// Categories side by side: the nth is at n.
     pub(crate) fn things(names: &[String]) -> Axis {
         let marks = names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect();
         Axis { lined: false, ..Axis::new(-0.5..names.len() as f64 - 0.5, false, marks) }
     }
 
-    /// Percentiles, with as much room for 99 to 99.9 as for 90 to 99; for
-    /// places of [`percentile_place`].
+    /// Percentiles with equal room for each further nine; values are those of
+    /// [`percentile_place`].
     pub(crate) fn percentiles(last: f64, width: u32) -> Axis {
         let last = last.max(1.0);
         let mut places: Vec<f64> = vec![0.0, percentile_place(0.5)];
@@ -145,12 +134,17 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// Steps that a width of pixels has room for.
+/// The end of an axis from 0; `None` if nothing can be shown on it.
+fn usable(end: f64) -> Option<f64> {
+    (end.is_finite() && end > 0.0).then_some(end)
+}
+
+/// Number of ticks that fit into a width in pixels.
 fn parts(width: u32) -> f64 {
     f64::from(width / 90).clamp(2.0, 8.0)
 }
 
-/// A number without zeros at its end.
+/// A number without trailing zeros.
 fn plain(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         let sign = if value < 0.0 { "-" } else { "" };
@@ -159,7 +153,7 @@ fn plain(value: f64) -> String {
     format!("{value}")
 }
 
-/// Marks on axes are round: `1 ms` and not `1.00 ms`.
+/// A tick label without trailing zeros: `1 ms` and not `1.00 ms`.
 fn tick(text: String) -> String {
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
     let number = match number.contains('.') {
@@ -169,7 +163,7 @@ fn tick(text: String) -> String {
     format!("{number} {unit}").trim_end().to_owned()
 }
 
-/// The place of a percentile on its axis, by the share of times above it.
+/// The position of a percentile on its axis, by the share of times above it.
 pub(super) fn percentile_place(share_above: f64) -> f64 {
     -share_above.log10()
 }
@@ -180,7 +174,7 @@ fn percentile_label(place: f64) -> String {
     format!("{percentile:.decimals$}")
 }
 
-/// Seconds from which on minutes are shown.
+/// Length in seconds from which an axis shows minutes.
 const IN_MINUTES: f64 = 600.0;
 
 /// The label of a time on an axis that ends at `end`.
@@ -196,7 +190,7 @@ fn seconds_label(seconds: f64, end: f64) -> String {
     }
 }
 
-/// As [`steps`], of whole minutes and hours where seconds are many.
+/// As [`steps`], but whole minutes or hours on a long axis.
 fn time_steps(end: f64, parts: f64) -> Vec<f64> {
     if end < IN_MINUTES {
         return steps(end, parts);
@@ -208,7 +202,7 @@ fn time_steps(end: f64, parts: f64) -> Vec<f64> {
     (0..=(end / step) as u32).map(|i| f64::from(i) * step).collect()
 }
 
-/// About so many round steps from 0 to `end`, or fewer.
+/// At most about `parts` round steps from 0 to `end`.
 fn steps(end: f64, parts: f64) -> Vec<f64> {
     let rough = end / parts;
     let size = 10f64.powf(rough.log10().floor());
@@ -223,19 +217,17 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// From below the smallest to above the largest value above 0, and at least
-/// of so many times.
+/// A range around all values above 0, whose ends are at least a factor of `times` apart.
 fn around(values: impl Iterator<Item = f64>, times: f64) -> Option<Range<f64>> {
     let (least, most) = ends(values.filter(|v| *v > 0.0 && v.is_finite()))?;
-    // The more decades, the more of one it takes for the same margin.
+    // The margin in pixels stays the same however many decades there are.
     let margin = (most / least).powf(0.05).max(1.25);
     let (least, most) = (least / margin, most * margin);
     let more = (times * least / most).max(1.0).sqrt();
     Some(least / more..most * more)
 }
 
-/// Powers of ten within a range, with 2 and 5 between them where there are
-/// few.
+/// Powers of ten within a range; also their multiples by 2 and 5 if there are few.
 fn log_steps(range: &Range<f64>) -> Vec<f64> {
     let few = range.end / range.start < 200.0;
     let parts: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -284,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_stays_beside_the_plot() {
+    fn values_out_of_range_are_clamped() {
         let axis = Axis::times([1e6].into_iter()).unwrap();
         assert!(axis.map(&0.0, (0, 1000)) >= -20);
         assert!(axis.map(&1e18, (0, 1000)) <= 1020);

@@ -1,6 +1,5 @@
-//! A plot through plotters' backends. All is drawn by the same code, in
-//! pixels of the whole area; only what SVG has better means for differs:
-//! dashes, and heat maps as pictures.
+//! Draws a plot with plotters as SVG or as a bitmap. The same code draws both, except for
+//! dashes and heat maps: SVG has attributes and images for them.
 
 use super::{
     Line, Plot, Shape,
@@ -18,33 +17,31 @@ use plotters::{
 };
 use std::{ops::Range, sync::Once};
 
-/// Coordinates of an SVG for a pixel: lines are smoother than whole pixels.
+/// SVG units a pixel, so that lines are smoother than whole pixels allow.
 const SVG_SCALE: u32 = 2;
-/// Pixels of a PNG for a pixel: for screens that have them.
+/// PNG pixels a pixel, for high-density screens.
 const PNG_SCALE: u32 = 2;
-/// Each of these is the mean of so many that are drawn, in each direction.
+/// Supersampling: drawn pixels for each PNG pixel, in each direction.
 const PNG_SAMPLES: u32 = 2;
 
-/// Rows of a file's legend at most: what has more is not told apart anyway.
+/// Largest number of legend rows in a file.
 const LEGEND_ROWS_MAX: usize = 12;
 
-/// Height of text.
+/// Font size.
 const TEXT: u32 = 15;
 
-type Area<'a, DB> = DrawingArea<DB, Shift>;
 type Fault<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
-/// Text in bitmaps is drawn from a font that is part of the program: a system
-/// may have none.
+/// Registers the embedded font for bitmaps: the system may have none.
 fn fonts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // It is a font: a plot that finds none is left out.
+        // Registering a valid font does not fail; without a font the plot is left out.
         let _ = register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular());
     });
 }
 
-/// Whether, and how, the output has more than plotters knows of.
+/// The kind of output.
 #[derive(Clone, Copy, PartialEq)]
 enum Output {
     Svg,
@@ -55,11 +52,11 @@ struct Pen<'p> {
     plot: &'p Plot,
     scale: u32,
     output: Output,
-    /// Whether it is a file of its own.
+    /// Whether the plot is a file of its own, with title and legend.
     file: bool,
 }
 
-/// As SVG, for a page or as a file.
+/// Returns the plot as SVG, for a page or as a file.
 pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     fonts();
     let pen = Pen { plot, scale: SVG_SCALE, output: Output::Svg, file };
@@ -68,12 +65,12 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     let inside = {
         let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         // Writing to a string does not fail; a plot that plotters refuses is left out.
-        let inside = pen.draw(&area).ok()?;
+        let inside = Canvas { pen: &pen, area: &area }.draw().ok()?;
         area.present().ok()?;
         inside
     };
     let svg = undashed(svg);
-    // Its own element, with a name for those who do not see it.
+    // Our own element, with a title for screen readers.
     let body = &svg[svg.find('>')? + 1..];
     let title = escape(&plot.title);
     let (w, h) = (width / SVG_SCALE, height / SVG_SCALE);
@@ -83,7 +80,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     );
     let mut rest = body.trim_start();
     if file {
-        // Paper is the first that is drawn.
+        // The first element is the background.
         let end = rest.find('>')? + 1;
         out.push_str(&rest[..end]);
         rest = &rest[end..];
@@ -96,7 +93,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
     Some(out)
 }
 
-/// As PNG.
+/// Returns the plot as PNG.
 pub(super) fn png(plot: &Plot) -> Option<Vec<u8>> {
     fonts();
     let pen = Pen { plot, scale: PNG_SCALE * PNG_SAMPLES, output: Output::Bitmap, file: true };
@@ -104,7 +101,7 @@ pub(super) fn png(plot: &Plot) -> Option<Vec<u8>> {
     let mut drawn = vec![255u8; (width * height * 3) as usize];
     {
         let area = BitMapBackend::with_buffer(&mut drawn, (width, height)).into_drawing_area();
-        pen.draw(&area).ok()?;
+        Canvas { pen: &pen, area: &area }.draw().ok()?;
         area.present().ok()?;
     }
     let (across, down) = (width / PNG_SAMPLES, height / PNG_SAMPLES);
@@ -119,7 +116,7 @@ pub(super) fn png(plot: &Plot) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Each pixel the mean of a square of [`PNG_SAMPLES`].
+/// Scales down: each pixel is the mean of a square of [`PNG_SAMPLES`].
 fn means(drawn: &[u8], width: usize, across: usize, down: usize) -> Vec<u8> {
     let n = PNG_SAMPLES as usize;
     let mut pixels = Vec::with_capacity(across * down * 3);
@@ -140,13 +137,13 @@ fn escape(text: &str) -> String {
     crate::text::escape(text)
 }
 
-/// A colour that says how it is to be dashed, which plotters' SVG cannot: its
-/// own is never so dark a blue.
+/// A colour that encodes style and dash for [`undashed`]: plotters' SVG has no dashes. No style
+/// has such a dark blue.
 fn dash_colour(style: usize, dash: Dash) -> RGBColor {
     RGBColor(super::palette::number(style) as u8, dash.0 as u8, dash.1 as u8)
 }
 
-/// Strokes in colours of [`dash_colour`] in their own, dashed.
+/// Replaces colours of [`dash_colour`] by the style's colour and a dash attribute.
 fn undashed(svg: String) -> String {
     const MARK: &str = " stroke=\"#0";
     let mut out = String::with_capacity(svg.len());
@@ -170,7 +167,7 @@ fn undashed(svg: String) -> String {
     out
 }
 
-/// Where values are in pixels.
+/// The plotting area in pixels.
 struct Inside {
     x: Range<i32>,
     y: Range<i32>,
@@ -181,7 +178,7 @@ impl Pen<'_> {
         pixels * self.scale
     }
 
-    /// Pixels as floats, for parts of them.
+    /// As [`Pen::px`], for fractions of pixels.
     fn part(&self, pixels: f64) -> i32 {
         (pixels * f64::from(self.scale)).round() as i32
     }
@@ -190,7 +187,7 @@ impl Pen<'_> {
         ("sans-serif", self.px(size)).into_font()
     }
 
-    /// The legend of a file in rows, with how far each of it is to the right.
+    /// The legend of a file in rows, with the x position of each key.
     fn legend(&self) -> Vec<Vec<(u32, &super::Key)>> {
         let mut rows: Vec<Vec<(u32, &super::Key)>> = Vec::new();
         let mut x = u32::MAX;
@@ -210,274 +207,18 @@ impl Pen<'_> {
         rows
     }
 
-    /// Pixels above the plot: title and legend of a file.
+    /// Height of title and legend of a file, in pixels.
     fn head(&self) -> u32 {
         if self.file { 34 + 20 * self.legend().len() as u32 } else { 0 }
     }
 
-    /// Of the whole.
+    /// Size of the whole image.
     fn size(&self) -> (u32, u32) {
         let (width, height) = self.plot.size;
         (self.px(width), self.px(height + self.head()))
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<Inside, Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        if self.file {
-            area.fill(&PAPER)?;
-            self.draw_head(area)?;
-        }
-        let plot = self.plot;
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(self.px(8 + self.head()))
-            .margin_right(self.px(24))
-            .x_label_area_size(self.px(if plot.x.label.is_empty() { 28 } else { 46 }))
-            .y_label_area_size(self.px(66))
-            .build_cartesian_2d(plot.x.clone(), plot.y.clone())?;
-        let at = |x: f64, y: f64| (x, y);
-        let (bottom, top) = (plot.y.range.start, plot.y.range.end);
-        let (left, right) = (plot.x.range.start, plot.x.range.end);
-        let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
-        let ((x0, y1), (x1, y0)) = (corner(left, bottom), corner(right, top));
-        let inside = Inside { x: x0..x1, y: y0..y1 };
-        // In SVG it goes below the picture of a heat map.
-        if let Some(shade) = plot.shade.as_ref().filter(|_| self.output == Output::Bitmap) {
-            let box_of = [corner(shade.start, top), corner(shade.end, bottom)];
-            area.draw(&Rectangle::new(box_of, GRID.mix(0.45).filled()))?;
-        }
-        if self.output == Output::Bitmap {
-            self.heat(area, &corner)?;
-        }
-        let text = self.font(TEXT).color(&INK);
-        let grid = GRID.stroke_width(self.scale);
-        let mut mesh = chart.configure_mesh();
-        mesh.axis_style(grid)
-            .bold_line_style(grid)
-            .max_light_lines(0)
-            .set_all_tick_mark_size(self.px(5))
-            .label_style(text.clone())
-            .axis_desc_style(text)
-            .x_desc(plot.x.label.clone());
-        if !plot.x.lined {
-            mesh.disable_x_mesh();
-        }
-        mesh.draw()?;
-        let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
-        for upright in &plot.uprights {
-            self.upright(area, upright, corner(upright.x, bottom), &inside)?;
-        }
-        for bar in &plot.bars {
-            let box_of = [corner(bar.x.start, bar.y.0), corner(bar.x.end, bar.y.1)];
-            area.draw(&Rectangle::new(box_of, colour(bar.style).filled()))?;
-            let (low, high) = bar.spread;
-            if low < high {
-                let middle = (bar.x.start + bar.x.end) / 2.0;
-                self.whisker(area, corner(middle, low), corner(middle, high), INK)?;
-            }
-        }
-        for line in &plot.lines {
-            self.line(area, line, &corner)?;
-        }
-        Ok(inside)
-    }
-
-    fn draw_head<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let title = self.font(16).color(&TITLE);
-        area.draw_text(&self.plot.title, &title, (self.part(16.0), self.part(12.0)))?;
-        for (row, keys) in self.legend().into_iter().enumerate() {
-            let y = self.part(44.0 + 20.0 * row as f64);
-            for (x, key) in keys {
-                let x = self.part(f64::from(x));
-                let paint = colour(key.style);
-                match key.shape {
-                    Shape::Line(dash) => {
-                        let ends = vec![(x, y), (x + self.part(20.0), y)];
-                        self.path(area, ends, key.style, dash, 2)?;
-                    }
-                    Shape::Dot => self.mark(area, (x + self.part(10.0), y), key.style, false)?,
-                    Shape::Bar => {
-                        let r = self.part(5.0);
-                        let box_of = [(x + r, y - r), (x + 3 * r, y + r)];
-                        area.draw(&Rectangle::new(box_of, paint.filled()))?;
-                    }
-                    Shape::Cell(shade) => {
-                        let r = self.part(6.0);
-                        let box_of = [(x + self.part(4.0), y - r), (x + self.part(20.0), y + r)];
-                        area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
-                    }
-                }
-                let text = self.font(TEXT).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-                // Letters without tails stand above the middle of their line in bitmaps.
-                let lower = if self.output == Output::Bitmap { self.part(1.5) } else { 0 };
-                area.draw_text(&key.label, &text, (x + self.part(26.0), y + lower))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn upright<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        upright: &super::Upright,
-        (x, bottom): (i32, i32),
-        inside: &Inside,
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let ends = vec![(x, bottom), (x, inside.y.start)];
-        match upright.style {
-            Some(style) => self.path(area, ends, style, Some((2, 3)), 1)?,
-            None => area.draw(&PathElement::new(ends, INK.mix(0.5).stroke_width(self.scale)))?,
-        }
-        if !upright.label.is_empty() {
-            let text = self.font(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
-            area.draw_text(&upright.label, &text, (x + self.part(4.0), inside.y.start + self.part(1.0)))?;
-        }
-        Ok(())
-    }
-
-    fn line<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        line: &Line,
-        corner: &dyn Fn(f64, f64) -> (i32, i32),
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let paint = colour(line.style);
-        for piece in &line.pieces {
-            let mut points: Vec<(i32, i32)> = piece.iter().map(|(x, y)| corner(*x, *y)).collect();
-            points.dedup();
-            // A point alone is no line.
-            if let [only] = points[..] {
-                if line.dots.is_empty() {
-                    area.draw(&Circle::new(only, self.px(1), paint.filled()))?;
-                }
-            } else {
-                self.path(area, points, line.style, line.dash, 2)?;
-            }
-        }
-        for dot in &line.dots {
-            let (x, y) = dot.at;
-            let place = corner(x, y);
-            if dot.spread.0 < dot.spread.1 {
-                self.whisker(area, corner(x, dot.spread.0), corner(x, dot.spread.1), paint)?;
-            }
-            if dot.spread_x.0 < dot.spread_x.1 {
-                let ends = vec![corner(dot.spread_x.0, y), corner(dot.spread_x.1, y)];
-                area.draw(&PathElement::new(ends, paint.stroke_width(self.scale)))?;
-            }
-            if let Some(wanted) = dot.wanted_x {
-                let end = corner(wanted, y);
-                self.path(area, vec![place, end], line.style, Some((2, 2)), 1)?;
-                let up = self.part(4.0);
-                let tick = vec![(end.0, end.1 - up), (end.0, end.1 + up)];
-                area.draw(&PathElement::new(tick, paint.stroke_width(self.scale)))?;
-            }
-            self.mark(area, place, line.style, dot.hollow)?;
-        }
-        Ok(())
-    }
-
-    /// From the least to the most, with a bar at each end.
-    fn whisker<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        low: (i32, i32),
-        high: (i32, i32),
-        paint: RGBColor,
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let style = paint.stroke_width(self.scale);
-        area.draw(&PathElement::new(vec![low, high], style))?;
-        let r = self.part(3.0);
-        for (x, y) in [low, high] {
-            area.draw(&PathElement::new(vec![(x - r, y), (x + r, y)], style))?;
-        }
-        Ok(())
-    }
-
-    /// A style's mark.
-    fn mark<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        (x, y): (i32, i32),
-        style: usize,
-        hollow: bool,
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        const RADIUS: f64 = 4.0;
-        let paint = colour(style);
-        let inner: ShapeStyle = if hollow { PAPER.filled() } else { paint.filled() };
-        let outline = paint.stroke_width((3 * self.scale).div_ceil(2));
-        let corners = corners(style);
-        if corners.is_empty() {
-            let radius = self.part(RADIUS);
-            area.draw(&Circle::new((x, y), radius, inner))?;
-            return area.draw(&Circle::new((x, y), radius, outline));
-        }
-        let place = |(dx, dy): &(f64, f64)| (x + self.part(dx * RADIUS), y + self.part(dy * RADIUS));
-        let mut points: Vec<(i32, i32)> = corners.iter().map(place).collect();
-        area.draw(&Polygon::new(points.clone(), inner))?;
-        // Closed once: what is drawn twice is hollow in bitmaps.
-        points.push(points[0]);
-        area.draw(&PathElement::new(points, outline))
-    }
-
-    fn path<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        points: Vec<(i32, i32)>,
-        style: usize,
-        dash: Option<Dash>,
-        width: u32,
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let width = self.px(width);
-        match (dash, self.output) {
-            (None, _) => area.draw(&PathElement::new(points, colour(style).stroke_width(width))),
-            (Some(dash), Output::Svg) => {
-                area.draw(&PathElement::new(points, dash_colour(style, dash).stroke_width(width)))
-            }
-            (Some((stroke, gap)), Output::Bitmap) => {
-                let (stroke, gap) = (self.px(stroke), self.px(gap));
-                let style = colour(style).stroke_width(width);
-                area.draw(&DashedPathElement::new(points, stroke, gap, style))
-            }
-        }
-    }
-
-    fn heat<DB: DrawingBackend>(
-        &self,
-        area: &Area<'_, DB>,
-        corner: &dyn Fn(f64, f64) -> (i32, i32),
-    ) -> Result<(), Fault<DB>>
-    where
-        DB::ErrorType: 'static,
-    {
-        let Some(heat) = &self.plot.heat else { return Ok(()) };
-        for (column, level, shade) in heat.cells() {
-            let box_of =
-                [corner(column.x.start, level_start(level + 1)), corner(column.x.end, level_start(level))];
-            area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
-        }
-        Ok(())
-    }
-
-    /// The shaded part, for SVG.
+    /// The shaded range as SVG.
     fn shade(&self, inside: &Inside) -> String {
         let Some(shade) = &self.plot.shade else { return String::new() };
         let Range { start, end } = &self.plot.x.range;
@@ -495,12 +236,12 @@ impl Pen<'_> {
         )
     }
 
-    /// The heat map as a picture where it belongs.
+    /// The heat map as an SVG image.
     fn image(&self, inside: &Inside) -> Option<String> {
         let heat = self.plot.heat.as_ref()?;
         let address = heat.address(&self.plot.x.range)?;
         let (Range { start: x, end: right }, Range { start: y, end: bottom }) = (&inside.x, &inside.y);
-        // Its rows are the levels that there are, whatever the axis has room for.
+        // The image has rows for the levels in use only; the axis may be longer.
         let times = heat.times()?;
         let axis = &self.plot.y.range;
         let place = |ns: f64| {
@@ -513,5 +254,229 @@ impl Pen<'_> {
             right - x,
             low - top
         ))
+    }
+}
+
+/// A plot while it is drawn.
+struct Canvas<'a, DB: DrawingBackend> {
+    pen: &'a Pen<'a>,
+    area: &'a DrawingArea<DB, Shift>,
+}
+
+impl<DB: DrawingBackend> Canvas<'_, DB>
+where
+    DB::ErrorType: 'static,
+{
+    fn draw(&self) -> Result<Inside, Fault<DB>> {
+        if self.pen.file {
+            self.area.fill(&PAPER)?;
+            self.draw_head()?;
+        }
+        let plot = self.pen.plot;
+        let mut chart = ChartBuilder::on(self.area)
+            .margin_top(self.pen.px(8 + self.pen.head()))
+            .margin_right(self.pen.px(24))
+            .x_label_area_size(self.pen.px(if plot.x.label.is_empty() { 28 } else { 46 }))
+            .y_label_area_size(self.pen.px(66))
+            .build_cartesian_2d(plot.x.clone(), plot.y.clone())?;
+        let at = |x: f64, y: f64| (x, y);
+        let (bottom, top) = (plot.y.range.start, plot.y.range.end);
+        let (left, right) = (plot.x.range.start, plot.x.range.end);
+        let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
+        let ((x0, y1), (x1, y0)) = (corner(left, bottom), corner(right, top));
+        let inside = Inside { x: x0..x1, y: y0..y1 };
+        // In SVG the shade lies below the image of a heat map.
+        if let Some(shade) = plot.shade.as_ref().filter(|_| self.pen.output == Output::Bitmap) {
+            let box_of = [corner(shade.start, top), corner(shade.end, bottom)];
+            self.area.draw(&Rectangle::new(box_of, GRID.mix(0.45).filled()))?;
+        }
+        if self.pen.output == Output::Bitmap {
+            self.heat(&corner)?;
+        }
+        let text = self.pen.font(TEXT).color(&INK);
+        let grid = GRID.stroke_width(self.pen.scale);
+        let mut mesh = chart.configure_mesh();
+        mesh.axis_style(grid)
+            .bold_line_style(grid)
+            .max_light_lines(0)
+            .set_all_tick_mark_size(self.pen.px(5))
+            .label_style(text.clone())
+            .axis_desc_style(text)
+            .x_desc(plot.x.label.clone());
+        if !plot.x.lined {
+            mesh.disable_x_mesh();
+        }
+        mesh.draw()?;
+        let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
+        for upright in &plot.uprights {
+            self.upright(upright, corner(upright.x, bottom), &inside)?;
+        }
+        for bar in &plot.bars {
+            let box_of = [corner(bar.x.start, bar.y.0), corner(bar.x.end, bar.y.1)];
+            self.area.draw(&Rectangle::new(box_of, colour(bar.style).filled()))?;
+            let (low, high) = bar.spread;
+            if low < high {
+                let middle = (bar.x.start + bar.x.end) / 2.0;
+                self.whisker(corner(middle, low), corner(middle, high), INK)?;
+            }
+        }
+        for line in &plot.lines {
+            self.line(line, &corner)?;
+        }
+        Ok(inside)
+    }
+
+    fn draw_head(&self) -> Result<(), Fault<DB>> {
+        let title = self.pen.font(16).color(&TITLE);
+        self.area.draw_text(&self.pen.plot.title, &title, (self.pen.part(16.0), self.pen.part(12.0)))?;
+        for (row, keys) in self.pen.legend().into_iter().enumerate() {
+            let y = self.pen.part(44.0 + 20.0 * row as f64);
+            for (x, key) in keys {
+                let x = self.pen.part(f64::from(x));
+                let paint = colour(key.style);
+                match key.shape {
+                    Shape::Line(dash) => {
+                        let ends = vec![(x, y), (x + self.pen.part(20.0), y)];
+                        self.path(ends, key.style, dash, 2)?;
+                    }
+                    Shape::Dot => self.mark((x + self.pen.part(10.0), y), key.style, false)?,
+                    Shape::Bar => {
+                        let r = self.pen.part(5.0);
+                        let box_of = [(x + r, y - r), (x + 3 * r, y + r)];
+                        self.area.draw(&Rectangle::new(box_of, paint.filled()))?;
+                    }
+                    Shape::Cell(shade) => {
+                        let r = self.pen.part(6.0);
+                        let box_of = [(x + self.pen.part(4.0), y - r), (x + self.pen.part(20.0), y + r)];
+                        self.area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
+                    }
+                }
+                let text = self.pen.font(TEXT).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+                // Bitmaps need a small shift to centre letters without descenders.
+                let lower = if self.pen.output == Output::Bitmap { self.pen.part(1.5) } else { 0 };
+                self.area.draw_text(&key.label, &text, (x + self.pen.part(26.0), y + lower))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upright(
+        &self,
+        upright: &super::Upright,
+        (x, bottom): (i32, i32),
+        inside: &Inside,
+    ) -> Result<(), Fault<DB>> {
+        let ends = vec![(x, bottom), (x, inside.y.start)];
+        match upright.style {
+            Some(style) => self.path(ends, style, Some((2, 3)), 1)?,
+            None => self.area.draw(&PathElement::new(ends, INK.mix(0.5).stroke_width(self.pen.scale)))?,
+        }
+        if !upright.label.is_empty() {
+            let text = self.pen.font(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
+            self.area.draw_text(
+                &upright.label,
+                &text,
+                (x + self.pen.part(4.0), inside.y.start + self.pen.part(1.0)),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, line: &Line, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), Fault<DB>> {
+        let paint = colour(line.style);
+        for piece in &line.pieces {
+            let mut points: Vec<(i32, i32)> = piece.iter().map(|(x, y)| corner(*x, *y)).collect();
+            points.dedup();
+            // A single point is drawn as a dot.
+            if let [only] = points[..] {
+                if line.dots.is_empty() {
+                    self.area.draw(&Circle::new(only, self.pen.px(1), paint.filled()))?;
+                }
+            } else {
+                self.path(points, line.style, line.dash, 2)?;
+            }
+        }
+        for dot in &line.dots {
+            let (x, y) = dot.at;
+            let place = corner(x, y);
+            if dot.spread.0 < dot.spread.1 {
+                self.whisker(corner(x, dot.spread.0), corner(x, dot.spread.1), paint)?;
+            }
+            if dot.spread_x.0 < dot.spread_x.1 {
+                let ends = vec![corner(dot.spread_x.0, y), corner(dot.spread_x.1, y)];
+                self.area.draw(&PathElement::new(ends, paint.stroke_width(self.pen.scale)))?;
+            }
+            if let Some(wanted) = dot.wanted_x {
+                let end = corner(wanted, y);
+                self.path(vec![place, end], line.style, Some((2, 2)), 1)?;
+                let up = self.pen.part(4.0);
+                let tick = vec![(end.0, end.1 - up), (end.0, end.1 + up)];
+                self.area.draw(&PathElement::new(tick, paint.stroke_width(self.pen.scale)))?;
+            }
+            self.mark(place, line.style, dot.hollow)?;
+        }
+        Ok(())
+    }
+
+    /// A whisker from minimum to maximum.
+    fn whisker(&self, low: (i32, i32), high: (i32, i32), paint: RGBColor) -> Result<(), Fault<DB>> {
+        let style = paint.stroke_width(self.pen.scale);
+        self.area.draw(&PathElement::new(vec![low, high], style))?;
+        let r = self.pen.part(3.0);
+        for (x, y) in [low, high] {
+            self.area.draw(&PathElement::new(vec![(x - r, y), (x + r, y)], style))?;
+        }
+        Ok(())
+    }
+
+    /// The mark of a style.
+    fn mark(&self, (x, y): (i32, i32), style: usize, hollow: bool) -> Result<(), Fault<DB>> {
+        const RADIUS: f64 = 4.0;
+        let paint = colour(style);
+        let inner: ShapeStyle = if hollow { PAPER.filled() } else { paint.filled() };
+        let outline = paint.stroke_width((3 * self.pen.scale).div_ceil(2));
+        let corners = corners(style);
+        if corners.is_empty() {
+            let radius = self.pen.part(RADIUS);
+            self.area.draw(&Circle::new((x, y), radius, inner))?;
+            return self.area.draw(&Circle::new((x, y), radius, outline));
+        }
+        let place = |(dx, dy): &(f64, f64)| (x + self.pen.part(dx * RADIUS), y + self.pen.part(dy * RADIUS));
+        let mut points: Vec<(i32, i32)> = corners.iter().map(place).collect();
+        self.area.draw(&Polygon::new(points.clone(), inner))?;
+        // Close the outline once: bitmaps leave a hole where it is drawn twice.
+        points.push(points[0]);
+        self.area.draw(&PathElement::new(points, outline))
+    }
+
+    fn path(
+        &self,
+        points: Vec<(i32, i32)>,
+        style: usize,
+        dash: Option<Dash>,
+        width: u32,
+    ) -> Result<(), Fault<DB>> {
+        let width = self.pen.px(width);
+        match (dash, self.pen.output) {
+            (None, _) => self.area.draw(&PathElement::new(points, colour(style).stroke_width(width))),
+            (Some(dash), Output::Svg) => {
+                self.area.draw(&PathElement::new(points, dash_colour(style, dash).stroke_width(width)))
+            }
+            (Some((stroke, gap)), Output::Bitmap) => {
+                let (stroke, gap) = (self.pen.px(stroke), self.pen.px(gap));
+                let style = colour(style).stroke_width(width);
+                self.area.draw(&DashedPathElement::new(points, stroke, gap, style))
+            }
+        }
+    }
+
+    fn heat(&self, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), Fault<DB>> {
+        let Some(heat) = &self.pen.plot.heat else { return Ok(()) };
+        for (column, level, shade) in heat.cells() {
+            let box_of =
+                [corner(column.x.start, level_start(level + 1)), corner(column.x.end, level_start(level))];
+            self.area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
+        }
+        Ok(())
     }
 }

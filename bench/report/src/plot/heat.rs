@@ -1,26 +1,24 @@
-//! Heat maps: how times are spread, over time. A column is an interval, a
-//! cell a tenth of a decade, and the more of the interval's operations took
-//! that time, the stronger it is.
+//! Heat maps: the distribution of times over time. A column is an interval and a cell a tenth of
+//! a decade; its opacity grows with the share of the interval's operations.
 
 use super::{Key, Shape};
+use crate::sums::sum;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::ops::Range;
 
-/// Shades from the faintest to all of an interval. Few shades make small
-/// files.
+/// Number of shades. Few shades make small files.
 const SHADES: u8 = 15;
 
-/// The faintest shade of what is there at all, of 1: a single operation of
-/// many is to be seen.
+/// Opacity of a cell with a single operation, which must be visible.
 const FAINTEST: f64 = 0.13;
 
-/// Pixels across at most: more than a page shows are not told apart.
+/// Largest width in pixels: a page shows no more.
 const ACROSS_MAX: usize = 900;
 
-/// Pixels across at least: of few and wide columns each is to end where its interval does.
+/// Smallest width in pixels, so that wide columns end where their intervals do.
 const ACROSS_MIN: usize = 400;
 
-/// Decades at most: from a nanosecond to an hour.
+/// Largest number of levels: from a nanosecond to beyond an hour.
 const LEVELS_MAX: usize = 130;
 
 /// The cells of a heat map.
@@ -33,9 +31,9 @@ pub(crate) struct Heat {
 /// An interval.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Column {
-    /// From and to.
+    /// Start and end on the x axis.
     pub(crate) x: Range<f64>,
-    /// Levels that are not empty, of ten a decade of ns, with counts.
+    /// Non-empty levels (ten a decade of ns) with their counts.
     pub(crate) levels: Vec<(u32, u64)>,
 }
 
@@ -44,28 +42,27 @@ pub(super) fn level_start(level: u32) -> f64 {
     10f64.powf(f64::from(level) / 10.0)
 }
 
-/// The strength of a cell, in shades from 1; 0 for nothing.
+/// The shade of a cell, from 1; 0 for an empty cell.
 fn shade(count: u64, all: u64) -> u8 {
     if count == 0 || all == 0 {
         return 0;
     }
-    // Between the share and its root: the bulk is told from the rest, and the
-    // rest is to be seen.
+    // An exponent between 0.5 and 1 keeps both the bulk and the tail visible.
     let strength = (count as f64 / all as f64).powf(0.55).clamp(0.0, 1.0);
     let strength = FAINTEST + (1.0 - FAINTEST) * strength;
     ((strength * f64::from(SHADES)).round() as u8).clamp(1, SHADES)
 }
 
-/// How opaque a shade is, of 1.
+/// The opacity of a shade, from 0 to 1.
 pub(crate) fn opacity(shade: u8) -> f64 {
     f64::from(shade) / f64::from(SHADES)
 }
 
-/// Shares of an interval's operations whose shades are told, in thousandths.
+/// Shares of an interval's operations that the legend shows, in thousandths.
 const TOLD: [(u64, &str); 4] =
     [(1, "0.1 %"), (10, "1 %"), (100, "10 %"), (1000, "100 % of the interval's operations")];
 
-/// What shades stand for.
+/// The legend of shades.
 pub(super) fn keys() -> impl Iterator<Item = Key> {
     TOLD.into_iter().map(|(thousandths, label)| Key {
         label: label.to_owned(),
@@ -75,7 +72,7 @@ pub(super) fn keys() -> impl Iterator<Item = Key> {
 }
 
 impl Heat {
-    /// The lowest level there is, and the highest.
+    /// The lowest and the highest level in use.
     fn bounds(&self) -> Option<(u32, u32)> {
         let levels = || self.columns.iter().flat_map(|column| &column.levels).filter(|(_, n)| *n > 0);
         let bounds = levels().map(|(level, _)| *level).min()?..=levels().map(|(level, _)| *level).max()?;
@@ -83,25 +80,24 @@ impl Heat {
         Some((*bounds.start(), (*bounds.end()).min(most)))
     }
 
-    /// All times that there are, in ns.
+    /// The range of all times, in ns.
     pub(crate) fn times(&self) -> Option<Range<f64>> {
         let (low, high) = self.bounds()?;
         Some(level_start(low)..level_start(high + 1))
     }
 
-    /// Its cells that are not empty: column, level, shade.
+    /// The non-empty cells: column, level, shade.
     pub(super) fn cells(&self) -> impl Iterator<Item = (&Column, u32, u8)> {
         let bounds = self.bounds();
         self.columns.iter().flat_map(move |column| {
-            let all = column.levels.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+            let all = sum(column.levels.iter().map(|(_, n)| *n));
             let inside = move |level: u32| bounds.is_some_and(|(low, high)| (low..=high).contains(&level));
             let cells = column.levels.iter().filter(move |(level, n)| *n > 0 && inside(*level));
             cells.map(move |(level, n)| (column, *level, shade(*n, all)))
         })
     }
 
-    /// The cells as a picture over `x` of the axis, black on nothing, as the
-    /// address of an `<image>`.
+    /// The cells over the range `x` of the axis as a `data:` URL of a PNG, black on transparent.
     pub(super) fn address(&self, x: &Range<f64>) -> Option<String> {
         let (low, high) = self.bounds()?;
         let height = (high - low + 1) as usize;
@@ -124,7 +120,7 @@ impl Heat {
     }
 }
 
-/// Shades as a PNG of a palette: two pixels a byte.
+/// Encodes shades as a PNG with a palette, two pixels a byte.
 fn encode(picture: &[u8], width: u32, height: u32) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(&mut out, width, height);
@@ -134,7 +130,7 @@ fn encode(picture: &[u8], width: u32, height: u32) -> Option<Vec<u8>> {
     let opacities = (0..=SHADES).map(|shade| (255.0 * opacity(shade)).round() as u8);
     encoder.set_trns(opacities.collect::<Vec<_>>());
     encoder.set_compression(png::Compression::High);
-    // Rows have little to do with each other.
+    // Adjacent rows are not alike: a filter would not help.
     encoder.set_filter(png::Filter::NoFilter);
     let rows = picture.chunks(width as usize);
     let packed: Vec<u8> = rows
@@ -161,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_where_its_time_is_and_as_dark_as_its_share() {
+    fn cells_have_the_place_of_their_time_and_the_shade_of_their_share() {
         let columns = vec![
             Column { x: 0.0..1.0, levels: vec![(50, 100)] },
             Column { x: 2.0..4.0, levels: vec![(50, 9_999), (53, 1)] },
@@ -169,7 +165,7 @@ mod tests {
         let heat = Heat { columns };
         assert_eq!(heat.times().unwrap(), level_start(50)..level_start(54));
         let (width, height, alpha) = decoded(&heat.address(&(0.0..4.0)).unwrap());
-        // A hundred pixels for the narrowest column.
+        // The narrowest column is 100 pixels wide.
         assert_eq!((width, height), (400, 4));
         let row = |level: usize| &alpha[(53 - level) * 400..][..400];
         assert!(row(50)[..100].iter().all(|a| *a == 255) && row(50)[100..200].iter().all(|a| *a == 0));
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_make_no_picture_and_no_panic() {
+    fn empty_and_invalid_columns_do_not_panic() {
         assert_eq!(Heat { columns: vec![] }.address(&(0.0..1.0)), None);
         let far = vec![(3, u64::MAX), (4_000_000_000, u64::MAX)];
         let heat = Heat { columns: vec![Column { x: 0.0..0.0, levels: far }] };
@@ -193,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_hour_of_seconds_is_a_small_picture() {
-        // Different in every cell, as nothing that is measured would be.
+        // The worst case for compression: all cells differ.
         let columns = (0..600u32).map(|i| Column {
             x: f64::from(i)..f64::from(i + 1),
             levels: (40..60).map(|level| (level, u64::from((i * 7919 + level * 104_729) % 1000))).collect(),

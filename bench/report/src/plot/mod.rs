@@ -1,11 +1,11 @@
-//! Plots, drawn by plotters: into a page, where the style sheet gives them
-//! the colours of its light and dark themes, and into files of their own, as
-//! SVG and as PNG.
+//! Plots, drawn by plotters: inline in a page, whose style sheet has the colours of the light and
+//! dark themes, and as SVG and PNG files.
 
 mod axis;
 mod draw;
 mod heat;
 pub(crate) mod palette;
+pub(crate) mod timeline;
 
 pub(crate) use axis::Axis;
 use axis::percentile_place;
@@ -13,37 +13,43 @@ pub(crate) use heat::{Column, Heat, opacity};
 use serval_measure::histogram::Histogram;
 use std::ops::Range;
 
-/// Points of a line at most: more are not told apart, and a day of seconds
-/// would make a page of many megabytes.
-pub(crate) const POINTS_MAX: usize = 600;
+/// Largest number of points of a line: a page shows no more, and a day of seconds would take
+/// megabytes.
+const POINTS_MAX: usize = 600;
+
+/// Number of adjacent pieces of time to merge into a point, so that a line has at most
+/// [`POINTS_MAX`] points.
+pub(crate) fn chunk_of(pieces: usize) -> usize {
+    pieces.div_ceil(POINTS_MAX).max(1)
+}
 
 /// A plot.
 #[derive(Debug, Clone)]
 pub(crate) struct Plot {
-    /// What it shows.
+    /// The title.
     pub(crate) title: String,
     /// Width and height in pixels.
     pub(crate) size: (u32, u32),
-    /// What is measured to the right.
+    /// The x axis.
     pub(crate) x: Axis,
-    /// What is measured upwards.
+    /// The y axis.
     pub(crate) y: Axis,
-    /// A part that is shaded, from and to: the warm-up.
+    /// The shaded range of the x axis: the warm-up.
     pub(crate) shade: Option<Range<f64>>,
-    /// Marks from bottom to top.
+    /// Vertical marks.
     pub(crate) uprights: Vec<Upright>,
     /// Bars.
     pub(crate) bars: Vec<Bar>,
-    /// Lines, the later over the earlier.
+    /// Lines; later ones lie over earlier ones.
     pub(crate) lines: Vec<Line>,
     /// Cells of a heat map.
     pub(crate) heat: Option<Heat>,
-    /// What the styles stand for.
+    /// The legend.
     pub(crate) legend: Vec<Key>,
 }
 
 impl Plot {
-    /// A plot with nothing in it.
+    /// An empty plot.
     pub(crate) fn new(title: impl Into<String>, size: (u32, u32), x: Axis, y: Axis) -> Plot {
         Plot {
             title: title.into(),
@@ -59,7 +65,7 @@ impl Plot {
         }
     }
 
-    /// With lines, and a legend of those that are there.
+    /// The plot with lines, and a legend of those that are not empty.
     pub(crate) fn with_lines(mut self, lines: Vec<Line>) -> Plot {
         for line in lines.iter().filter(|line| !line.is_empty() && !line.label.is_empty()) {
             let key = Key {
@@ -75,81 +81,81 @@ impl Plot {
         self
     }
 
-    /// With a heat map, and what its shades stand for.
+    /// The plot with a heat map and its legend.
     pub(crate) fn with_heat(mut self, heat: Heat) -> Plot {
         self.legend.extend(heat::keys());
         self.heat = Some(heat);
         self
     }
 
-    /// As part of a page: without its title, which the page writes, and in
-    /// colours that the page's style sheet replaces.
+    /// The plot for a page: without title and legend, which the page writes, and in colours that
+    /// its style sheet replaces.
     pub(crate) fn inline_svg(&self) -> Option<String> {
         draw::svg(self, false)
     }
 
-    /// As a file: with its title and legend, on white.
+    /// The plot as an SVG file: with title and legend, on white.
     pub(crate) fn svg_file(&self) -> Option<String> {
         draw::svg(self, true)
     }
 
-    /// As a file of two pixels a pixel.
+    /// The plot as a PNG file, at twice the resolution.
     pub(crate) fn png_file(&self) -> Option<Vec<u8>> {
         draw::png(self)
     }
 }
 
-/// A line of the legend.
+/// An entry of the legend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Key {
-    /// What is drawn so.
+    /// The label.
     pub(crate) label: String,
-    /// Its style, from 1.
+    /// Number of the style, from 1.
     pub(crate) style: usize,
-    /// How it is drawn.
+    /// The shape.
     pub(crate) shape: Shape,
 }
 
-/// How something is drawn.
+/// The shape of a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
-    /// As a line.
+    /// A line.
     Line(Option<palette::Dash>),
-    /// As the style's mark.
+    /// The mark of the style.
     Dot,
-    /// As a bar.
+    /// A bar.
     Bar,
-    /// As a cell of a heat map, of a shade.
+    /// A cell of a heat map with this shade.
     Cell(u8),
 }
 
 /// A line, its marks, or both.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Line {
-    /// What it is called; without a name it is not in the legend.
+    /// The label; if empty, the line is not in the legend.
     pub(crate) label: String,
-    /// Its style, from 1.
+    /// Number of the style, from 1.
     pub(crate) style: usize,
-    /// Strokes and gaps.
+    /// Lengths of strokes and gaps.
     pub(crate) dash: Option<palette::Dash>,
-    /// Its points; where there is nothing to show it is interrupted.
+    /// Its points; the line is interrupted between pieces.
     pub(crate) pieces: Vec<Vec<(f64, f64)>>,
-    /// Its marks.
+    /// The marks.
     pub(crate) dots: Vec<Dot>,
 }
 
 /// A point with a mark.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dot {
-    /// Where.
+    /// Position.
     pub(crate) at: (f64, f64),
-    /// The least and the most upwards; the same where there is no spread.
+    /// Minimum and maximum on the y axis; equal if there is no spread.
     pub(crate) spread: (f64, f64),
-    /// The same to the right.
+    /// Minimum and maximum on the x axis.
     pub(crate) spread_x: (f64, f64),
-    /// Whether something must be known of it.
+    /// Whether the mark is hollow: the point has a flag.
     pub(crate) hollow: bool,
-    /// Where it should have been, to the right.
+    /// The x position that was asked for but not reached.
     pub(crate) wanted_x: Option<f64>,
 }
 
@@ -167,12 +173,12 @@ impl Line {
         Line { label: label.to_owned(), style, pieces, ..Line::default() }
     }
 
-    /// The same, dashed.
+    /// The line, dashed.
     pub(crate) fn dashed(self) -> Line {
         Line { dash: Some((6, 4)), ..self }
     }
 
-    /// The same, dashed as its style is.
+    /// The line with the dash of its style.
     pub(crate) fn dashed_by_style(self) -> Line {
         Line { dash: palette::dash(self.style), ..self }
     }
@@ -181,38 +187,43 @@ impl Line {
         self.pieces.is_empty() && self.dots.is_empty()
     }
 
-    /// All values upwards, those of spreads too.
+    /// The highest value of lines; 0 if there is none above 0.
+    pub(crate) fn highest(lines: &[Line]) -> f64 {
+        lines.iter().flat_map(Line::values).fold(0.0, f64::max)
+    }
+
+    /// All y values, with the ends of spreads.
     pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
         let dots = self.dots.iter().flat_map(|dot| [dot.at.1, dot.spread.0, dot.spread.1]);
         self.pieces.iter().flatten().map(|(_, y)| *y).chain(dots)
     }
 }
 
-/// A mark from bottom to top.
+/// A vertical mark.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Upright {
-    /// Where.
+    /// Position on the x axis.
     pub(crate) x: f64,
-    /// Its style; `None` is that of the axes.
+    /// Number of the style; `None` for that of the axes.
     pub(crate) style: Option<usize>,
-    /// What stands at its top; may be empty.
+    /// The label at its top; may be empty.
     pub(crate) label: String,
 }
 
 /// A bar.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bar {
-    /// From and to, to the right.
+    /// Left and right end.
     pub(crate) x: Range<f64>,
-    /// From and to, upwards.
+    /// Lower and upper end.
     pub(crate) y: (f64, f64),
-    /// The least and the most.
+    /// Minimum and maximum.
     pub(crate) spread: (f64, f64),
-    /// Its style, from 1.
+    /// Number of the style, from 1.
     pub(crate) style: usize,
 }
 
-/// Times in ns against percentiles.
+/// A plot of times in ns by percentile.
 pub(crate) fn by_percentile(title: String, lines: Vec<Line>, size: (u32, u32)) -> Option<Plot> {
     let y = Axis::times(lines.iter().flat_map(Line::values))?;
     let last =
@@ -220,21 +231,21 @@ pub(crate) fn by_percentile(title: String, lines: Vec<Line>, size: (u32, u32)) -
     Some(Plot::new(title, size, Axis::percentiles(last, size.0), y).with_lines(lines))
 }
 
-/// The distribution of a histogram for [`by_percentile`]: the share of times
-/// that are not above, cut where less than one time is above.
+/// The distribution of a histogram for [`by_percentile`], up to the percentile that half a sample
+/// exceeds.
 pub(crate) fn distribution(histogram: &Histogram) -> Vec<(f64, f64)> {
     let count = histogram.count() as f64;
-    // No more points than an axis of this many parts a decade shows.
+    // Smallest distance of points on the axis, in decades.
     const PART: f64 = 1.0 / 100.0;
     let (mut seen, mut points) = (0u64, Vec::new());
     for (ns, n) in histogram.iter() {
         let ns = ns.clamp(histogram.min(), histogram.max()) as f64;
         let before = percentile_place((count - seen as f64) / count);
         seen += n;
-        // The last time has nothing above it: it stands where half of itself is.
+        // No time exceeds the last one: it counts half.
         let after = percentile_place((count - seen as f64).max(0.5) / count);
         let drawn = points.last().map(|(x, _)| *x);
-        // A step, where many have the same time.
+        // A step: many operations took the same time.
         let is_step = after - before > PART;
         if drawn.is_none() || is_step {
             points.push((before, ns));
@@ -251,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_interrupted_where_there_is_nothing() {
+    fn a_line_is_interrupted_at_missing_values() {
         let line = Line::new(
             "a",
             1,
@@ -273,12 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_plot() {
+    fn no_values_make_no_plot() {
         let none = vec![Line::new("a", 1, std::iter::empty())];
         assert!(by_percentile("a".to_owned(), none, (100, 100)).is_none());
     }
 
-    /// A plot with all that there is.
+    /// A plot with every kind of content.
     fn whole() -> Plot {
         let dot = |x: f64, y: f64, hollow| Dot {
             at: (x, y),
@@ -311,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_title_and_legend_and_a_page_writes_its_own() {
+    fn only_a_file_has_title_and_legend() {
         let (file, inline) = (whole().svg_file().unwrap(), whole().inline_svg().unwrap());
         for svg in [&file, &inline] {
             assert!(

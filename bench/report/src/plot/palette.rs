@@ -1,18 +1,18 @@
-//! Colours and shapes of lines. Each line has both, and a dash of its own
-//! where it has no marks, so that nobody needs to see colours.
+//! Colours, marks and dashes of lines. A line without marks has a dash of its own: readers need
+//! not tell colours apart.
 
 use plotters::style::RGBColor;
 
-/// Text of axes.
+/// Colour of text at axes.
 pub(super) const INK: RGBColor = RGBColor(0x5d, 0x66, 0x75);
-/// Lines of axes.
+/// Colour of lines of axes.
 pub(super) const GRID: RGBColor = RGBColor(0xd3, 0xd8, 0xe0);
-/// The inside of hollow marks, and paper under plots in files.
+/// Colour of the inside of hollow marks, and of the background in files.
 pub(super) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
-/// Titles in files.
+/// Colour of titles in files.
 pub(super) const TITLE: RGBColor = RGBColor(0x1b, 0x1f, 0x27);
 
-/// Styles of lines that are told apart.
+/// Number of colours of lines.
 pub(crate) const STYLES: usize = 6;
 
 /// Colours of lines, in the order of the style sheet's `--c1` to `--c6`.
@@ -25,10 +25,10 @@ const COLOURS: [RGBColor; STYLES] = [
     RGBColor(0x30, 0x34, 0x3b),
 ];
 
-/// Strokes and gaps of a dashed line, in pixels.
+/// Lengths of strokes and gaps of a dashed line, in pixels.
 pub(crate) type Dash = (u32, u32);
 
-/// The colour of a style, from 1 on; they begin again after the last.
+/// The colour of a style, from 1; they repeat after the last.
 pub(super) fn colour(style: usize) -> RGBColor {
     COLOURS[place(style)]
 }
@@ -42,19 +42,19 @@ fn place(style: usize) -> usize {
     style.saturating_sub(1) % STYLES
 }
 
-/// The number of a style's dash or mark. Each time that the colours begin again, these are
-/// one further: of thirty-six styles no two are the same.
+/// The number of a style's dash or mark. It advances each time the colours repeat, so that 36
+/// styles differ.
 fn form(style: usize) -> usize {
     (place(style) + style.saturating_sub(1) / STYLES) % STYLES
 }
 
-/// How lines of a style are dashed where they have no marks.
+/// The dash of a style's lines without marks.
 pub(crate) fn dash(style: usize) -> Option<Dash> {
     [None, Some((9, 4)), Some((3, 3)), Some((14, 4)), Some((6, 2)), Some((2, 5))][form(style)]
 }
 
-/// The corners of a style's mark around its middle, for a mark of about the
-/// area of a circle of radius 1; none is the circle.
+/// The corners of a style's mark around its centre, scaled to about the area of a circle of
+/// radius 1; no corners mean a circle.
 pub(crate) fn corners(style: usize) -> &'static [(f64, f64)] {
     const CORNERS: [&[(f64, f64)]; STYLES] = [
         &[],
@@ -73,8 +73,7 @@ mod tests {
 
     type Linear = [f64; 3];
 
-    /// As Machado, Oliveira and Fernandes (2009) have it, for the full
-    /// deficiency: protanopia, deuteranopia.
+    /// Matrices of Machado, Oliveira and Fernandes (2009) for protanopia and deuteranopia.
     const BLIND: [[Linear; 3]; 2] = [
         [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
         [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
@@ -105,7 +104,7 @@ mod tests {
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
-    /// The value of a variable of the style sheet, from its nth block of them.
+    /// The value of a variable in the nth block of variables of the style sheet.
     fn variable(name: &str, block: usize) -> String {
         let sheet = include_str!("../html/style.css");
         let found = sheet.match_indices(&format!("{name}: #")).nth(block).unwrap().0;
@@ -120,7 +119,7 @@ mod tests {
             let colours: Vec<Linear> =
                 (1..=STYLES).map(|i| linear(&variable(&format!("--c{i}"), block))).collect();
             for (i, colour) in colours.iter().enumerate() {
-                // What the guidelines for accessible pages ask of graphics.
+                // WCAG 2: contrast of graphics.
                 assert!(contrast(*colour, card) >= 3.0, "{theme}: {} on its card", i + 1);
             }
             for (i, a) in colours.iter().enumerate() {
@@ -131,7 +130,7 @@ mod tests {
                         };
                         let (a, b) = (seen(a), seen(b));
                         let distance = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-                        // The first three, and the others with shapes to help.
+                        // The first three must differ by colour alone, the others have shapes too.
                         let least = if i < 3 { 20.0 } else { 8.0 };
                         assert!(distance >= least, "{theme}: {} and {}: {distance:.0}", i + 1, j + 1);
                     }
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_thirty_six_styles_no_two_look_the_same() {
+    fn thirty_six_styles_differ() {
         let looks = |look: &dyn Fn(usize) -> String| {
             (1..=STYLES * STYLES).map(look).collect::<std::collections::BTreeSet<_>>().len()
         };

@@ -1,19 +1,19 @@
-//! What YCSB's client prints beside its results and status lines. Scripts look for these lines.
+//! Other lines that YCSB's client prints. Scripts look for them.
 
 use crate::ycsb::{Options, java::map_order};
 use serval_model::java::string_hash;
 use std::{path::Path, time::Duration};
 
-/// The version of YCSB that the whole text is that of.
+/// The version of YCSB whose text this is.
 const VERSION: &str = "0.18.0-SNAPSHOT";
 
-/// On standard error before the workload is made. `arguments` are those of YCSB's client.
+/// Text on standard error before the workload is created. `arguments` are those of YCSB's client.
 pub fn loading<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
     let arguments: String = arguments.into_iter().map(|argument| format!(" {argument}")).collect();
     format!("Command line:{arguments}\nYCSB Client {VERSION}\n\nLoading workload...\n")
 }
 
-/// On standard error when clients begin; `time` bounds the run.
+/// Text on standard error when clients start; `time` limits the run.
 pub fn starting(options: &Options<'_>, time: Option<Duration>) -> String {
     let time = time.map_or_else(String::new, |time| {
         format!("Maximum execution time specified as: {} secs\n", time.as_secs_f64())
@@ -26,7 +26,7 @@ pub fn starting(options: &Options<'_>, time: Option<Duration>) -> String {
             }
         }
     }
-    // A set of Java's, in the order of its hashes.
+    // A Java set, in the order of its hashes.
     let tracked = map_order(tracked, |name| string_hash(name)).join(", ");
     format!(
         "Starting test.\n{time}DBWrapper: report latency for each error is {} and specific error codes to track for latency \
@@ -35,7 +35,7 @@ pub fn starting(options: &Options<'_>, time: Option<Duration>) -> String {
     )
 }
 
-/// On standard error when a run that time bounds is over: whether time ended it.
+/// Text on standard error after a run with a time limit; `by_time` if the limit ended it.
 pub fn time_over(by_time: bool) -> &'static str {
     if by_time {
         "Maximum time elapsed. Requesting stop for the workload.\nStop requested for workload. Now Joining!\n"
@@ -44,7 +44,7 @@ pub fn time_over(by_time: bool) -> &'static str {
     }
 }
 
-/// On standard error for an insert of a load that has failed for good, after so many retries.
+/// Text on standard error for an insert of a load that failed after all retries.
 pub fn gave_up(retries: u64) -> String {
     format!(
         "Error inserting, not retrying any more. number of attempts: {}Insertion Retry Limit: {retries}\n",
@@ -52,15 +52,15 @@ pub fn gave_up(retries: u64) -> String {
     )
 }
 
-/// On standard output when values are verified.
+/// Text on standard output if values are verified.
 pub const DATA_INTEGRITY: &str = "Data integrity is enabled.\n";
 
-/// On standard output when there were fewer operations than clients: there are as many clients
-/// as operations then.
+/// Text on standard output if there are fewer operations than clients: YCSB reduces the number of
+/// clients.
 pub const FEWER_THREADS: &str =
     "Warning: the threadcount is bigger than recordcount, the threadcount will be recordcount!\n";
 
-/// On standard output for each measurement of the raw kinds: where its times go.
+/// Text on standard output for each measurement of the raw kinds: the destination of its times.
 pub fn raw_destination(file: Option<&Path>) -> String {
     match file {
         None => "Raw data measurement: will output to stdout.\n".to_owned(),
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_says_what_ycsbs_says() {
-        // Copied from YCSB 0.17.0, but for the version.
+    fn the_clients_lines_are_ycsbs() {
+        // Copied from YCSB 0.17.0, except for the version.
         assert_eq!(
             loading(["-db", "site.ycsb.BasicDB", "-P", "workload", "-s", "-load"]),
             "Command line: -db site.ycsb.BasicDB -P workload -s -load\nYCSB Client 0.18.0-SNAPSHOT\n\nLoading workload...\n"

@@ -12,15 +12,15 @@ pub enum Exporter {
     /// `[METRIC], measurement, value` lines.
     #[default]
     Text,
-    /// JSON objects one after the other, which as a whole is not JSON.
+    /// Concatenated JSON objects.
     Json,
     /// One JSON array of objects.
     JsonArray,
 }
 
 impl Exporter {
-    /// The exporter of a value of the property `exporter`: a class name of
-    /// YCSB's, in either of its packages, or `ycsb` for the text.
+    /// Parses the property `exporter`: the name of one of YCSB's classes, in either of its packages, or
+    /// `ycsb` for the text.
     pub fn from_name(name: &str) -> Option<Exporter> {
         if name == "ycsb" {
             return Some(Exporter::Text);
@@ -58,7 +58,7 @@ impl Exporter {
     }
 }
 
-/// Objects as Jackson 1.9 prints them prettily.
+/// Objects in the style of Jackson 1.9's pretty printer.
 fn objects(lines: &[Line], between: &str, out: &mut impl Write) -> io::Result<()> {
     for (index, line) in lines.iter().enumerate() {
         if index > 0 {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exporters_go_by_the_names_of_their_classes() {
+    fn exporters_are_found_by_class_name() {
         for package in ["site.ycsb", "com.yahoo.ycsb"] {
             let of = |class: &str| Exporter::from_name(&format!("{package}.measurements.exporter.{class}"));
             assert_eq!(of("TextMeasurementsExporter"), Some(Exporter::Text));

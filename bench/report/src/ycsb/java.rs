@@ -1,14 +1,11 @@
-//! How Java writes numbers and orders its hash maps, where YCSB's output
-//! shows it.
+//! Java's formats of numbers and its order of hash maps, which YCSB's output shows.
 
 use serval_model::java::string_hash;
 
-/// `Double.toString`: the shortest digits that are read back as the same
-/// number, with at least one decimal, and in scientific notation below 10^-3
-/// and from 10^7 on.
+/// Formats as `Double.toString`: the shortest digits that parse to the same number, with at least one
+/// decimal, and in scientific notation below 10^-3 and from 10^7 on.
 ///
-/// Java before 19 now and then prints a digit more than needed; this never
-/// does.
+/// Java before 19 sometimes prints a digit too many; this function never does.
 pub fn java_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -27,7 +24,7 @@ pub fn java_double(value: f64) -> String {
     }
 }
 
-/// `DecimalFormat("#.##")`: at most two decimals, half to even.
+/// Formats as `DecimalFormat("#.##")`: at most two decimals, rounding half to even.
 pub fn two_decimals(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -35,14 +32,13 @@ pub fn two_decimals(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "∞".to_owned() } else { "-∞".to_owned() };
     }
-    // Java starts from the shortest digits where these are enough; beyond
-    // 17 digits it fills up with zeros, as `{}` does.
+    // Java starts from the shortest digits if they suffice; beyond 17 digits it appends zeros, as
+    // `{}` does.
     let text = if value.abs() < 1e15 { format!("{value:.2}") } else { format!("{value}") };
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A number of a JSON value as Jackson writes it: what JSON cannot say is
-/// quoted.
+/// Formats a number as Jackson does in JSON: infinities and NaN are quoted.
 pub(crate) fn json_double(value: f64) -> String {
     let text = java_double(value);
     if value.is_finite() { text } else { format!("\"{text}\"") }
@@ -63,8 +59,8 @@ fn table(entries: usize) -> usize {
     table
 }
 
-/// Entries in the order in which a `ConcurrentHashMap` lists them that they
-/// were put into in the order given.
+/// Sorts entries into the iteration order of a `ConcurrentHashMap` that they were inserted into in the
+/// given order.
 pub(crate) fn map_order<T>(entries: Vec<T>, hash: impl Fn(&T) -> i32) -> Vec<T> {
     let mut bins: Vec<Vec<T>> = (0..16).map(|_| Vec::new()).collect();
     let mut count = 0;
@@ -80,9 +76,8 @@ pub(crate) fn map_order<T>(entries: Vec<T>, hash: impl Fn(&T) -> i32) -> Vec<T> 
     bins.into_iter().flatten().collect()
 }
 
-/// Doubles a table. Every bin is split in two; Java keeps the last run of
-/// entries that stay together in order and puts those before it in front
-/// of it one by one, which reverses them.
+/// Doubles a table. Java splits every bin in two: it keeps the order of the last run of entries that
+/// stay together, and inserts those before it in front one by one, which reverses them.
 fn split<T>(bins: Vec<Vec<T>>, hash: &impl Fn(&T) -> i32) -> Vec<Vec<T>> {
     let size = bins.len();
     let mut larger: Vec<Vec<T>> = (0..2 * size).map(|_| Vec::new()).collect();
@@ -98,7 +93,7 @@ fn split<T>(bins: Vec<Vec<T>>, hash: &impl Fn(&T) -> i32) -> Vec<Vec<T>> {
     larger
 }
 
-/// The names of measurements in the order of YCSB's map of them.
+/// Sorts names of measurements into the order of YCSB's map.
 pub(crate) fn name_order(names: Vec<&str>) -> Vec<&str> {
     map_order(names, |name| string_hash(name))
 }

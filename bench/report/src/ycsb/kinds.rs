@@ -8,7 +8,7 @@ use serval_measure::{
 };
 use serval_model::Status;
 
-/// Adds lines under one name.
+/// Appends lines under one name.
 struct Writer<'a> {
     name: String,
     lines: &'a mut Vec<Line>,
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Adds all lines of a measurement.
+/// Appends all lines of a measurement.
 pub(super) fn write(report: &Report<'_>, side: Side, named: &Named, lines: &mut Vec<Line>) {
     let options = &report.options;
     let name = options.printed(side, &named.name);
@@ -52,7 +52,7 @@ pub(super) fn write(report: &Report<'_>, side: Side, named: &Named, lines: &mut 
         }
         Kind::TimeSeries => time_series(&series(report, side, named), returns, Writer::new("", &name, lines)),
         Kind::Raw => raw(report, side, named, returns, Writer::new("", &name, lines)),
-        // Of two measurements in one, the first counts the statuses.
+        // Of the two measurements, only the first counts statuses.
         Kind::HdrAndBuckets => {
             hdr(options, &times(), returns, Writer::new("Hdr", &name, lines));
             buckets(options, &series(report, side, named), &[], Writer::new("Bucket", &name, lines));
@@ -97,7 +97,7 @@ fn ordinal(percentile: f64) -> String {
     format!("{number}{ending}")
 }
 
-/// What the older types have kept of a measurement.
+/// The series of a measurement that the older types keep.
 fn series(report: &Report<'_>, side: Side, named: &Named) -> LegacySeries {
     let time = match side {
         Side::Service => TimeKind::Service,
@@ -112,14 +112,14 @@ fn series(report: &Report<'_>, side: Side, named: &Named) -> LegacySeries {
     sum
 }
 
-/// Smallest or largest as the older types have them: -1 for nothing.
+/// A minimum or maximum of the older types: -1 if there is none.
 fn bound(series: &LegacySeries, us: u64) -> i64 {
     if series.count == 0 { -1 } else { whole(us) }
 }
 
 fn buckets(options: &Options<'_>, series: &LegacySeries, returns: &[(Status, u64)], mut out: Writer<'_>) {
     let count = series.count as f64;
-    // Nothing by nothing is NaN, here as in Java.
+    // 0 / 0 is NaN, as in Java.
     let mean = series.sum_us as f64 / count;
     let bucket = |index: usize| series.buckets.get(index).copied().unwrap_or(0);
     out.int("Operations", whole(series.count));

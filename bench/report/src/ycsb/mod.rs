@@ -1,9 +1,8 @@
-//! YCSB's output, line for line: what scripts written for YCSB read.
+//! YCSB's output, line for line, for scripts written for YCSB.
 //!
 //! Times are in microseconds. `[READ]` is the service time (from the actual start), and
-//! `[Intended-READ]` the response time, where `measurement.interval` asks for it. Nothing is here
-//! that YCSB would not print. The lines come in the order in which YCSB prints them, which is that
-//! of Java's hash maps.
+//! `[Intended-READ]` the response time, if `measurement.interval` asks for it. The output has nothing
+//! that YCSB would not print. Lines have YCSB's order, which is that of Java's hash maps.
 
 pub mod client_lines;
 mod export;
@@ -51,7 +50,7 @@ pub enum Interval {
 }
 
 impl Interval {
-    /// The interval of the property's value.
+    /// Parses the property's value.
     pub fn from_name(name: &str) -> Option<Interval> {
         match name {
             "op" => Some(Interval::Op),
@@ -81,7 +80,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of the property's value.
+    /// Parses the property's value.
     pub fn from_name(name: &str) -> Option<Kind> {
         match name {
             "hdrhistogram" => Some(Kind::Hdr),
@@ -94,13 +93,13 @@ impl Kind {
         }
     }
 
-    /// Whether single times are printed and so have to be kept.
+    /// Whether single times are printed, so that the run must keep them.
     pub fn is_raw(self) -> bool {
         matches!(self, Kind::Raw | Kind::HdrAndRaw)
     }
 }
 
-/// What YCSB's properties say of its output.
+/// The properties of YCSB's output.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// Names of the workload's own metrics.
@@ -143,10 +142,10 @@ impl Default for Options<'_> {
     }
 }
 
-/// What YCSB's report is made of.
+/// The contents of YCSB's report.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
-    /// What the properties say.
+    /// The properties.
     pub options: Options<'a>,
     /// Run time in ms.
     pub runtime_ms: u64,
@@ -160,13 +159,12 @@ pub struct Report<'a> {
     pub raw: &'a [RawSample],
 }
 
-/// A value of a line: YCSB prints whole numbers without a decimal and others
-/// with one at least.
+/// A value of a line: YCSB prints integers without decimals, other numbers with at least one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// Any number.
+    /// A floating-point number.
     Float(f64),
 }
 
@@ -191,7 +189,7 @@ enum Side {
 }
 
 impl Options<'_> {
-    /// The maps that are printed, in order.
+    /// The maps to print, in order.
     fn sides(&self) -> &'static [Side] {
         match self.interval {
             Interval::Op => &[Side::Service],
@@ -208,7 +206,7 @@ impl Options<'_> {
         }
     }
 
-    /// The times of a measurement, out of all.
+    /// The times of a measurement.
     fn times(&self, side: Side, named: &Named, metrics: &Metrics) -> Histogram {
         let mut times = Histogram::new();
         for pair in named.sources.iter().filter_map(|key| metrics.get(key)) {
@@ -220,7 +218,7 @@ impl Options<'_> {
 }
 
 impl Report<'_> {
-    /// All lines, in YCSB's order.
+    /// Returns all lines, in YCSB's order.
     pub fn lines(&self) -> Vec<Line> {
         let overall = |measurement: &str, value| Line {
             metric: "OVERALL".to_owned(),
@@ -240,7 +238,7 @@ impl Report<'_> {
         lines
     }
 
-    /// How many measurements there are: YCSB's of all its maps that are printed.
+    /// Number of measurements in all maps that are printed.
     pub fn measurements(&self) -> usize {
         let of = |side| names::in_order(&self.options, side, names::counts(self.metrics)).len();
         self.options.sides().iter().map(|side| of(*side)).sum()
@@ -271,7 +269,7 @@ fn whole(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Nanoseconds as whole microseconds, cut as YCSB cuts them.
+/// Nanoseconds as whole microseconds, rounded down as in YCSB.
 fn us(ns: u64) -> i64 {
     whole(ns / 1000)
 }

@@ -1,5 +1,4 @@
-//! Under which names YCSB keeps the times of an operation, and the order in
-//! which it prints them.
+//! The names of YCSB's measurements, and the order in which it prints them.
 
 use crate::ycsb::{
     Interval, Metrics, Options, Side,
@@ -13,18 +12,18 @@ use std::collections::BTreeMap;
 pub(super) struct Named {
     /// Its key in the map, without `Intended-`.
     pub(super) name: String,
-    /// Whose times it holds.
+    /// The metrics and statuses whose times it holds.
     pub(super) sources: Vec<(Metric, Status)>,
     /// Its `Return=` lines.
     pub(super) returns: Vec<(Status, u64)>,
 }
 
-/// How many times there are by metric and status.
+/// Number of times by metric and status.
 pub(super) fn counts(metrics: &Metrics) -> impl Iterator<Item = ((Metric, Status), u64)> + '_ {
     metrics.iter().map(|(key, pair)| (*key, pair.service.count()))
 }
 
-/// Whether the times of all statuses stand under one name.
+/// Whether all statuses share one measurement.
 fn is_whole(metric: Metric) -> bool {
     matches!(metric, Metric::READ_MODIFY_WRITE | Metric::SCAN_PER_RECORD | Metric::CLEANUP | Metric::VERIFY)
 }
@@ -39,8 +38,8 @@ fn has_response(metric: Metric) -> bool {
     !matches!(metric, Metric::VERIFY | Metric::SCAN_PER_RECORD)
 }
 
-/// Where in a run YCSB first writes a metric down, as far as that is fixed:
-/// what is made of other operations comes after them, closing is last.
+/// The order in which YCSB first records metrics in a run, as far as it is fixed: composed operations
+/// come after their parts, CLEANUP is last.
 fn rank(metric: Metric) -> usize {
     match metric {
         Metric::CLEANUP => Metric::COUNT + 2,
@@ -50,8 +49,7 @@ fn rank(metric: Metric) -> usize {
     }
 }
 
-/// The measurements of one of YCSB's maps, in the order in which it lists
-/// them.
+/// The measurements of one of YCSB's maps, in its iteration order.
 pub(super) fn in_order(
     options: &Options<'_>,
     side: Side,
@@ -80,7 +78,7 @@ pub(super) fn in_order(
     entries
 }
 
-/// The entry of a name, made if there is none.
+/// The entry of a name; inserts it if there is none.
 fn entry(entries: &mut Vec<Named>, name: String) -> &mut Named {
     let at = entries.iter().position(|e| e.name == name).unwrap_or_else(|| {
         entries.push(Named { name, sources: Vec::new(), returns: Vec::new() });
@@ -89,7 +87,7 @@ fn entry(entries: &mut Vec<Named>, name: String) -> &mut Named {
     &mut entries[at]
 }
 
-/// The name that an operation's times have, given how it ended.
+/// The name of the measurement of an operation with a status.
 fn name_of(options: &Options<'_>, metric: Metric, status: Status) -> String {
     let operation = metric.name(options.custom);
     if status.is_ok() || is_whole(metric) {

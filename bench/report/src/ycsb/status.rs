@@ -6,10 +6,10 @@ use serval_measure::histogram::Histogram;
 use serval_model::{Metric, Status as Outcome};
 use std::time::Duration;
 
-/// What a status line says.
+/// The contents of a status line.
 #[derive(Debug, Clone)]
 pub struct Status<'a> {
-    /// What the properties say.
+    /// The properties.
     pub options: Options<'a>,
     /// The label that it begins with.
     pub label: &'a str,
@@ -17,23 +17,21 @@ pub struct Status<'a> {
     pub now: &'a Zoned,
     /// Time since the start.
     pub elapsed: Duration,
-    /// Operations done since the start.
+    /// Operations that ended since the start.
     pub operations: u64,
     /// Operations a second since the last status line.
     pub current_rate: f64,
-    /// Operations still to be done; 0 when that is not known.
+    /// Remaining operations; 0 if unknown.
     pub todo: u64,
-    /// What has been measured at any time before: it is named even if
-    /// nothing has come since the last status line.
+    /// Everything measured so far, which the line lists even without new times.
     pub seen: &'a [(Metric, Outcome)],
     /// Times since the last status line, in YCSB's [`terms`](crate::ycsb::terms).
     pub interval: &'a Metrics,
 }
 
 impl Status<'_> {
-    /// The line, without its end; YCSB has it end with a space. It goes to
-    /// standard error, and for `measurementtype=timeseries` to standard
-    /// output as well.
+    /// Returns the line without a newline; it ends with a space, as in YCSB. It goes to standard error,
+    /// and for `measurementtype=timeseries` also to standard output.
     pub fn line(&self) -> String {
         let mut line = format!("{}{} ", self.label, self.now.strftime("%Y-%m-%d %H:%M:%S:%3f"));
         line += &format!("{} sec: {} operations; ", self.elapsed.as_secs(), self.operations);
@@ -42,7 +40,7 @@ impl Status<'_> {
         }
         if self.todo != 0 {
             let rate = 1000.0 * (self.operations as f64 / self.elapsed.as_millis() as f64);
-            // Nothing done yet: as long as Java can say, or 0 if no time has passed.
+            // Without operations: Java's largest long, or 0 if no time has passed.
             let seconds = (self.todo as f64 / rate).ceil() as i64;
             line += &format!("est completion in {}", remaining(seconds));
         }
@@ -105,9 +103,8 @@ fn raw(name: &str, times: &Histogram) -> String {
     format!("{name} count: {count}, average latency(us): {mean:.2}")
 }
 
-/// YCSB's words for a number of seconds: days and hours, hours and minutes,
-/// or seconds alone. Each part ends with a space, and it is `10 seconds` but
-/// `9 second`.
+/// Formats seconds as YCSB does: days and hours, hours and minutes, or seconds. Each part ends with a
+/// space; YCSB prints `10 seconds` but `9 second`.
 pub fn remaining(seconds: i64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     let mut text = String::new();

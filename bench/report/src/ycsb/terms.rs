@@ -1,16 +1,16 @@
-//! Serval's measurements in YCSB's terms.
+//! Converts Serval's measurements to YCSB's.
 //!
-//! YCSB has no batches of its own: a binding that batches takes an insert, answers `BATCHED_OK` at
-//! once, and sends the batch with its last insert, which takes the time. So a batch of k inserts is
-//! k - 1 inserts of no time, `BATCHED_OK`, and one that has the time and the status of the batch.
-//! What Serval alone measures is in its own results only.
+//! YCSB does not measure batches. A binding that batches answers an insert with `BATCHED_OK` at once,
+//! and sends the batch with its last insert. So a batch of k inserts becomes k - 1 inserts of no time
+//! with `BATCHED_OK`, and one with the time and status of the batch. Metrics that YCSB does not have
+//! are left out.
 
 use crate::ycsb::{Legacy, Metrics};
 use serval_measure::{legacy::LegacySeries, raw::RawSample, times::Times};
 use serval_model::{Metric, Status};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The metric that YCSB has for one of Serval's.
+/// YCSB's metric for one of Serval's; `None` if it has none.
 fn metric(metric: Metric) -> Option<Metric> {
     match metric {
         Metric::INSERT_BATCH => Some(Metric::INSERT),
@@ -19,7 +19,7 @@ fn metric(metric: Metric) -> Option<Metric> {
     }
 }
 
-/// Times by metric and status.
+/// Converts times by metric and status.
 pub fn metrics(measured: &Metrics) -> Metrics {
     let mut terms = Metrics::new();
     for ((own, status), pair) in measured {
@@ -37,13 +37,13 @@ pub fn metrics(measured: &Metrics) -> Metrics {
     terms
 }
 
-/// Inserts that waited in batches that ended so.
+/// Number of inserts that waited in batches with this status.
 fn waited(measured: &Metrics, metric: Metric, status: Status) -> u64 {
     let pair = measured.get(&(metric, status)).filter(|_| metric == Metric::INSERT_BATCH);
     pair.map_or(0, |pair| pair.batched.saturating_sub(pair.service.count()))
 }
 
-/// The same of the older measurement types.
+/// Converts series of the older measurement types.
 pub fn legacy(legacy: Legacy, measured: &Metrics) -> Legacy {
     let mut terms = Legacy::new();
     for ((own, status, time), series) in legacy {
@@ -57,7 +57,7 @@ pub fn legacy(legacy: Legacy, measured: &Metrics) -> Legacy {
     terms
 }
 
-/// Inserts of no time that waited in the batches of a series.
+/// The series of inserts of no time that waited in the batches of a series.
 fn waiting(batches: &LegacySeries, waited: u64) -> LegacySeries {
     let mut buckets = vec![0; batches.buckets.len()];
     if let Some(first) = buckets.first_mut() {
@@ -68,7 +68,7 @@ fn waiting(batches: &LegacySeries, waited: u64) -> LegacySeries {
     LegacySeries { buckets, count: waited, units: units.collect(), ..LegacySeries::default() }
 }
 
-/// The same of single times.
+/// Converts single times.
 pub fn raw<'a>(samples: &'a [RawSample], measured: &Metrics) -> Cow<'a, [RawSample]> {
     if !samples.iter().any(|sample| sample.metric == Metric::INSERT_BATCH) {
         return Cow::Borrowed(samples);
@@ -92,7 +92,7 @@ pub fn raw<'a>(samples: &'a [RawSample], measured: &Metrics) -> Cow<'a, [RawSamp
     Cow::Owned(terms)
 }
 
-/// A number of inserts divided among batches as evenly as it goes.
+/// Divides inserts among batches as evenly as possible.
 struct Parts {
     inserts: u64,
     batches: u64,
@@ -104,7 +104,7 @@ impl Parts {
         Parts { inserts, batches, batches_passed: 0 }
     }
 
-    /// The inserts of so many batches more.
+    /// Returns the number of inserts in the next batches.
     fn next(&mut self, batches: u64) -> u64 {
         let until = |batches: u64| {
             let share = u128::from(self.inserts) * u128::from(batches) / u128::from(self.batches.max(1));

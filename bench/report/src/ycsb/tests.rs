@@ -1,4 +1,4 @@
-//! Comparison with what YCSB itself printed; see `tests/golden/README.md`.
+//! Comparison with the output of YCSB itself; see `tests/golden/README.md`.
 
 use super::*;
 use serval_measure::{
@@ -21,7 +21,7 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap()
 }
 
-/// Lines of a golden in any of the three forms, without the JVM's.
+/// Lines of a golden file in any of the three forms, without those about the JVM.
 fn golden(text: &str) -> Golden {
     let all: Golden = if text.contains("[OVERALL]") {
         let lines = text.lines().filter(|line| line.starts_with('['));
@@ -52,8 +52,7 @@ fn metric(name: &str) -> Option<Metric> {
     Metric::all().find(|metric| metric.name(&[]) == name)
 }
 
-/// Does what the golden's client did, as far as counts go; with a verbose
-/// histogram, the times too.
+/// Repeats the run of a golden file: its counts, and with a verbose histogram its times.
 fn replay(golden: &Golden, paced: bool, kind: Option<LegacyKind>) -> (Totals, Legacy, Vec<RawSample>) {
     let (raw, thread) = serval_measure::raw::RawLog::to_memory();
     let options = RecorderOptions { paced, legacy: kind, raw: Some(raw) };
@@ -95,8 +94,8 @@ fn names_without_returns() -> [Metric; 3] {
     [Metric::READ_MODIFY_WRITE, Metric::SCAN_PER_RECORD, Metric::CLEANUP]
 }
 
-/// The lines by metric, and the bin of Java's map in which each metric lies:
-/// within a bin the order is another in every run.
+/// The lines by metric, with the metric's bin in Java's map: the order within a bin differs between
+/// runs.
 fn groups(lines: &Golden) -> Vec<(bool, usize, String, Golden)> {
     let mut groups: Vec<(String, Golden)> = Vec::new();
     let base = |name: &str| {
@@ -135,8 +134,7 @@ fn is_number(text: &str) -> bool {
     text.trim_start_matches('>').parse::<u64>().is_ok()
 }
 
-/// Compares metrics, measurements and their order, and the values that the
-/// golden fixes.
+/// Compares metrics, measurements and their order, and the values that the golden file fixes.
 fn compare(golden_text: &str, options: Options<'_>, kind: Option<LegacyKind>) -> Golden {
     let theirs = golden(golden_text);
     let (totals, legacy, raw) = replay(&theirs, options.paced, kind);
@@ -199,8 +197,8 @@ fn structure_is_ycsbs() {
 }
 
 #[test]
-fn the_published_version_differs_by_what_is_known() {
-    // No SCAN-LATENCY-PER-RECORD: the replay takes what the file has.
+fn the_published_version_has_known_differences() {
+    // The golden file has no SCAN-LATENCY-PER-RECORD.
     compare(golden_file!("published-0.17.0.txt"), Options::default(), None);
 }
 
@@ -211,7 +209,7 @@ fn structure_is_ycsbs_with_intended_times() {
     compare(golden_file!("both.txt"), of(false, Interval::Both), None);
     compare(golden_file!("both-paced.txt"), of(true, Interval::Both), None);
     compare(golden_file!("intended-paced.txt"), of(true, Interval::Intended), None);
-    // As for `op`, paced or not.
+    // The same as for `op`, paced or not.
     assert_eq!(Options::default().interval, Interval::Op);
 }
 
@@ -240,11 +238,11 @@ fn structure_is_ycsbs_for_older_types() {
 
 #[test]
 fn values_are_ycsbs() {
-    // The verbose golden has all times, so that nothing is left out.
+    // The verbose golden file has all times: compare all values.
     let theirs = golden(golden_file!("verbose.txt"));
     let ours = compare(golden_file!("verbose.txt"), Options { verbose: true, ..Options::default() }, None);
     for ((metric, measurement, ours), (.., theirs)) in ours.iter().zip(&theirs).skip(2) {
-        // The replay puts every time in the middle of its µs.
+        // The replay records every time at the middle of its µs.
         let rounding = if measurement.starts_with("Average") { 0.51 } else { 0.0 };
         let near = rounding + theirs / 1000.0;
         assert!((ours - theirs).abs() <= near, "{metric} {measurement}: {ours} for {theirs}");
@@ -281,7 +279,7 @@ fn the_three_forms_are_ycsbs_to_the_byte() {
     }
 }
 
-/// As `golden`, with the JVM's lines.
+/// As `golden`, with the lines about the JVM.
 fn golden_with_gc(text: &str) -> Golden {
     let renamed = text.replace("TOTAL_GC", "JVM_GC");
     let lines = golden(&renamed).into_iter();
@@ -289,7 +287,7 @@ fn golden_with_gc(text: &str) -> Golden {
 }
 
 #[test]
-fn what_json_cannot_say_is_quoted_as_jackson_does() {
+fn infinities_and_nan_are_quoted_as_by_jackson() {
     let line = Line { metric: "A\"".into(), measurement: "b".into(), value: Value::Float(f64::NAN) };
     let mut out = Vec::new();
     Exporter::JsonArray.write(&[line], &mut out).unwrap();
@@ -298,7 +296,7 @@ fn what_json_cannot_say_is_quoted_as_jackson_does() {
 }
 
 #[test]
-fn remaining_time_is_told_as_ycsb_tells_it() {
+fn remaining_time_has_ycsbs_format() {
     for line in golden_file!("remaining.txt").lines() {
         let (seconds, words) = line.split_once('|').unwrap();
         assert_eq!(remaining(seconds.parse().unwrap()), words);
@@ -415,7 +413,7 @@ fn of_batches(kind: Kind, legacy: Option<LegacyKind>) -> (String, String) {
 }
 
 #[test]
-fn a_batch_is_what_bindings_of_ycsb_that_batch_make_of_it() {
+fn batches_are_converted_as_by_ycsbs_bindings() {
     let overall = "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 23.0\n";
     let (lines, _) = of_batches(Kind::Hdr, None);
     let returns = "[INSERT], Return=OK, 2\n[INSERT], Return=BATCHED_OK, 20\n[INSERT], Return=ERROR, 1\n";
@@ -441,7 +439,7 @@ fn a_batch_is_what_bindings_of_ycsb_that_batch_make_of_it() {
 
     let (lines, _) = of_batches(Kind::TimeSeries, Some(LegacyKind::TimeSeries { granularity_ms: 100 }));
     assert!(lines.contains("[INSERT], Operations, 22\n"), "{lines}");
-    // One batch in either; that which failed was in the second.
+    // One batch in each; the second failed.
     assert!(lines.contains("[INSERT], 0, 4000.0\n[INSERT], 100, 3333."), "{lines}");
 
     let (lines, points) = of_batches(Kind::Raw, None);

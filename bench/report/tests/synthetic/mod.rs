@@ -1,6 +1,5 @@
-//! Stored results as runs leave them, of stores with a known law: service
-//! times are log-normal, and with an offered load what waits has the waiting
-//! time of a queue.
+//! Stored results of synthetic stores: service times are log-normal; with an offered load, waiting
+//! times are those of a queue.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -29,7 +28,7 @@ use std::{
 
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// Random enough and the same in every test.
+/// A linear congruential generator: deterministic.
 pub struct Draws(u64);
 
 impl Draws {
@@ -38,7 +37,7 @@ impl Draws {
         ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// About log-normal.
+    /// A time from an approximate log-normal distribution.
     fn time(&mut self, median_ns: f64, spread: f64) -> u64 {
         let normal = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
         (median_ns * (normal * spread).exp()) as u64
@@ -49,7 +48,7 @@ impl Draws {
     }
 }
 
-/// A store: its name, the most that it does, and how long it takes.
+/// A store: its name, saturation, median service time and CPU time an operation.
 #[derive(Clone, Copy)]
 pub struct Store {
     pub name: &'static str,
@@ -64,7 +63,7 @@ pub const STORES: [Store; 3] = [
     Store { name: "postgres", saturation: 12_500.0, median_ns: 900_000.0, cpu_us: 71.0 },
 ];
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone)]
 pub struct Run<'a> {
     pub store: Store,
@@ -72,7 +71,7 @@ pub struct Run<'a> {
     pub operations: &'a [Operation],
     pub target: Option<f64>,
     pub clients: u64,
-    /// Measured.
+    /// Measured time.
     pub seconds: u32,
     pub warm_up: u32,
     /// Times drawn a second; each stands for several operations.
@@ -82,156 +81,118 @@ pub struct Run<'a> {
     pub seed: u64,
 }
 
-/// An operation, its share, and how many times a read's time it takes.
+/// An operation, its share, and its time relative to a read's.
 pub type Operation = (&'static str, f64, f64);
 
 /// The operations of workload A.
 pub const HALF_AND_HALF: &[Operation] = &[("READ", 0.5, 1.0), ("UPDATE", 0.5, 1.4)];
 
-/// Records of a simulated run.
-struct Simulation<'a> {
-    run: &'a Run<'a>,
-    draws: Draws,
-    pairs: BTreeMap<&'a str, Pair>,
-    failed: BTreeMap<&'a str, Histogram>,
-    lateness: Histogram,
+/// The measurements of a run. All but the series are without the warm-up.
+#[derive(Default)]
+struct Measured<'a> {
     series: Vec<IntervalSummary>,
     operations: u64,
+    /// Times by operation.
+    pairs: BTreeMap<&'a str, Pair>,
+    /// Times of failures by operation.
+    failed: BTreeMap<&'a str, Histogram>,
+    late: Histogram,
 }
 
-impl<'a> Simulation<'a> {
-    /// Simulates all seconds of a run.
-    fn of(run: &'a Run<'a>) -> Simulation<'a> {
-        let mut simulation = Simulation {
-            run,
-            draws: Draws(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            pairs: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            lateness: Histogram::new(),
-            series: Vec::new(),
-            operations: 0,
-        };
-        (0..run.warm_up + run.seconds).for_each(|second| simulation.simulate(second));
-        simulation
-    }
-
-    /// Simulates a second.
-    fn simulate(&mut self, second: u32) {
-        let run = self.run;
+fn measured<'a>(run: &Run<'a>) -> Measured<'a> {
+    let Run { store, target, seconds, .. } = *run;
+    let mut draws = Draws(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let done = target.map_or(store.saturation, |target| target.min(store.saturation));
+    let load = target.map_or(0.0, |target| target / store.saturation);
+    let mut all = Measured::default();
+    for second in 0..run.warm_up + seconds {
         let warm_up = second < run.warm_up;
         let stall = second % 97 == 61 || second == run.warm_up + 2;
-        let failures = if run.failures && stall { 40 } else { 0 };
         let mut metrics = BTreeMap::new();
-        let mut lateness = Histogram::new();
-        for operation in run.operations {
-            let pair = self.times(operation, second, stall, &mut lateness);
-            let shown = if run.target.is_some() { &pair.response } else { &pair.service };
+        let mut late_now = Histogram::new();
+        for &(name, share, slower) in run.operations {
+            let mut pair = Pair::default();
+            let drawn = ((run.drawn as f64 * share) as u64).max(8);
+            // Rounding must not change the sum.
+            let upto = |part: u64| (done * share * part as f64 / drawn as f64).round() as u64;
+            for part in 0..drawn {
+                let each = upto(part + 1) - upto(part);
+                let service = draws.time(store.median_ns * slower, 0.45)
+                    + if stall && draws.unit() < 0.1 { draws.exponential(9e6) } else { 0 };
+                pair.service.record_n(service, each);
+                if target.is_some() {
+                    let wait = if load >= 1.0 {
+                        // Overload: the queue grows as long as the run lasts.
+                        ((load - 1.0 + 0.01) * f64::from(second) * 1e9 * (0.5 + 0.5 * draws.unit())) as u64
+                    } else {
+                        draws.exponential(store.median_ns * load / (1.0 - load) / 8.0 + 8_000.0)
+                    };
+                    pair.response.record_n(service + wait, each);
+                    late_now.record_n(wait, each);
+                }
+            }
+            let failures = if run.failures && stall { 40 } else { 0 };
+            let paced = target.is_some();
+            let shown = if paced { &pair.response } else { &pair.service };
+            let service = IntervalTimes::of(&pair.service);
             let metric = IntervalMetric {
                 ok: pair.service.count(),
                 failed: failures,
                 response: IntervalTimes::of(shown),
-                service: IntervalTimes::of(&pair.service),
+                service,
                 levels: levels(shown),
             };
-            metrics.insert(operation.0.to_owned(), metric);
+            metrics.insert(name.to_owned(), metric);
             if !warm_up {
-                self.operations += pair.service.count() + failures;
-                self.pairs.entry(operation.0).or_default().merge(&pair);
-                self.failed.entry(operation.0).or_default().record_n(30_000_000, failures);
+                all.operations += pair.service.count() + failures;
+                all.pairs.entry(name).or_default().merge(&pair);
+                all.failed.entry(name).or_default().record_n(30_000_000, failures);
             }
         }
         let pacing =
-            run.target.map(|target| IntervalPacing { due: target, lateness: IntervalTimes::of(&lateness) });
-        let start_s = f64::from(second);
-        self.series.push(IntervalSummary { start_s, length_s: 1.0, warm_up, metrics, pacing });
-        if !warm_up {
-            self.lateness.merge(&lateness);
-        }
-    }
-
-    /// Draws the times of an operation in a second. Adds their lateness.
-    fn times(
-        &mut self,
-        &(_, share, slower): &Operation,
-        second: u32,
-        stall: bool,
-        lateness: &mut Histogram,
-    ) -> Pair {
-        let Run { store, target, .. } = *self.run;
-        let done = target.map_or(store.saturation, |target| target.min(store.saturation));
-        let mut pair = Pair::default();
-        let drawn = ((self.run.drawn as f64 * share) as u64).max(8);
-        // The sum over all parts is the number of operations, whatever the number of parts.
-        let upto = |part: u64| (done * share * part as f64 / drawn as f64).round() as u64;
-        for part in 0..drawn {
-            let each = upto(part + 1) - upto(part);
-            let service = self.draws.time(store.median_ns * slower, 0.45)
-                + if stall && self.draws.unit() < 0.1 { self.draws.exponential(9e6) } else { 0 };
-            pair.service.record_n(service, each);
-            if let Some(target) = target {
-                let wait = self.wait(second, target / store.saturation);
-                pair.response.record_n(service + wait, each);
-                lateness.record_n(wait, each);
-            }
-        }
-        pair
-    }
-
-    /// Draws the waiting time of an operation at an offered load, relative to saturation.
-    fn wait(&mut self, second: u32, load: f64) -> u64 {
-        if load >= 1.0 {
-            // The queue grows as long as the run lasts.
-            ((load - 1.0 + 0.01) * f64::from(second) * 1e9 * (0.5 + 0.5 * self.draws.unit())) as u64
-        } else {
-            self.draws.exponential(self.run.store.median_ns * load / (1.0 - load) / 8.0 + 8_000.0)
-        }
-    }
-
-    fn metrics(&self) -> Vec<MetricResult> {
-        let metrics = self.pairs.iter().map(|(name, pair)| {
-            let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
-            let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
-            let failed = &self.failed[name];
-            if !failed.is_empty() {
-                statuses.insert("ERROR".to_owned(), failed.count());
-                let latency = Latency::of(failed, &PERCENTILES);
-                times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
-                let message = "the connection was <closed> by the server".to_owned();
-                messages.push(MessageCount { status: "ERROR".to_owned(), message, count: failed.count() });
-            }
-            let ok = Some(TimesResult::of(pair, self.run.target.is_some(), &PERCENTILES));
-            MetricResult { name: (*name).to_owned(), statuses, ok, failed: times, messages }
+            target.map(|target| IntervalPacing { due: target, lateness: IntervalTimes::of(&late_now) });
+        all.series.push(IntervalSummary {
+            start_s: f64::from(second),
+            length_s: 1.0,
+            warm_up,
+            metrics,
+            pacing,
         });
-        metrics.collect()
-    }
-
-    fn usage(&self, us: f64, memory: u64) -> Usage {
-        Usage {
-            cpu_s: self.operations as f64 * us / 1e6,
-            run_queue_s: Some(0.3),
-            memory_bytes: Some(memory),
-            sent_bytes: Some(self.operations * 120),
-            received_bytes: Some(self.operations * 640),
+        if !warm_up {
+            all.late.merge(&late_now);
         }
     }
+    all
+}
 
-    fn client(&self) -> ClientLoad {
-        let sentence = "the client's threads ran for 97 % of the time, and the store waited for them";
-        ClientLoad {
-            usage: self.usage(6.0, 48 << 20),
-            threads: 2,
-            busiest_thread: Some(if self.run.bound { 0.97 } else { 0.41 }),
-            outside_store: None,
-            machine_busy: Some(0.66),
-            bound_by_client: if self.run.bound { vec![sentence.to_owned()] } else { Vec::new() },
-        }
+fn metric(name: &str, pair: &Pair, failed: &Histogram, paced: bool) -> MetricResult {
+    let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+    let (mut times, mut messages) = (BTreeMap::new(), Vec::new());
+    if !failed.is_empty() {
+        statuses.insert("ERROR".to_owned(), failed.count());
+        let latency = Latency::of(failed, &PERCENTILES);
+        times.insert("ERROR".to_owned(), TimesResult { response: latency.clone(), service: latency });
+        let message = "the connection was <closed> by the server".to_owned();
+        messages.push(MessageCount { status: "ERROR".to_owned(), message, count: failed.count() });
     }
+    let ok = Some(TimesResult::of(pair, paced, &PERCENTILES));
+    MetricResult { name: name.to_owned(), statuses, ok, failed: times, messages }
 }
 
 /// The result of a run.
 pub fn result(run: &Run<'_>) -> ResultDocument {
     let Run { store, target, seconds, .. } = *run;
-    let simulation = Simulation::of(run);
+    let measured = measured(run);
+    let metrics = measured.pairs.iter();
+    let metrics = metrics.map(|(name, pair)| metric(name, pair, &measured.failed[name], target.is_some()));
+    let usage = |us: f64, memory: u64| Usage {
+        cpu_s: measured.operations as f64 * us / 1e6,
+        run_queue_s: Some(0.3),
+        memory_bytes: Some(memory),
+        sent_bytes: Some(measured.operations * 120),
+        received_bytes: Some(measured.operations * 640),
+    };
+    let sentence = "the client's threads ran for 97 % of the time, and the store waited for them".to_owned();
     ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: facts(run),
@@ -241,13 +202,13 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         overall: Overall {
             duration_s: f64::from(seconds),
             warm_up_s: f64::from(run.warm_up),
-            operations: simulation.operations,
-            failed: simulation.failed.values().map(Histogram::count).sum(),
-            throughput: simulation.operations as f64 / f64::from(seconds),
+            operations: measured.operations,
+            failed: measured.failed.values().map(Histogram::count).sum(),
+            throughput: measured.operations as f64 / f64::from(seconds),
             ended_by: EndedBy::Time.into(),
-            client_cpu_s: simulation.operations as f64 * 6e-6,
+            client_cpu_s: measured.operations as f64 * 6e-6,
         },
-        metrics: simulation.metrics(),
+        metrics: metrics.collect(),
         censored: Censored::default(),
         buffered: None,
         pacing: target.map(|target| PacingResult {
@@ -255,7 +216,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             target,
             arrivals: "poisson".to_owned(),
             slack_ns: 0,
-            lateness: Latency::of(&simulation.lateness, &PERCENTILES),
+            lateness: Latency::of(&measured.late, &PERCENTILES),
         }),
         group: None,
         lag: None,
@@ -267,14 +228,21 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             service_drift: -0.011,
         }),
         stationarity: None,
-        client: Some(simulation.client()),
+        client: Some(ClientLoad {
+            usage: usage(6.0, 48 << 20),
+            threads: 2,
+            busiest_thread: Some(if run.bound { 0.97 } else { 0.41 }),
+            outside_store: None,
+            machine_busy: Some(0.66),
+            bound_by_client: if run.bound { vec![sentence] } else { Vec::new() },
+        }),
         processes: vec![ProcessLoad {
             name: format!("{}-server", store.name),
             pids: vec![4321],
             command: format!("{}-server --port 6379", store.name),
-            usage: simulation.usage(store.cpu_us, (store.median_ns as u64) << 12),
+            usage: usage(store.cpu_us, (store.median_ns as u64) << 12),
         }],
-        series: simulation.series,
+        series: measured.series,
     }
 }
 
@@ -322,13 +290,13 @@ fn write(folder: &Path, document: &ResultDocument) {
     std::fs::write(folder.join("result.json"), text).unwrap();
 }
 
-/// Writes a single result; its file.
+/// Writes a single result; returns its file.
 pub fn write_run(folder: &Path, run: &Run<'_>) -> PathBuf {
     write(folder, &result(run));
     folder.join("result.json")
 }
 
-/// An experiment while it is made.
+/// An experiment under construction.
 struct Making<'a> {
     folder: &'a Path,
     document: ExperimentDocument,
@@ -419,7 +387,7 @@ impl Making<'_> {
     }
 }
 
-/// How large a sweep is.
+/// The size of a sweep.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub stores: usize,
@@ -429,7 +397,7 @@ pub struct Size {
     pub drawn: u64,
 }
 
-/// A sweep up to the saturation and past it, with points of all flags.
+/// Writes a sweep up to the saturation and past it; its points have all flags.
 pub fn sweep(folder: &Path, size: Size) {
     let mut making = Making::new(folder, "Workload A: read and update, half and half", ExperimentKind::Sweep);
     making.document.about =
@@ -488,7 +456,7 @@ pub fn sweep(folder: &Path, size: Size) {
     making.finish();
 }
 
-/// Reads, updates and scans, each as fast as the store answers.
+/// Writes closed loops of workloads of reads, updates and scans.
 pub fn closed(folder: &Path, seconds: u32, drawn: u64) {
     let mut making = Making::new(folder, "Key-value operations, one server", ExperimentKind::Sweep);
     making.document.figure = "Yesquel paper, figures 15 and 16".to_owned();
@@ -525,7 +493,7 @@ pub fn closed(folder: &Path, seconds: u32, drawn: u64) {
     making.finish();
 }
 
-/// Ranges of several lengths.
+/// Writes scans of several lengths on an axis.
 pub fn axis(folder: &Path, seconds: u32, drawn: u64) {
     let mut making = Making::new(folder, "Range size", ExperimentKind::Sweep);
     making.document.axis = Some("records a range".to_owned());
@@ -559,7 +527,7 @@ pub fn axis(folder: &Path, seconds: u32, drawn: u64) {
     making.finish();
 }
 
-/// One run, paced at 60 % of what the store does.
+/// One run, paced at 60 % of the store's saturation.
 pub fn one_run(seconds: u32, drawn: u64, seed: u64) -> Run<'static> {
     let store = STORES[(seed % 3) as usize];
     Run {

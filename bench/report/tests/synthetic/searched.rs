@@ -1,4 +1,4 @@
-//! An experiment that looked for the highest rate under a promise.
+//! An experiment that searched for the highest rate that keeps an SLO.
 
 use super::{Size, sweep};
 use serval_result::experiment::{
@@ -6,7 +6,7 @@ use serval_result::experiment::{
 };
 use std::path::Path;
 
-/// p99 of a queue that saturates there, at an offered load, ns.
+/// p99 in ns at an offered load, of a queue with this saturation.
 fn p99(saturation: f64, rate: f64) -> Option<f64> {
     (rate < saturation).then(|| 100f64.ln() * 1e9 / (saturation - rate))
 }
@@ -32,7 +32,7 @@ fn search(curve: usize, nth: usize, target: Option<f64>, clients: u64, throughpu
     }
 }
 
-/// Two stores; the promise is of a time and of a share.
+/// Writes an experiment of two stores; the SLO limits a time and a share.
 pub fn max(folder: &Path) {
     sweep(folder, Size { stores: 2, points: 4, repeats: 3, seconds: 5, drawn: 60 });
     let file = folder.join("experiment.json");

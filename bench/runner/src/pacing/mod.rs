@@ -162,9 +162,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// The end of a run must not take as long as the operations that were not started.
+    /// Ending a run must not take time in proportion to the operations that were not started.
     #[test]
-    fn a_great_rest_is_a_sample_that_stands_for_all_of_it() {
+    fn a_large_backlog_is_sampled_with_weights() {
         for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
             let schedule = schedule(1e9, arrivals, 4);
             let (mut calls, mut sum, mut last) = (0u64, 0u64, 0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_share_the_rate_evenly_and_out_of_step() {
+    fn clients_share_the_rate_evenly_and_out_of_phase() {
         let schedule = schedule(1000.0, Arrivals::Client, 4);
         for client in 0..4 {
             let starts: Vec<_> = (0..3).map(|_| schedule.take(client).unwrap() / MS).collect();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_free_takes_the_next() {
+    fn an_idle_client_takes_the_next_start() {
         let schedule = schedule(1000.0, Arrivals::Uniform, 4);
         let starts: Vec<_> = [3, 3, 0, 2].map(|client| schedule.take(client).unwrap() / MS).into();
         assert_eq!(starts, [0, 1, 2, 3]);
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// The law as `docs/pacing.md` writes it.
+    /// Returns the starts by the law in `docs/pacing.md`.
     fn poisson_starts(rate: &RateSchedule, seed: u64, end: u64) -> Vec<u64> {
         let mut rng = Rng::new(seed);
         let mut sum = 0.0;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_starts_of_a_seed_are_those_of_the_law_and_the_rest_is_exactly_the_rest() {
+    fn poisson_starts_and_the_backlog_follow_the_documented_law() {
         const CLIENTS: usize = 3;
         let end = 4_000 * MS;
         for (seed, text) in [(1, "4000"), (2, "ramp 1000..9000 for 3s; 2000"), (3, "5000 for 2s")] {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_was_due_and_not_taken() {
+    fn the_backlog_is_the_starts_due_and_not_taken() {
         for arrivals in [Arrivals::Client, Arrivals::Uniform] {
             let schedule = schedule(1000.0, arrivals, 3);
             (0..10).for_each(|i| {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_backlog_is_sampled_and_counted_whole() {
+    fn a_huge_backlog_is_sampled_and_counted_exactly() {
         let schedule = schedule(1e6, Arrivals::Uniform, 1);
         let (mut samples, mut total) = (0u64, 0u64);
         schedule.take_rest(10_000 * MS, |_, n| {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use std::{sync::mpsc, thread, time::Duration};
 
-    /// The law as `docs/pacing.md` writes it.
+    /// Returns arrivals by the law in `docs/pacing.md`.
     fn law(seed: u64, count: usize) -> Vec<f64> {
         let mut rng = Rng::new(seed);
         let gaps = std::iter::repeat_with(move || -libm::log(1.0 - rng.next_f64()));
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn clients_do_not_wait_for_the_one_that_draws() {
-        // Only a failing test waits for so long.
+    fn clients_do_not_wait_for_the_client_that_draws() {
+        // Only a failing test waits this long.
         const STUCK: Duration = Duration::from_secs(20);
         const CLIENTS: usize = 4;
         let arrivals = PoissonArrivals::new(3);
@@ -181,7 +181,7 @@ mod tests {
 
     /// The client that draws lost its processor for too long: the others continue the sequence.
     #[test]
-    fn an_empty_queue_goes_on_where_it_ended() {
+    fn an_empty_queue_continues_the_sequence() {
         let arrivals = PoissonArrivals::new(9);
         let before: Vec<f64> = std::iter::from_fn(|| arrivals.ahead.pop()).collect();
         let after: Vec<f64> = (0..AHEAD).map(|_| arrivals.take()).collect();

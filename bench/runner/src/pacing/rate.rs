@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn intended_starts_one_schedule_a_line() {
+    fn intended_starts_of_each_kind_of_schedule() {
         for (text, expected) in [
             ("1", vec![Some(0.0), Some(1.0), Some(2.0)]),
             ("10 for 200ms", vec![Some(0.0), Some(0.1), None]),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_rate_for_ever_is_constant() {
+    fn only_a_single_endless_rate_is_constant() {
         assert!(RateSchedule::constant(5.0).is_constant() && RateSchedule::parse("5").unwrap().is_constant());
         for text in ["5 for 3s", "5 for 3s; 5", "ramp 5..6 for 1s", "sine 5+-1 every 1s"] {
             assert!(!RateSchedule::parse(text).unwrap().is_constant(), "{text}");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn invalid_schedules_are_refused_with_the_reason() {
         for (text, word) in [
             ("", "empty"),
             ("1000; 2000", "for"),
@@ -354,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_inverse_inverts(a in 0.0f64..1e5, b in 1.0f64..1e5, c in 1.0f64..1e5, x in 0.0f64..1.0) {
+        fn time_of_inverts_due(a in 0.0f64..1e5, b in 1.0f64..1e5, c in 1.0f64..1e5, x in 0.0f64..1.0) {
             let text = format!("{b} for 3s; ramp {a}..{b} for 7s; sine {c}+-{} every 2s for 9s; {c} for 1s", c / 2.0);
             let schedule = RateSchedule::parse(&text).unwrap();
             let t = x * 19.99;
@@ -365,7 +365,7 @@ mod tests {
         }
 
         #[test]
-        fn starts_never_go_back(b in 1.0f64..1000.0, k in 0u64..2000) {
+        fn starts_never_decrease(b in 1.0f64..1000.0, k in 0u64..2000) {
             let schedule = RateSchedule::parse(&format!("ramp 0..{b} for 5s; sine {b}+-{b} every 1s")).unwrap();
             if let (Some(first), Some(second)) = (schedule.time_of(k as f64), schedule.time_of(k as f64 + 1.0)) {
                 prop_assert!(first <= second);
@@ -373,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn arbitrary_text_does_not_panic(text in ".*") {
             let _ = RateSchedule::parse(&text);
         }
     }

@@ -24,7 +24,7 @@ fn reads(record: &RunRecord) -> u64 {
 }
 
 #[test]
-fn a_count_is_done_exactly_however_it_divides() {
+fn a_count_is_exact_for_any_number_of_clients() {
     for execution in BOTH {
         for (clients, units) in [(1, 10), (3, 10), (7, 1000), (16, 5)] {
             let options = RunOptions { clients, units: Some(units), ..RunOptions::default() };
@@ -38,7 +38,7 @@ fn a_count_is_done_exactly_however_it_divides() {
 }
 
 #[test]
-fn warm_up_is_not_counted_and_not_in_the_results() {
+fn the_warm_up_is_not_counted_and_not_in_the_results() {
     for execution in BOTH {
         let options = RunOptions {
             clients: 2,
@@ -56,7 +56,7 @@ fn warm_up_is_not_counted_and_not_in_the_results() {
 }
 
 #[test]
-fn a_time_ends_an_endless_run() {
+fn a_time_limit_ends_an_endless_run() {
     for execution in BOTH {
         let time = Duration::from_millis(50);
         let options = RunOptions { clients: 2, time: Some(time), ..RunOptions::default() };
@@ -69,7 +69,7 @@ fn a_time_ends_an_endless_run() {
 
 /// Fast clients may finish at the end of the run before the conductor notices the end.
 #[test]
-fn a_time_has_ended_a_run_whoever_sees_it_first() {
+fn a_time_limit_is_the_reason_whether_client_or_conductor_notices_it_first() {
     for execution in BOTH {
         for _ in 0..30 {
             let time = Some(Duration::from_millis(3));
@@ -98,8 +98,8 @@ fn a_stuck_operation_ends_as_censored_with_its_age() {
         // Its intended start is at (3 * 3 + 1) / 300 s. The run abandons it 150 ms after the start.
         let age = Duration::from_nanos(record.in_flight.max());
         assert!(age >= Duration::from_millis(150 - 35), "{age:?}");
-        // Thirty operations were due. The other clients did theirs. Client 1 did three, one is in
-        // flight, and six were not started.
+        // Thirty operations were due. The other clients performed theirs. Client 1 performed
+        // three, has one in flight, and did not start six.
         assert_eq!(reads(&record) + record.in_flight.count() + record.not_started.count(), 30);
         // More only if this machine was too busy to start others in time.
         assert!(record.not_started.count() >= 6);
@@ -107,7 +107,7 @@ fn a_stuck_operation_ends_as_censored_with_its_age() {
 }
 
 #[test]
-fn with_one_queue_a_stuck_client_holds_nobody_else_up() {
+fn with_one_queue_a_stuck_client_does_not_delay_others() {
     for execution in BOTH {
         let options = RunOptions {
             clients: 3,
@@ -169,7 +169,7 @@ fn nothing_starts_before_its_intended_start() {
 }
 
 #[test]
-fn a_schedule_that_is_over_ends_the_run() {
+fn the_end_of_the_schedule_ends_the_run() {
     for execution in BOTH {
         let rate = RateSchedule::parse("1000 for 20ms; ramp 1000..3000 for 20ms").unwrap();
         let options =
@@ -208,7 +208,7 @@ fn an_interruption_ends_cleanly_with_a_report() {
 }
 
 #[test]
-fn failures_are_counted_with_the_stores_words() {
+fn failures_are_counted_with_the_stores_messages() {
     for execution in BOTH {
         let options = RunOptions { clients: 2, units: Some(10), ..RunOptions::default() };
         let record = go(TestStore::new(execution, Answer::Fail), &options).unwrap();
@@ -219,14 +219,14 @@ fn failures_are_counted_with_the_stores_words() {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_an_error_before_the_start() {
+fn an_unreachable_store_is_an_error_before_the_start() {
     for execution in BOTH {
         let mut store = TestStore::new(execution, Answer::AtOnce);
-        store.connect = Err(StoreError::new("test", "nobody listens"));
+        store.connect = Err(StoreError::new("test", "connection refused"));
         let reads = Arc::clone(&store.reads);
         let error =
             go(store, &RunOptions { clients: 5, units: Some(5), ..RunOptions::default() }).unwrap_err();
-        assert_eq!(error.to_string(), "test: nobody listens");
+        assert_eq!(error.to_string(), "test: connection refused");
         assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 }
@@ -244,7 +244,7 @@ fn a_panic_in_a_store_ends_the_run_with_its_client() {
 }
 
 #[test]
-fn the_series_adds_up_to_the_whole() {
+fn the_series_sums_to_the_total() {
     #[derive(Default)]
     struct Sum(u64, usize);
     impl Observer for Sum {
@@ -268,7 +268,7 @@ fn the_series_adds_up_to_the_whole() {
 }
 
 #[test]
-fn a_schedule_that_is_over_ends_a_run_whose_store_hangs() {
+fn the_end_of_the_schedule_ends_a_run_whose_store_hangs() {
     for execution in BOTH {
         let options = RunOptions {
             clients: 2,
@@ -284,7 +284,7 @@ fn a_schedule_that_is_over_ends_a_run_whose_store_hangs() {
 }
 
 #[test]
-fn clients_that_stop_early_have_not_done_all() {
+fn clients_that_stop_early_do_not_end_a_run_by_count() {
     for execution in BOTH {
         let store = TestStore::new(execution, Answer::LostAt(5));
         let options = RunOptions { units: Some(1000), ..RunOptions::default() };
@@ -293,7 +293,7 @@ fn clients_that_stop_early_have_not_done_all() {
 }
 
 #[test]
-fn no_more_are_unfinished_than_were_to_be_done() {
+fn unfinished_operations_do_not_exceed_the_requested_count() {
     for execution in BOTH {
         let options = RunOptions {
             clients: 2,

@@ -26,16 +26,16 @@ use std::{
 
 const MS: u64 = 1_000_000;
 
-/// A request to the store: instant, verb, number of records, first key.
+/// A request to the store: instant, operation, number of records, first key.
 type Asked = (u64, &'static str, usize, String);
 
-/// A store that takes a millisecond for each request, and records the requests.
+/// A store that takes a millisecond per request and records the requests.
 struct Slow {
     time: VirtualTime,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// The first write that fails; all later ones fail too.
+    /// Number of the first write that fails; later ones fail as well.
     fails_from: u64,
-    /// Whether the store is then lost, or never answers.
+    /// Whether the store is then lost; otherwise it never answers.
     lost: bool,
     hangs: bool,
     writes: Arc<AtomicU64>,
@@ -114,7 +114,7 @@ impl Client for SlowClient {
     }
 }
 
-/// Repeats the same verbs, on keys of four digits with values of this size.
+/// Repeats a sequence of operations, on keys of four digits with values of this size.
 struct Verbs(&'static [OperationKind], usize);
 
 struct Steps(&'static [OperationKind], usize, usize);
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_buffer_is_sent_as_often_as_its_bytes_fill_it(
+    fn a_buffer_is_flushed_each_time_it_is_full(
         clients in 1u64..4, each in 1u64..60, value in 0usize..300, size in 1u64..4000,
     ) {
         let options = RunOptions {
@@ -205,7 +205,7 @@ proptest! {
 }
 
 #[test]
-fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
+fn a_write_of_an_idle_client_waits_no_longer_than_the_limit() {
     let options = RunOptions {
         clients: 1,
         units: Some(3),
@@ -216,7 +216,7 @@ fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
     let (record, asked) = go(Slow::new(&time), settings(1 << 20, 250), Verbs(INSERTS, 10), &options);
     let start = asked[0].0 - 250 * MS;
     let at: Vec<u64> = asked.iter().map(|(at, ..)| (at - start) / MS).collect();
-    // The last write is sent immediately, because its client is done.
+    // The last write is sent immediately because its client is done.
     assert_eq!(at, [250, 1250, 2000]);
     assert_eq!(count(&record, Metric::FLUSH, Status::Ok), 3);
     assert_eq!(record.totals.measured[&(Metric::INSERT, Status::BatchedOk)].response.max(), 0);
@@ -225,7 +225,7 @@ fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
 }
 
 #[test]
-fn a_busy_client_sends_between_two_operations_and_reads_are_not_held_back() {
+fn a_busy_client_flushes_between_operations_and_does_not_delay_reads() {
     const VERBS: &[OperationKind] =
         &[OperationKind::Insert, OperationKind::Read, OperationKind::Read, OperationKind::Read];
     let options = RunOptions { clients: 1, units: Some(8), ..RunOptions::default() };
@@ -238,7 +238,7 @@ fn a_busy_client_sends_between_two_operations_and_reads_are_not_held_back() {
 }
 
 #[test]
-fn what_is_no_insert_goes_one_by_one_and_in_order() {
+fn writes_other_than_inserts_are_sent_one_by_one_in_order() {
     const VERBS: &[OperationKind] =
         &[OperationKind::Insert, OperationKind::Insert, OperationKind::Update, OperationKind::Delete];
     let options = RunOptions { clients: 1, units: Some(8), ..RunOptions::default() };
@@ -259,7 +259,7 @@ fn what_is_no_insert_goes_one_by_one_and_in_order() {
 }
 
 #[test]
-fn writes_that_fail_when_they_are_sent_are_counted_as_lost_and_the_rest_is_sent() {
+fn writes_that_fail_in_a_flush_count_as_lost_and_the_rest_is_sent() {
     const VERBS: &[OperationKind] = &[OperationKind::Update];
     let options = RunOptions { clients: 1, units: Some(50), ..RunOptions::default() };
     let time = VirtualTime::new();
@@ -274,7 +274,7 @@ fn writes_that_fail_when_they_are_sent_are_counted_as_lost_and_the_rest_is_sent(
 }
 
 #[test]
-fn a_store_that_is_lost_in_a_flush_ends_the_run() {
+fn a_store_lost_in_a_flush_ends_the_run() {
     let options = RunOptions { clients: 1, units: Some(1000), ..RunOptions::default() };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 20, lost: true, ..Slow::new(&time) };
@@ -285,7 +285,7 @@ fn a_store_that_is_lost_in_a_flush_ends_the_run() {
 }
 
 #[test]
-fn writes_of_a_client_that_is_given_up_are_told_of() {
+fn writes_of_an_abandoned_client_are_reported() {
     let options = RunOptions {
         clients: 2,
         time: Some(Duration::from_secs(1)),
@@ -294,7 +294,7 @@ fn writes_of_a_client_that_is_given_up_are_told_of() {
     };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 0, hangs: true, ..Slow::new(&time) };
-    // Neither client fills its buffer in that time. Both hang in their last flush.
+    // Neither client fills its buffer in this time. Both hang in their last flush.
     let (record, _) = go(store, settings(1 << 20, 0), Verbs(INSERTS, 10), &options);
     assert_eq!(record.totals.buffered, Buffered { sent: 0, lost: 0, unsent: record.totals.units });
     assert_eq!(record.in_flight.count(), 2);

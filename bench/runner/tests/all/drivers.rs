@@ -33,7 +33,7 @@ fn the_drivers_time_is_the_service_time_and_the_rest_is_the_hop() {
 }
 
 #[test]
-fn a_service_time_longer_than_the_whole_is_the_whole() {
+fn a_reported_service_time_is_at_most_the_total_time() {
     let options = RunOptions { units: Some(3), ..RunOptions::default() };
     let record = go(Execution::Threads, Answer::Driven(u64::MAX), &options);
     let read = &record.totals.measured[&(Metric::READ, Status::Ok)];

@@ -1,4 +1,4 @@
-//! Stores with known laws on a virtual clock: the measurement agrees with theory.
+//! Stores with known laws on a virtual clock: the measurements agree with theory.
 
 use crate::common;
 
@@ -54,16 +54,16 @@ fn mm1(seed: u64) -> RunRecord {
 }
 
 #[test]
-fn the_response_times_of_a_queue_are_those_of_theory() {
+fn response_times_of_a_queue_agree_with_theory() {
     let record = mm1(11);
     let response = &reads(&record).response;
     assert!((record.totals.units as f64 - 210_000.0).abs() < 5.0 * 210_000f64.sqrt());
     assert!(record.not_started.is_empty(), "200 clients are always enough");
     let scale = 1.0 / (1000.0 - 700.0) * 1e9;
-    // Response times near one another are much alike: the correlation time of
-    // M/M/1 is about 2 μ / (μ - λ)² = 22 ms or 16 operations to both sides, so
-    // that 210,000 are worth about 7,000. The standard error of a percentile p is
-    // then √(p (1 - p) / 7,000) / density, that is √(p / (1 - p) / 7,000) scale.
+    // Response times close in time are correlated: the correlation time of M/M/1
+    // is about 2 μ / (μ - λ)² = 22 ms, or 16 operations to both sides, so
+    // 210,000 samples count as about 7,000 independent ones. The standard error of a
+    // percentile p is then √(p (1 - p) / 7,000) / density = √(p / (1 - p) / 7,000) scale.
     for p in [0.5, 0.95, 0.99f64] {
         let theory = -(1.0 - p).ln() * scale;
         let error = (p / (1.0 - p) / 7_000.0).sqrt() * scale;
@@ -78,7 +78,7 @@ fn the_response_times_of_a_queue_are_those_of_theory() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_result_and_another_another() {
+fn equal_seeds_give_equal_results_and_different_seeds_different_ones() {
     let known = |record: &RunRecord| {
         let pair = reads(record);
         (record.totals.units, record.duration, record.due, pair.clone())
@@ -96,11 +96,11 @@ fn a_closed_loop_saturates_the_servers_and_no_more() {
             MultiServerQueue::new(servers, Service::new(1e6, ServiceDistribution::Exponential, 5)),
             &options,
         );
-        // Each busy server does a Poisson process of 60,000.
+        // Each busy server is a Poisson process with 60,000 events in the run.
         let expected = 60_000.0 * clients.min(servers) as f64;
         let measured = record.totals.units as f64;
         assert!((measured - expected).abs() < 5.0 * expected.sqrt(), "{clients} {servers}: {measured}");
-        // By Little's law the clients are all in the store all the time.
+        // By Little's law all clients are in the store all the time.
         let in_store = reads(&record).service.mean() * measured / 60e9;
         assert!((in_store - clients as f64).abs() < 0.01 * clients as f64, "{in_store}");
         assert_eq!(record.ended_by, EndedBy::Time);
@@ -120,21 +120,21 @@ fn a_stall_shows_in_response_times_and_not_in_service_times() {
     let record = go(law, &options);
     let Pair { service, response, .. } = reads(&record);
     assert_eq!((record.totals.units, service.count()), (10_000, 10_000));
-    // The only client has one operation in flight in the stall.
+    // The only client has one operation in flight during the stall.
     assert_eq!(service.count_above(20_000), 1);
     assert!(service.max() >= 99_000_000 && service.max() <= 100_010_000, "{}", service.max());
-    // 1000/s for 100 ms, and those due while the queue is worked off.
+    // 1000/s for 100 ms, and those due while the queue drains.
     let delayed = response.count_above(20_000);
     assert!((100..=102).contains(&delayed), "{delayed}");
     assert_eq!(response.max(), service.max(), "the first has waited for the whole stall");
-    // They wait for 100, 99, 98, ... ms.
+    // Their waits are 100, 99, 98, ... ms.
     let above_half = response.count_above(50_000_000);
     assert!((50..=51).contains(&above_half), "{above_half}");
     assert!((100..=102).contains(&record.totals.lateness.count_above(20_000)));
 }
 
-/// Service and response times of ten units of a read and an update of a millisecond each, one of
-/// them due every millisecond: the update's, and the unit's as a whole.
+/// Returns service and response times of ten units, each a read and an update of a millisecond,
+/// with one unit due every millisecond: of the update and of the whole unit.
 fn ten_late_units(workload: ReadModifyWrites, rate: Option<f64>) -> [(u64, u64, u64, u64); 2] {
     let options = RunOptions {
         units: Some(10),
@@ -157,14 +157,14 @@ fn operations_of_a_unit_are_due_with_the_unit() {
     // Unit k is due at k ms, begins at 2 k ms and ends at 2 k + 2 ms. In tenths of a millisecond.
     assert_eq!(ten_late_units(once, Some(1000.0)), [(10, 10, 20, 110), (20, 20, 20, 110)]);
     assert_eq!(ten_late_units(once, None), [(10, 10, 0, 0), (20, 20, 0, 0)]);
-    // What follows a look begins anew, for looking is not in the results.
-    let looking = ReadModifyWrites { looks: true, ..once };
+    // The unit after a probe starts anew, since probes are not in the results.
+    let looking = ReadModifyWrites { probes: true, ..once };
     assert_eq!(ten_late_units(looking, Some(1000.0))[0], (10, 10, 10, 10));
 }
 
 #[test]
-fn what_is_due_and_in_flight_at_the_end_is_told() {
-    // It stalls for ever, 50 ms before the end.
+fn operations_due_and_in_flight_at_the_end_are_counted() {
+    // The store stalls for good, 50 ms before the end.
     let law = Stall {
         service: Service::new(1e4, ServiceDistribution::Constant, 0),
         at: SECOND + 1_000_000 - 50_000_000,
@@ -180,12 +180,12 @@ fn what_is_due_and_in_flight_at_the_end_is_told() {
     let record = go(law, &options);
     assert_eq!((record.totals.units, record.in_flight.count(), record.not_started.count()), (950, 3, 47));
     assert_eq!(record.ended_by, EndedBy::Time);
-    // The grace is over, which takes no time here.
+    // The grace period has passed, at no cost in virtual time.
     assert_eq!(record.in_flight.max() / 1_000_000, 2_050);
 }
 
 #[test]
-fn the_series_has_the_noise_of_the_store_and_adds_up() {
+fn the_series_shows_the_stores_noise_and_sums_to_the_total() {
     #[derive(Default)]
     struct Means(Vec<f64>, u64);
     impl Observer for Means {
@@ -203,7 +203,7 @@ fn the_series_has_the_noise_of_the_store_and_adds_up() {
     assert_eq!(means.1, record.totals.units);
     let mean = means.0.iter().sum::<f64>() / means.0.len() as f64;
     let variance = means.0.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / means.0.len() as f64;
-    // 200 of correlation 0.5 are worth about 120: the deviation is known to 7 %.
+    // 200 samples of correlation 0.5 count as about 120: the deviation is known to 7 %.
     let deviation = variance.sqrt() / 1e6;
     assert!((deviation - 0.05).abs() < 0.05 * 0.28, "{deviation}");
 }
@@ -228,8 +228,8 @@ fn runs_on_one_clock_follow_one_another() {
     assert!(run(&time, &store, &workload, &options, &control, &mut ()).is_err());
 }
 
-/// The last of many processes that share a slow schedule: its first operation is due after 64 bits
-/// of nanoseconds.
+/// The last of many processes that share a slow schedule: its first operation is due beyond 64
+/// bits of nanoseconds.
 #[test]
 fn an_operation_that_is_due_after_the_end_of_the_clock_is_not_started() {
     const LAST: u64 = 1 << 40;

@@ -1,7 +1,7 @@
-//! The tests of this crate in one program, a behaviour a module: to link each by itself
-//! takes longer than most of them run.
+//! The tests of this crate in one program, one module per behaviour: linking each
+//! separately takes longer than most of them run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bounds;
 mod buffers;

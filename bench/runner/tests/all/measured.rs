@@ -18,7 +18,7 @@ use std::{
 
 const BOTH: [Execution; 2] = [Execution::Threads, Execution::EventLoops];
 
-/// Reads sent when the measured part began, and connections open at its end.
+/// Number of reads sent when the measured part began, and connections open at its end.
 struct Ends {
     store: Arc<TestStore>,
     sent_before: Option<u64>,
@@ -43,12 +43,12 @@ fn go(execution: Execution, answer: Answer, options: &RunOptions) -> (serval_run
 }
 
 #[test]
-fn connections_are_open_until_they_are_read() {
+fn connections_stay_open_until_their_traffic_is_read() {
     for execution in BOTH {
         let options = RunOptions { clients: 5, units: Some(100), ..RunOptions::default() };
         let (record, ends) = go(execution, Answer::AtOnce, &options);
         assert_eq!((ends.sent_before, &ends.open_after[..]), (Some(0), &[5][..]), "{execution:?}");
-        // Closing is timed.
+        // Closing is timed as well.
         assert_eq!(record.totals.measured[&(Metric::CLEANUP, Status::Ok)].service.count(), 5);
         assert!(record.client_time <= record.duration * 5);
     }
@@ -71,7 +71,7 @@ fn a_client_that_hangs_does_not_keep_the_others_from_closing() {
     }
 }
 
-/// Operations that a stall of the store makes late do not count as overslept.
+/// Operations that are late because of a stall of the store do not count as overslept.
 #[test]
 fn lateness_behind_a_busy_client_is_not_overslept() {
     for execution in BOTH {

@@ -1,4 +1,5 @@
-//! Warm-up until steady state, with stores that reach it or do not, on a virtual clock.
+//! Warm-up until steady state, on a virtual clock, with stores that become steady and stores
+//! that do not.
 
 use crate::common;
 
@@ -89,9 +90,9 @@ fn a_steady_store_is_measured_soon() {
             &options(4),
         );
         assert_eq!(calm.warm_up, Duration::from_millis(1610), "the shortest window, and 10 ms");
-        // Exponential times of 8 clients, 8,000 a second: the error of the
-        // service time is 2 / √(8000 T / 2), times 10 / (T / 2), and twice that
-        // is 5 % after 11 s; 20 for chance.
+        // Exponential times of 8 clients, 8,000 operations/s: the error of the
+        // service time is 2 / √(8000 T / 2), times 10 / (T / 2). Twice that is 5 %
+        // after 11 s; 20 s allows for chance.
         let noisy = go(
             StepChange { service: service(ServiceDistribution::Exponential, seed), at: 0, factor: 1.0 },
             &options(8),
@@ -102,7 +103,7 @@ fn a_steady_store_is_measured_soon() {
 }
 
 #[test]
-fn the_least_warm_up_is_kept() {
+fn the_shortest_warm_up_is_respected() {
     let law = StepChange { service: service(ServiceDistribution::Constant, 0), at: 0, factor: 1.0 };
     let least = Duration::from_secs(7);
     let record = go(law, &RunOptions { warm_up: least, ..options(4) });
@@ -110,7 +111,7 @@ fn the_least_warm_up_is_kept() {
 }
 
 #[test]
-fn a_step_has_gone_by_when_measuring_begins() {
+fn the_measured_part_begins_after_a_step() {
     for seed in 0..5 {
         for (at, factor) in [(1, 0.5), (1, 1.5), (3, 0.3), (3, 2.0)] {
             let law = StepChange {
@@ -120,7 +121,7 @@ fn a_step_has_gone_by_when_measuring_begins() {
             };
             let record = go(law, &options(8));
             let steadiness = record.steadiness.unwrap();
-            // It has left the window but for a batch, a sixteenth.
+            // The step has left the window except for one batch, a sixteenth.
             let window = steadiness.window_s;
             let from = record.warm_up.as_secs_f64() - 0.01 - window;
             assert!(steadiness.steady && from + window / 16.0 > at as f64, "{at} {factor}: {from}");
@@ -131,17 +132,17 @@ fn a_step_has_gone_by_when_measuring_begins() {
 }
 
 #[test]
-fn what_drifts_is_never_steady_and_measured_all_the_same() {
+fn a_drifting_store_is_never_steady_and_still_measured() {
     for seed in 0..5 {
-        // In 10 s by at least 12 % between the halves.
+        // In 10 s at least 12 % between the halves.
         for shape in [ServiceDistribution::Constant, ServiceDistribution::Exponential] {
             let record = go(Drift { service: service(shape, seed), doubling: 20e9 }, &options(8));
             let steadiness = record.steadiness.unwrap();
             assert!(!steadiness.steady, "{seed} {shape:?} after {:?}", record.warm_up);
             assert_eq!((record.warm_up, steadiness.max_s), (MAX, 60.0));
-            // From 30 to 60 s: 1 + 37.5/20 in the first half and 1 + 52.5/20 in
-            // the second, of 1 + 45/20. Faster operations are more of them,
-            // and so the halves differ by a little less.
+            // From 30 to 60 s: 1 + 37.5/20 in the first half and 1 + 52.5/20 in the
+            // second, of 1 + 45/20. There are more of the faster operations, so the
+            // halves differ by slightly less.
             let expected = (52.5 - 37.5) / 20.0 / 3.25;
             assert!((steadiness.service_drift - expected).abs() < 0.03, "{steadiness:?}");
             assert!(steadiness.throughput_drift < -0.2);
@@ -159,7 +160,7 @@ fn a_constant_target_is_judged_by_the_service_time() {
     };
     let steady = go(MultiServerQueue::new(4, service(ServiceDistribution::Constant, 0)), &paced);
     assert!(steady.steadiness.unwrap().steady && steady.warm_up < Duration::from_secs(2));
-    // The last operation may end a little after the 10 s.
+    // The last operation may end shortly after the 10 s.
     let due = steady.due.unwrap();
     assert!((20_000.0..=20_002.0).contains(&due), "{due}");
     let drifting = go(Drift { service: service(ServiceDistribution::Constant, 0), doubling: 20e9 }, &paced);
@@ -168,7 +169,7 @@ fn a_constant_target_is_judged_by_the_service_time() {
 }
 
 #[test]
-fn an_end_in_the_warm_up_says_nothing_of_steadiness() {
+fn an_end_in_the_warm_up_leaves_steadiness_undecided() {
     struct After(Control);
     impl Observer for After {
         fn progress(&mut self, progress: &Progress) {

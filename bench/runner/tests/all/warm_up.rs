@@ -1,4 +1,4 @@
-//! Operations that straddle the end of the warm-up are measured, and none is lost.
+//! Operations across the end of the warm-up are measured, and none is lost.
 
 use crate::common;
 
@@ -61,10 +61,10 @@ fn an_operation_across_the_boundary_is_measured_and_no_operation_is_lost() {
 }
 
 #[test]
-fn every_operation_of_a_paced_run_is_in_one_place() {
+fn every_operation_of_a_paced_run_is_counted_once() {
     for execution in BOTH {
-        // One client, 5 ms an operation, 400 due a second: the warm-up leaves
-        // a queue behind.
+        // One client, 5 ms per operation, 400 operations/s due: the warm-up leaves
+        // a backlog.
         let options = RunOptions {
             warm_up: Duration::from_millis(50),
             time: Some(Duration::from_millis(100)),
@@ -82,8 +82,8 @@ fn every_operation_of_a_paced_run_is_in_one_place() {
 #[test]
 fn a_steady_run_is_measured_before_the_longest_warm_up_and_loses_nothing() {
     for execution in BOTH {
-        // Whatever this machine does is within this tolerance; what is not is
-        // for virtual time to test.
+        // The tolerance covers any behaviour of this machine. Tests in virtual time
+        // cover steadiness itself.
         let options = RunOptions {
             clients: 2,
             warm_up: Duration::from_millis(20),
@@ -103,7 +103,7 @@ fn a_steady_run_is_measured_before_the_longest_warm_up_and_loses_nothing() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_measured_after_the_longest_warm_up() {
+fn a_run_that_cannot_be_judged_is_measured_after_the_longest_warm_up() {
     let max = Duration::from_millis(200);
     let options =
         RunOptions { steady: Some(Steady { max, tolerance: 0.05 }), units: Some(5), ..RunOptions::default() };
@@ -114,7 +114,7 @@ fn what_cannot_be_judged_is_measured_after_the_longest_warm_up() {
 }
 
 #[test]
-fn a_load_that_changes_cannot_warm_up_until_steady() {
+fn a_changing_load_cannot_warm_up_until_steady() {
     let rate = RateSchedule::parse("ramp 10..20 for 1s").unwrap();
     let options = RunOptions {
         steady: Some(Steady { max: Duration::from_secs(1), tolerance: 0.05 }),

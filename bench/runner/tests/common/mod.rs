@@ -1,4 +1,4 @@
-//! Stores and workloads whose behaviour a test sets.
+//! Stores and workloads with configurable behaviour.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use serval_model::{
@@ -15,21 +15,21 @@ use std::{
     time::Duration,
 };
 
-/// What a read does.
+/// How a read behaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
     AtOnce,
     After(Duration),
-    /// The client with this number never gets an answer to its operation of
+    /// The client with this number never gets an answer to its operation with
     /// this number.
     NeverFor {
         client: usize,
         operation: u64,
     },
     Fail,
-    /// From this operation of a client on, the store is lost.
+    /// The store is lost from this operation of a client on.
     LostAt(u64),
-    /// Takes a millisecond, of which the client says so many ns are service.
+    /// Takes a millisecond, and the client reports a service time of so many ns.
     Driven(u64),
     Panic,
 }
@@ -39,7 +39,7 @@ pub struct TestStore {
     pub answer: Answer,
     pub connect: Result<(), StoreError>,
     pub reads: Arc<AtomicU64>,
-    /// Connections that are not closed.
+    /// Number of connections that are not closed.
     pub open: Arc<AtomicU64>,
 }
 
@@ -149,7 +149,7 @@ impl Client for TestClient {
     }
 }
 
-/// Reads the same key again and again.
+/// Reads the same key repeatedly.
 pub struct Reads;
 
 impl Workload for Reads {
@@ -172,12 +172,12 @@ impl ClientWorkload for Reads {
     }
 }
 
-/// Reads a key and updates it, as one.
+/// Reads a key and updates it, as one unit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadModifyWrites {
-    /// Whether each looks for the record before.
-    pub looks: bool,
-    /// Operations of the unit that have ended.
+    /// Whether each unit first probes for the record.
+    pub probes: bool,
+    /// Number of operations of the unit that have ended.
     pub ended: usize,
 }
 
@@ -195,7 +195,7 @@ impl Workload for ReadModifyWrites {
 
 impl ClientWorkload for ReadModifyWrites {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
-        self.ended = if matches!(last, Last::Begin) { usize::from(!self.looks) } else { self.ended + 1 };
+        self.ended = if matches!(last, Last::Begin) { usize::from(!self.probes) } else { self.ended + 1 };
         operation.begin(if self.ended < 2 { OperationKind::Read } else { OperationKind::Update });
         operation.key.push('k');
         match self.ended {

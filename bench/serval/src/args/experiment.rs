@@ -60,6 +60,13 @@ pub(crate) struct PlaceArgs {
     /// Print the plan and its estimated duration, without running it
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) outcome: OutcomeArgs,
+}
+
+/// What is shown and kept of an experiment.
+#[derive(Debug, Args)]
+pub(crate) struct OutcomeArgs {
     /// Keep embedded stores' records in the result folder
     #[arg(long)]
     pub(crate) keep_stores: bool,
@@ -162,12 +169,6 @@ pub(crate) struct ResumeArgs {
     /// Result folder
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
-    /// Keep embedded stores' records in the result folder
-    #[arg(long)]
-    pub(crate) keep_stores: bool,
-    /// Print the experiment's document on standard output instead of the summary
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) live: LiveArgs,
+    pub(crate) outcome: OutcomeArgs,
 }

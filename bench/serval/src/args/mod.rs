@@ -4,12 +4,12 @@
 mod experiment;
 
 pub(crate) use experiment::{
-    ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
-    ShowArgs, SweepArgs,
+    ExperimentCommand, ExperimentRunArgs, MaxArgs, OutcomeArgs, PlaceArgs, ResumeArgs, RunSettingArgs,
+    SeriesArgs, ShowArgs, SweepArgs,
 };
 
 use crate::live::LiveArgs;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::{ffi::OsString, path::PathBuf};
 
@@ -427,55 +427,41 @@ const SINGLE_DASH: [&str; 11] = [
 /// Gives YCSB's single-dash flags a second dash, for YCSB's commands only.
 pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    let ycsb = arguments.get(1).is_some_and(|command| ["load", "run", "shell"].iter().any(|c| command == c));
-    if !ycsb {
+    let is_ycsb = |command: &&OsString| ["load", "run", "shell"].iter().any(|ycsb| *command == ycsb);
+    let Some(command) = arguments.get(1).filter(is_ycsb).and_then(|command| command.to_str()) else {
         return arguments;
-    }
+    };
+    let mut cli = Cli::command();
+    cli.build();
+    let Some(command) = cli.find_subcommand(command) else { return arguments };
     let mut is_value = false;
     for argument in arguments.iter_mut().skip(2) {
-        let Some(text) = argument.to_str() else {
-            is_value = false;
-            continue;
-        };
-        if is_value {
-            is_value = false;
+        if std::mem::take(&mut is_value) {
             continue;
         }
+        let Some(text) = argument.to_str() else { continue };
         let name = text.split('=').next().unwrap_or(text);
-        if SINGLE_DASH.contains(&name) {
-            is_value = !text.contains('=') && !["-load", "-help"].contains(&name);
-            *argument = format!("-{text}").into();
-        } else {
-            is_value = ["-p", "-P", "-l"].contains(&text) || (text.starts_with("--") && takes_value(text));
-        }
+        let flag = if SINGLE_DASH.contains(&name) { format!("-{text}") } else { text.to_owned() };
+        is_value = needs_value(command, &flag);
+        *argument = flag.into();
     }
     arguments
 }
 
-fn takes_value(flag: &str) -> bool {
-    [
-        "--threads",
-        "--target",
-        "--label",
-        "--property",
-        "--property-file",
-        "--cp",
-        "--jvm-args",
-        "--db",
-        "--class",
-        "--classpath",
-        "--result",
-        "--clients",
-        "--coordination",
-        "--prometheus",
-    ]
-    .contains(&flag)
+/// Whether a flag of a command needs the next argument as its value.
+fn needs_value(command: &clap::Command, flag: &str) -> bool {
+    let is_flag = |arg: &&Arg| {
+        let is_short = |short: char| flag.strip_prefix('-').is_some_and(|flag| flag.chars().eq([short]));
+        let is_long = |long: &str| flag.strip_prefix("--") == Some(long);
+        arg.get_short().is_some_and(is_short) || arg.get_long().is_some_and(is_long)
+    };
+    let values = command.get_arguments().find(is_flag).and_then(Arg::get_num_args);
+    values.is_some_and(|values| values.min_values() > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn ycsb(words: &str) -> YcsbArgs {
         let arguments = std::iter::once("serval").chain(words.split(' ')).map(OsString::from);
@@ -487,12 +473,31 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_of_arguments_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn ycsbs_command_lines_are_read_unchanged() {
+    fn what_follows_a_flag_with_a_value_is_left_alone() {
+        let normal = |words: &str| {
+            let arguments = normalized(std::iter::once("serval").chain(words.split(' ')).map(OsString::from));
+            let words: Vec<&str> = arguments[1..].iter().map(|word| word.to_str().unwrap()).collect();
+            words.join(" ")
+        };
+        for (words, wanted) in [
+            ("run x -p -load -threads 4", "run x -p -load --threads 4"),
+            ("run x -s -threads=4 -target 5", "run x -s --threads=4 --target 5"),
+            ("run x --result -load -load", "run x --result -load --load"),
+            ("run x --otlp -load", "run x --otlp --load"),
+            ("shell x --table -cp -cp -table", "shell x --table -cp --cp -table"),
+            ("bench x -threads 4", "bench x -threads 4"),
+        ] {
+            assert_eq!(normal(words), wanted);
+        }
+    }
+
+    #[test]
+    fn ycsbs_command_lines_are_accepted_unchanged() {
         let args = ycsb("run redis -s -P workloads/a -P b -p x=-1 -p y=z=w -threads 4 -target 100 -l name");
         assert!(args.status);
         assert_eq!(args.properties.named.files.len(), 2);

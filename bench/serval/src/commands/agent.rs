@@ -75,7 +75,7 @@ pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure>
         None => tell!("waiting for clients: {joined} of {wanted} joined"),
     };
     Team::gather(leading, control, &mut came, told).map_err(|error| match error {
-        error @ GroupError::Interrupted => Failure { exit: Exit::Interrupted, message: error.to_string() },
+        error @ GroupError::Interrupted => Failure::new(Exit::Interrupted, error.to_string()),
         error => Failure::store(error.to_string()),
     })
 }

@@ -59,10 +59,8 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
 }
 
 fn interrupted(bench: &Bench) -> Failure {
-    Failure {
-        exit: Exit::Interrupted,
-        message: format!("interrupted while loading: there is nothing to report, and {}", left(bench)),
-    }
+    let message = format!("interrupted while loading: there is nothing to report, and {}", left(bench));
+    Failure::new(Exit::Interrupted, message)
 }
 
 /// What becomes of records whose load did not end well.
@@ -94,11 +92,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         Some(mut show) => {
             let loaded = bench.load(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
             show.finish();
-            let loaded = match loaded {
+            let mut loaded = match loaded {
                 Err(_) if control.interrupted() => return Err(interrupted(&bench)),
                 loaded => loaded?,
             };
-            if let Some(loaded) = &loaded {
+            if let Some(loaded) = &mut loaded {
                 let overall = &loaded.document.overall;
                 if loaded.record.ended_by == EndedBy::Interrupted {
                     return Err(interrupted(&bench));
@@ -109,14 +107,15 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );
+                if let Some(error) = loaded.unwritten.take() {
+                    return Err(error.into());
+                }
                 if let Some(error) = &loaded.lost {
                     return Err(error.clone().into());
                 }
                 if let Some(failure) = loaded.load_failure() {
-                    return Err(Failure {
-                        exit: Exit::OperationsFailed,
-                        message: format!("{failure}. Nothing was measured, and {}", left(&bench)),
-                    });
+                    let message = format!("{failure}. Nothing was measured, and {}", left(&bench));
+                    return Err(Failure::new(Exit::OperationsFailed, message));
                 }
             }
             loaded

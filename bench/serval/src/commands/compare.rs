@@ -63,6 +63,12 @@ fn sides(args: &CompareArgs) -> Result<[Vec<PathBuf>; 2], Failure> {
         // One of the sides may be given by its flag alone.
         [one] if args.a.is_empty() && !args.b.is_empty() => sides[0].push(one.clone()),
         [one] if args.b.is_empty() && !args.a.is_empty() => sides[1].push(one.clone()),
+        [one] if !args.a.is_empty() => {
+            return Err(Failure::usage(format!(
+                "{}: on which side? --a and --b name both: add it to one of them",
+                one.display()
+            )));
+        }
         _ => return Err(missing("B")),
     }
     sides[0].extend_from_slice(&args.a);

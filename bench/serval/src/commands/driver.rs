@@ -101,9 +101,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),
-        error @ (ServeError::Io(_) | ServeError::Protocol(_)) => {
-            Failure { exit: Exit::Store, message: error.to_string() }
-        }
+        error @ (ServeError::Io(_) | ServeError::Protocol(_)) => Failure::store(error.to_string()),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::properties;
 use crate::{
-    args::{PlaceArgs, PropertyArgs, RunSettingArgs},
+    args::{OutcomeArgs, PlaceArgs, PropertyArgs, RunSettingArgs},
     failure::{Exit, Failure},
     render, stdout,
 };
@@ -13,7 +13,7 @@ use serval_experiment::{
 };
 use serval_model::properties::{Faults, Origin, Setting};
 use serval_report::{
-    experiment::Loaded,
+    experiment::{self, Part},
     stored::StoredExperiment,
     units::{count, plural},
 };
@@ -40,8 +40,8 @@ pub(super) fn override_lines<'a>(
     common.extend(given);
 }
 
-/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, with the stored
-/// seed of the one that is resumed.
+/// Begins the journal of an experiment, or resumes it. `document` returns the experiment's document, which takes over
+/// the stored seed of the one that is resumed if no seed is given.
 pub(super) fn journal(
     place: &PlaceArgs,
     name: &str,
@@ -143,6 +143,12 @@ pub(super) enum Shown {
     Aside,
 }
 
+impl Shown {
+    pub(super) fn of(args: &OutcomeArgs) -> Shown {
+        if args.json { Shown::Json } else { Shown::Summary }
+    }
+}
+
 /// Shows what came of an experiment, and writes its report. The numbers are shown even where their
 /// files cannot be written.
 pub(super) fn report(journal: &ExperimentJournal, how: Shown) -> Result<(), Failure> {
@@ -152,11 +158,11 @@ pub(super) fn report(journal: &ExperimentJournal, how: Shown) -> Result<(), Fail
         Shown::Json => stdout(&render::pretty(&journal.document)?),
         Shown::Summary | Shown::Aside => Ok(()),
     };
-    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
-    let written = write_report(journal, &stored, &loaded);
+    let part = Part::of(stored).map_err(|error| Failure::output(error.to_string()))?;
+    let written = write_report(journal, &part);
     let summary = || {
         let styles = render::styles(std::io::stdout().is_terminal());
-        serval_report::experiment::summary(&stored, &loaded, &styles)
+        experiment::summary(std::slice::from_ref(&part), &styles)
     };
     let shown = match how {
         Shown::Summary => stdout(summary().as_bytes()),
@@ -173,13 +179,8 @@ pub(super) fn report(journal: &ExperimentJournal, how: Shown) -> Result<(), Fail
 }
 
 /// Writes the report into the experiment's folder.
-fn write_report(
-    journal: &ExperimentJournal,
-    stored: &StoredExperiment,
-    loaded: &Loaded,
-) -> Result<(), Failure> {
-    let files = serval_report::experiment::files(stored, loaded)
-        .map_err(|error| Failure::output(error.to_string()))?;
+fn write_report(journal: &ExperimentJournal, part: &Part) -> Result<(), Failure> {
+    let files = experiment::files(part).map_err(|error| Failure::output(error.to_string()))?;
     for (name, contents) in files {
         journal.replace(&name, &contents)?;
     }

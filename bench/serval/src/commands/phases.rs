@@ -10,7 +10,7 @@ use super::{
     export, tell_debug_build, tell_warnings,
 };
 use crate::{
-    args::{ExperimentRunArgs, PlaceArgs, YcsbArgs},
+    args::{ExperimentRunArgs, OutcomeArgs, PlaceArgs, YcsbArgs},
     failure::{Exit, Failure},
     format::span,
     interrupt,
@@ -97,24 +97,19 @@ fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode
         return stdout(plan_text(&phases).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
     phases.refuse()?;
-    let journal = journal(place, name, |seed| {
-        let mut seeded = phases.clone();
-        seeded.file.seed = phases.file.seed.or(seed);
-        seeded.document(command_line())
-    })?;
-    conduct(&phases, journal, &How::new(place.keep_stores, place.json), &place.live)
+    let journal = journal(place, name, |seed| phases.or_seed(seed).document(command_line()))?;
+    let args = &place.outcome;
+    conduct(&phases, journal, Shown::of(args), args.keep_stores, &args.live)
 }
 
 /// `serval experiment resume` of phases.
 pub(super) fn resume(
     file: PhasesFile,
     journal: ExperimentJournal,
-    keep_stores: bool,
-    json: bool,
-    live: &LiveArgs,
+    args: &OutcomeArgs,
 ) -> Result<ExitCode, Failure> {
     let phases = Phases::new(file)?;
-    conduct(&phases, journal, &How::new(keep_stores, json), live)
+    conduct(&phases, journal, Shown::of(args), args.keep_stores, &args.live)
 }
 
 /// `serval load` and `serval run` with `phases=N`, as in YCSB++: YCSB's output of each phase.
@@ -134,20 +129,7 @@ pub(super) fn of_command(
     phases.refuse()?;
     let folder = args.result.clone().unwrap_or_else(|| default_folder(&args.store, "phases"));
     let journal = ExperimentJournal::begin(&folder, phases.document(command_line())).map_err(from_journal)?;
-    conduct(&phases, journal, &How { keep_stores: false, shown: Shown::Aside }, &args.live)
-}
-
-/// What becomes of it.
-struct How {
-    keep_stores: bool,
-    /// [`Shown::Aside`] where standard output gets YCSB's output of each phase.
-    shown: Shown,
-}
-
-impl How {
-    fn new(keep_stores: bool, json: bool) -> How {
-        How { keep_stores, shown: if json { Shown::Json } else { Shown::Summary } }
-    }
+    conduct(&phases, journal, Shown::Aside, false, &args.live)
 }
 
 fn gather(phases: &Phases, control: &Control) -> Result<Option<Team>, Failure> {
@@ -162,10 +144,12 @@ fn ycsb(number: usize, plan: &Plan, performed: &Performed) -> Result<(), Failure
     export::export(plan, performed)
 }
 
+/// Carries phases out. Standard output gets YCSB's output of each phase if the summary is shown [aside](Shown::Aside).
 fn conduct(
     phases: &Phases,
     journal: ExperimentJournal,
-    how: &How,
+    shown: Shown,
+    keep_stores: bool,
     live: &LiveArgs,
 ) -> Result<ExitCode, Failure> {
     tell_warnings(&phases.warnings);
@@ -184,12 +168,12 @@ fn conduct(
     let (mut number, mut exported) = (0, Ok(()));
     let mut each = |plan: &Plan, performed: &Performed| {
         number += 1;
-        if how.shown == Shown::Aside && exported.is_ok() {
+        if shown == Shown::Aside && exported.is_ok() {
             exported = ycsb(number, plan, performed);
         }
     };
     let looking_on = LookingOn { watcher: &mut live, each: &mut each };
-    let outcome = phases.conduct(journal, &RealStores, team.as_ref(), &control, looking_on, how.keep_stores);
+    let outcome = phases.conduct(journal, &RealStores, team.as_ref(), &control, looking_on, keep_stores);
     drop(live);
     drop(team);
     exported?;
@@ -197,7 +181,7 @@ fn conduct(
     if stopped != Stopped::Complete {
         return Err(interrupted(&folder));
     }
-    report(&journal, how.shown)?;
+    report(&journal, shown)?;
     let bad = |phase: &PhaseEntry| {
         let is_incomplete = |note: &Note| matches!(note, Note::LoadIncomplete { .. });
         phase.flags.contains(&Flag::Failures) || phase.notes.iter().any(is_incomplete)

@@ -76,7 +76,7 @@ impl ReportInput {
     fn html(&self) -> Result<Vec<u8>, Failure> {
         match self {
             ReportInput::Result(document) => render::html(document),
-            ReportInput::Parts(parts) => Ok(experiment::together_html(parts).into_bytes()),
+            ReportInput::Parts(parts) => Ok(experiment::html(parts).into_bytes()),
         }
     }
 
@@ -85,11 +85,7 @@ impl ReportInput {
             ReportInput::Result(document) => render::csv(document),
             ReportInput::Parts(parts) => {
                 let mut text = Vec::new();
-                match &parts[..] {
-                    [part] if experiment::has_phases(part) => experiment::phases_csv(part, &mut text),
-                    parts => experiment::together_csv(parts, &mut text),
-                }
-                .map_err(|error| Failure::output(error.to_string()))?;
+                experiment::csv(parts, &mut text).map_err(|error| Failure::output(error.to_string()))?;
                 Ok(text)
             }
         }
@@ -99,10 +95,7 @@ impl ReportInput {
         let text = match self {
             ReportInput::Result(document) => render::lag_csv(document)?,
             ReportInput::Parts(parts) => {
-                let mut text = Vec::new();
-                let any = experiment::lag_csv(parts, &mut text)
-                    .map_err(|error| Failure::output(error.to_string()))?;
-                any.then_some(text)
+                experiment::lag_csv(parts).map_err(|error| Failure::output(error.to_string()))?
             }
         };
         text.ok_or_else(|| {
@@ -117,16 +110,14 @@ impl ReportInput {
     fn plots(&self) -> Vec<PlotFile> {
         match self {
             ReportInput::Result(document) => serval_report::html::plots(document),
-            ReportInput::Parts(parts) => experiment::together_plots(parts),
+            ReportInput::Parts(parts) => experiment::plots(parts),
         }
     }
 
     fn summary(&self, terminal: bool) -> Vec<u8> {
         match self {
             ReportInput::Result(document) => render::summary(document, terminal),
-            ReportInput::Parts(parts) => {
-                experiment::together_summary(parts, &render::styles(terminal)).into_bytes()
-            }
+            ReportInput::Parts(parts) => experiment::summary(parts, &render::styles(terminal)).into_bytes(),
         }
     }
 }

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_ycsbs_commands() {
+    fn lines_are_parsed_as_ycsbs_commands() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         for (line, expected) in [
             ("", ShellLine::Nothing),

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{
     args::{
-        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
-        ShowArgs, SweepArgs,
+        ExperimentCommand, ExperimentRunArgs, MaxArgs, OutcomeArgs, PlaceArgs, ResumeArgs, RunSettingArgs,
+        SeriesArgs, ShowArgs, SweepArgs,
     },
     failure::{Exit, Failure},
     format::span,
     interrupt,
-    live::{Live, LiveArgs},
+    live::Live,
     stdout,
 };
 use serval_experiment::{
@@ -110,12 +110,10 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let journal = ExperimentJournal::resume(&args.folder, None).map_err(from_journal)?;
     let file = match read_any(&journal.document.plan, &args.folder.join("plan.toml"))? {
         AnyFile::Series(file) => *file,
-        AnyFile::Phases(file) => {
-            return phases::resume(*file, journal, args.keep_stores, args.json, &args.live);
-        }
+        AnyFile::Phases(file) => return phases::resume(*file, journal, &args.outcome),
     };
     let experiment = Experiment::new(file)?;
-    conduct(&experiment, journal, args.keep_stores, &args.live, args.json)
+    conduct(&experiment, journal, &args.outcome)
 }
 
 /// Fills in what flags say of every run.
@@ -228,19 +226,14 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     if place.dry_run {
         return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
-    let journal = journal(place, name, |seed| match seed {
-        Some(seed) => experiment.with_seed(seed).document(command_line()),
-        None => experiment.document(command_line()),
-    })?;
-    conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
+    let journal = journal(place, name, |seed| experiment.or_seed(seed).document(command_line()))?;
+    conduct(&experiment, journal, &place.outcome)
 }
 
 fn conduct(
     experiment: &Experiment,
     journal: ExperimentJournal,
-    keep_stores: bool,
-    live: &LiveArgs,
-    json: bool,
+    args: &OutcomeArgs,
 ) -> Result<ExitCode, Failure> {
     tell_warnings(&experiment.warnings);
     tell_debug_build();
@@ -252,9 +245,10 @@ fn conduct(
         tell_resumed(points, journal.document.runs_planned, "run");
     }
     tell!("result: {} (it can be interrupted and resumed)", folder.display());
-    let mut live = Live::begin(live, &control, &unfinished)?;
+    let mut live = Live::begin(&args.live, &control, &unfinished)?;
     let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
-    let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
+    let team = team.as_ref();
+    let outcome = experiment.conduct(journal, &RealStores, team, &control, &mut live, args.keep_stores);
     drop(live);
     let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, "resumes it"))?;
     match stopped {
@@ -264,7 +258,7 @@ fn conduct(
             Err(Failure::store(format!("{problems}. '{}' tries again", resume_with(&folder))))
         }
         Stopped::Complete => {
-            report(&journal, if json { Shown::Json } else { Shown::Summary })?;
+            report(&journal, Shown::of(args))?;
             Ok(exit_code(&journal.document))
         }
     }

@@ -1,6 +1,7 @@
 //! The dashboard's terminal: set up, restored on every exit, and drawn by a thread of its own.
 
 use super::{
+    background::Background,
     draw::{LiveView, draw},
     live_state::LiveState,
 };
@@ -30,7 +31,7 @@ use std::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -106,8 +107,7 @@ impl Screen for Tty {
 pub(super) struct Dashboard {
     tty: Arc<Tty>,
     unfinished: Unfinished,
-    end: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Background<mpsc::Sender<()>>,
 }
 
 impl Dashboard {
@@ -139,12 +139,9 @@ impl Dashboard {
         let (end, ended) = mpsc::channel();
         let keys = Keys { control: control.clone(), unfinished: unfinished.clone(), gone: false };
         let (on, seen) = (Arc::clone(&tty), Arc::clone(seen));
-        let thread = thread::Builder::new().name("serval-dashboard".to_owned());
-        let thread = thread.spawn(move || show(&on, terminal, &seen, keys, &ended));
-        match thread {
-            Ok(thread) => {
-                Ok(Dashboard { tty, unfinished: unfinished.clone(), end: Some(end), thread: Some(thread) })
-            }
+        let work = move || show(&on, terminal, &seen, keys, &ended);
+        match Background::start("serval-dashboard", end, work) {
+            Ok(thread) => Ok(Dashboard { tty, unfinished: unfinished.clone(), thread }),
             Err(error) => {
                 unfinished.set_screen(None);
                 tty.give_back();
@@ -156,10 +153,7 @@ impl Dashboard {
 
 impl Drop for Dashboard {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.end();
         self.unfinished.set_screen(None);
         self.tty.give_back();
     }

@@ -83,9 +83,8 @@ impl PlainLines {
             if let Some(offered) = last.rate.offered {
                 parts.push(format!("offered {}/s", rate(offered)));
             }
-            if !last.operations.is_empty() {
-                let (p50, p99) = (last.all.p50_ns as f64, last.all.p99_ns as f64);
-                parts.push(format!("p50 {} p99 {}", time(p50), time(p99)));
+            if let Some(all) = &last.all {
+                parts.push(format!("p50 {} p99 {}", time(all.p50_ns as f64), time(all.p99_ns as f64)));
             }
         }
         if progress.failed > 0 {
@@ -128,11 +127,34 @@ fn result(point: &FinishedRun) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::sample_run, *};
+    use serval_measure::recorder::Pair;
+    use serval_model::{Metric, Status};
     use serval_result::experiment::Flag;
+    use serval_runner::Interval;
     use std::{
         sync::{Arc, Mutex},
         time::Instant,
     };
+
+    #[test]
+    fn a_line_has_times_of_batches_and_none_where_nothing_succeeded() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut lines = PlainLines::new(Box::new(move |line| tell.send(line.to_owned()).unwrap()));
+        let mut seen = LiveState::default();
+        for (second, key, has_times) in
+            [(10, (Metric::INSERT_BATCH, Status::Ok), true), (20, (Metric::INSERT, Status::Error), false)]
+        {
+            let mut pair = Pair::default();
+            pair.service.record_n(2_000_000, 5);
+            let pairs = [(key, pair)].into();
+            seen.interval(&Interval { pairs, paced: false, ..sample_run::interval(second, 100, 0) });
+            seen.progress(&sample_run::progress(second, 5 * second, 0));
+            lines.progress(&seen);
+            let line = told.recv().unwrap();
+            assert_eq!(line.contains("p50 2.00 ms"), has_times, "{line}");
+            assert_eq!(line.contains("p99"), has_times, "{line}");
+        }
+    }
 
     #[test]
     fn an_experiment_in_lines() {

@@ -3,7 +3,7 @@
 
 use serval_experiment::watcher::ExperimentStep;
 use serval_measure::histogram::Histogram;
-use serval_model::{Metric, OperationKind};
+use serval_model::Metric;
 use serval_result::{
     document::{IntervalTimes, ResultDocument},
     experiment::{ExperimentDocument, ExperimentKind, Flag, RunEntry, RunKind},
@@ -25,9 +25,10 @@ pub(crate) const NOTES_MAX: usize = 50;
 const NOTE_MAX: usize = 500;
 
 /// Stage of the current run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RunPart {
     /// There is no current run.
+    #[default]
     Between,
     /// Clients connected so far, and all clients.
     Connecting(usize, usize),
@@ -68,8 +69,8 @@ pub(crate) struct LastInterval {
     pub(crate) rate: Rate,
     /// Its operations.
     pub(crate) operations: Vec<LiveOperation>,
-    /// All operations of the store together.
-    pub(crate) all: IntervalTimes,
+    /// All operations of the store together, if any succeeded.
+    pub(crate) all: Option<IntervalTimes>,
 }
 
 /// A finished run.
@@ -79,8 +80,6 @@ pub(crate) struct FinishedRun {
     pub(crate) curve: String,
     /// Its purpose.
     pub(crate) what: String,
-    /// Whether it is a point of the curve rather than a load or search.
-    pub(crate) is_point: bool,
     /// Offered load, operations/s.
     pub(crate) offered: Option<f64>,
     /// Operations/s.
@@ -91,14 +90,12 @@ pub(crate) struct FinishedRun {
     pub(crate) p99_ns: Option<u64>,
     /// Operations that failed.
     pub(crate) failed: u64,
-    /// Operations.
-    pub(crate) operations: u64,
     /// Its flags.
     pub(crate) flags: Vec<Flag>,
 }
 
 /// The whole state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct LiveState {
     /// The experiment's title.
     pub(crate) title: String,
@@ -116,8 +113,6 @@ pub(crate) struct LiveState {
     pub(crate) planned: u64,
     /// Stage of the current run.
     pub(crate) part: RunPart,
-    /// Number of connected clients.
-    pub(crate) clients: usize,
     /// Progress of the current run.
     pub(crate) progress: Option<Progress>,
     /// Start of the measured part, since the start of the run.
@@ -143,32 +138,6 @@ pub(crate) struct LiveState {
 /// An interval shorter than this share of the previous one is a run's remainder.
 const LEFT_OVER: f64 = 0.2;
 
-impl Default for LiveState {
-    fn default() -> Self {
-        LiveState {
-            title: String::new(),
-            kind: None,
-            figure: String::new(),
-            curves: Vec::new(),
-            step: None,
-            done: 0,
-            planned: 0,
-            part: RunPart::Between,
-            clients: 0,
-            progress: None,
-            measured_from: None,
-            rates: VecDeque::new(),
-            last: None,
-            left_over: false,
-            points: VecDeque::new(),
-            ended: (0, 0),
-            notes: VecDeque::new(),
-            ending: false,
-            custom: Vec::new(),
-        }
-    }
-}
-
 /// Returns untrusted text on one line, without control characters.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
@@ -184,24 +153,22 @@ fn bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
 /// Operations that ended in an interval. A read-modify-write counts once, although its read and
 /// update have metrics of their own.
 fn operations(interval: &Interval) -> u64 {
-    let of = |wanted: Metric| -> u64 {
-        let pairs = interval.pairs.iter().filter(|((metric, _), _)| *metric == wanted);
+    let of = |wanted: &dyn Fn(Metric) -> bool| -> u64 {
+        let pairs = interval.pairs.iter().filter(|((metric, _), _)| wanted(*metric));
         pairs.map(|(_, pair)| pair.service.count()).sum()
     };
-    let verbs = OperationKind::ALL.map(|kind| of(kind.into())).iter().sum::<u64>() + of(Metric::INSERT_BATCH);
-    if verbs > 0 {
-        return verbs.saturating_sub(of(Metric::READ_MODIFY_WRITE));
+    match of(&Metric::is_operation) {
+        0 => of(&|metric| (0..Metric::CUSTOM_MAX).any(|index| metric == Metric::custom(index))),
+        verbs => verbs.saturating_sub(of(&|metric| metric == Metric::READ_MODIFY_WRITE)),
     }
-    (0..Metric::CUSTOM_MAX).map(|index| of(Metric::custom(index))).sum()
 }
 
 /// Response times of all store operations of a run.
 fn whole(result: &ResultDocument) -> Option<Histogram> {
     let mut all = Histogram::new();
     for metric in &result.metrics {
-        if OperationKind::ALL.iter().any(|kind| kind.name() == metric.name)
-            && let Some(times) = &metric.ok
-        {
+        let is_operation = Metric::all().any(|known| known.is_operation() && known.name(&[]) == metric.name);
+        if is_operation && let Some(times) = &metric.ok {
             all.merge(&times.response.to_histogram().ok()?);
         }
     }
@@ -262,18 +229,16 @@ impl LiveState {
         let point = FinishedRun {
             curve: self.curve(entry.curve).to_owned(),
             what,
-            is_point: entry.kind == RunKind::Point,
             offered: entry.target,
             achieved: entry.throughput,
             p50_ns: all.as_ref().map(|all| all.percentile(50.0)),
             p99_ns: all.as_ref().map(|all| all.percentile(99.0)),
             failed: result.overall.failed,
-            operations: result.overall.operations,
             flags: entry.flags.clone(),
         };
-        self.ended.0 = self.ended.0.saturating_add(point.operations);
+        self.ended.0 = self.ended.0.saturating_add(result.overall.operations);
         self.ended.1 = self.ended.1.saturating_add(point.failed);
-        if point.is_point {
+        if entry.kind == RunKind::Point {
             // The document may be updated before or after this.
             self.done = self.step.as_ref().map_or(self.done, |(step, _)| step.done) + 1;
         }
@@ -289,7 +254,6 @@ impl LiveState {
 
     pub(crate) fn connected(&mut self, clients: usize, of: usize) {
         self.part = RunPart::Connecting(clients, of);
-        self.clients = clients;
     }
 
     pub(crate) fn progress(&mut self, progress: &Progress) {
@@ -337,14 +301,15 @@ impl LiveState {
             if ok + failed == 0 {
                 continue;
             }
-            if metric.index() < OperationKind::ALL.len() {
+            if metric.is_operation() {
                 all.merge(&times);
             }
             let times = IntervalTimes::of(&times);
             operations.push(LiveOperation { name: plain(metric.name(&custom)), ok, failed, times });
         }
         bounded(&mut self.rates, rate, RATES_MAX);
-        self.last = Some(LastInterval { rate, operations, all: IntervalTimes::of(&all) });
+        let all = (!all.is_empty()).then(|| IntervalTimes::of(&all));
+        self.last = Some(LastInterval { rate, operations, all });
     }
 }
 

@@ -4,6 +4,7 @@
 //! The conductor's thread writes a small state once an interval. Threads of their own copy it to
 //! draw, serve and send; clients are not involved.
 
+mod background;
 mod dashboard;
 mod draw;
 mod lines;
@@ -33,7 +34,7 @@ use serval_runner::{Control, Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
     sync::{Arc, Mutex},
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 use totals::LiveTotals;
 
@@ -61,19 +62,18 @@ fn collector_url(text: &str) -> Result<String, String> {
     Err("an address begins with http:// or https://; --otlp without one stands last, or before another option".to_owned())
 }
 
-/// What is shown to whoever sits there.
-enum LiveDisplay {
-    /// Others do that.
-    Nothing,
-    Lines(PlainLines),
-    Dashboard(Dashboard),
+/// An address as it is written: an IPv6 address is in brackets.
+fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// All who look on.
 pub(crate) struct Live {
     seen: Arc<Mutex<LiveState>>,
     totals: Arc<Mutex<LiveTotals>>,
-    shown: LiveDisplay,
+    /// Plain lines, for an experiment without a dashboard.
+    lines: Option<PlainLines>,
+    dashboard: Option<Dashboard>,
     /// Whether anybody is told of totals.
     exports: bool,
     _prometheus: Option<Serving>,
@@ -103,14 +103,15 @@ impl Live {
         control: &Control,
         unfinished: &Unfinished,
     ) -> Result<Live, Failure> {
-        let mut live = Live::exporting(args, !args.plain && dashboard::possible())?;
-        let lines = || LiveDisplay::Lines(PlainLines::new(Box::new(|line| tell!("{line}"))));
-        live.shown = if args.plain || !dashboard::possible() {
-            lines()
-        } else {
+        let on_dashboard = !args.plain && dashboard::possible();
+        let mut live = Live::exporting(args, on_dashboard)?;
+        if on_dashboard {
             // A terminal that cannot be had is no reason not to run.
-            Dashboard::begin(&live.seen, control, unfinished).map_or_else(|_| lines(), LiveDisplay::Dashboard)
-        };
+            live.dashboard = Dashboard::begin(&live.seen, control, unfinished).ok();
+        }
+        if live.dashboard.is_none() {
+            live.lines = Some(PlainLines::new(Box::new(|line| tell!("{line}"))));
+        }
         Ok(live)
     }
 
@@ -133,7 +134,7 @@ impl Live {
                 false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {
-                otlp::Sending::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
+                otlp::begin(url.as_deref(), &totals, otlp::ExportTimes::default(), warn)
             };
             args.otlp.as_ref().map(begin).transpose()?
         };
@@ -147,7 +148,8 @@ impl Live {
         Ok(Live {
             seen,
             totals,
-            shown: LiveDisplay::Nothing,
+            lines: None,
+            dashboard: None,
             exports: args.prometheus.is_some() || args.otlp.is_some(),
             _prometheus: prometheus,
             #[cfg(feature = "opentelemetry")]
@@ -162,21 +164,21 @@ impl Live {
         locked(&self.seen).custom.clone_from(&custom);
         let mut totals = locked(&self.totals);
         totals.custom = custom;
-        if let LiveDisplay::Nothing = self.shown {
+        if !self.is_shown() {
             totals.run(&format!("{} {}", plan.workload_name, plan.store.name), plan.phase == Phase::Load);
         }
     }
 
-    /// Whether it is all to be seen by nobody.
-    fn is_idle(&self) -> bool {
-        !self.exports && matches!(self.shown, LiveDisplay::Nothing)
+    /// Whether an experiment is shown here; single runs show themselves.
+    fn is_shown(&self) -> bool {
+        self.lines.is_some() || self.dashboard.is_some()
     }
 }
 
 impl Drop for Live {
     /// Gives the terminal back, with the notes that went with it.
     fn drop(&mut self) {
-        if let LiveDisplay::Dashboard(dashboard) = std::mem::replace(&mut self.shown, LiveDisplay::Nothing) {
+        if let Some(dashboard) = self.dashboard.take() {
             drop(dashboard);
             for note in &locked(&self.seen).notes {
                 tell!("note: {note}");
@@ -187,34 +189,25 @@ impl Drop for Live {
 
 impl Observer for Live {
     fn connected(&mut self, clients: usize, of: usize) {
-        if self.is_idle() {
-            return;
-        }
         locked(&self.seen).connected(clients, of);
         locked(&self.totals).connected(clients);
     }
 
     fn measured(&mut self) {
-        if self.is_idle() {
-            return;
-        }
         locked(&self.totals).connected(0);
     }
 
     fn progress(&mut self, progress: &Progress) {
-        if self.is_idle() {
-            return;
-        }
         let mut seen = locked(&self.seen);
         seen.progress(progress);
         locked(&self.totals).progress(progress.elapsed, progress.warming_up);
-        if let LiveDisplay::Lines(lines) = &mut self.shown {
+        if let Some(lines) = &mut self.lines {
             lines.progress(&seen);
         }
     }
 
     fn interval(&mut self, interval: &Interval) {
-        if self.is_idle() {
+        if !self.exports && !self.is_shown() {
             return;
         }
         let mut seen = locked(&self.seen);
@@ -234,7 +227,7 @@ impl Watcher for Live {
         let mut seen = locked(&self.seen);
         seen.experiment(document);
         locked(&self.totals).done(seen.done, seen.planned);
-        if let LiveDisplay::Lines(lines) = &mut self.shown {
+        if let Some(lines) = &mut self.lines {
             lines.experiment(&seen);
         }
     }
@@ -248,7 +241,7 @@ impl Watcher for Live {
         totals.custom.clone_from(&step.metrics);
         totals.step(step, seen.curve(step.curve), now);
         drop(totals);
-        if let LiveDisplay::Lines(lines) = &mut self.shown {
+        if let Some(lines) = &mut self.lines {
             lines.step(&seen, step);
         }
     }
@@ -259,7 +252,7 @@ impl Watcher for Live {
         let mut totals = locked(&self.totals);
         totals.done(seen.done, seen.planned);
         totals.between();
-        if let LiveDisplay::Lines(lines) = &mut self.shown {
+        if let Some(lines) = &mut self.lines {
             lines.ended(&seen);
         }
     }
@@ -267,7 +260,7 @@ impl Watcher for Live {
     fn note(&mut self, words: &str) {
         let mut seen = locked(&self.seen);
         seen.note(words);
-        if let (LiveDisplay::Lines(lines), Some(note)) = (&mut self.shown, seen.notes.back()) {
+        if let (Some(lines), Some(note)) = (&mut self.lines, seen.notes.back()) {
             lines.note(note);
         }
     }
@@ -277,39 +270,9 @@ impl Watcher for Live {
 pub(crate) struct Both<'a>(pub(crate) &'a mut dyn Observer, pub(crate) &'a mut dyn Observer);
 
 impl Observer for Both<'_> {
-    fn connected(&mut self, clients: usize, of: usize) {
-        self.0.connected(clients, of);
-        self.1.connected(clients, of);
-    }
-
-    fn started(&mut self, at: SystemTime) {
-        self.0.started(at);
-        self.1.started(at);
-    }
-
-    fn warn(&mut self, warning: &str) {
-        self.0.warn(warning);
-        self.1.warn(warning);
-    }
-
-    fn measuring(&mut self) {
-        self.0.measuring();
-        self.1.measuring();
-    }
-
-    fn measured(&mut self) {
-        self.0.measured();
-        self.1.measured();
-    }
-
-    fn progress(&mut self, progress: &Progress) {
-        self.0.progress(progress);
-        self.1.progress(progress);
-    }
-
-    fn interval(&mut self, interval: &Interval) {
-        self.0.interval(interval);
-        self.1.interval(interval);
+    fn pass_on(&mut self, event: &mut dyn FnMut(&mut dyn Observer)) {
+        event(self.0);
+        event(self.1);
     }
 }
 

@@ -1,7 +1,11 @@
 //! Metrics for Prometheus at `/metrics`, in the OpenMetrics text format, or in Prometheus' older
 //! format if the request accepts only plain text.
 
-use super::totals::{BOUNDS_NS, BucketCounts, Family, LiveTotals, SeriesSample, SeriesValue};
+use super::{
+    background::Background,
+    host_and_port,
+    totals::{BOUNDS_NS, Family, LiveTotals, SeriesValue},
+};
 use crate::{failure::Failure, locked};
 use http_body_util::Full;
 use hyper::{
@@ -12,19 +16,13 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode},
-    metrics::MetricType,
-    registry::{Registry, Unit},
-};
 use std::{
     convert::Infallible,
-    fmt, io,
+    fmt::{self, Write},
+    io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     str::FromStr,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -40,95 +38,67 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of the older format.
 const OLDER: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-fn kind(value: &SeriesValue) -> MetricType {
-    match value {
-        SeriesValue::Counter(_) => MetricType::Counter,
-        SeriesValue::Gauge(_) => MetricType::Gauge,
-        SeriesValue::Histogram(_) => MetricType::Histogram,
-        SeriesValue::Info => MetricType::Info,
-    }
+/// A number as both formats have it: never with an exponent, always with a point.
+fn decimal(number: f64) -> String {
+    let text = number.to_string();
+    if text.contains('.') || !number.is_finite() { text } else { format!("{text}.0") }
 }
 
-#[derive(Debug)]
-struct Families(Vec<Family>);
-
-fn histogram(encoder: &mut MetricEncoder<'_>, counts: &BucketCounts) -> fmt::Result {
-    // The crate represents +Inf as the largest number.
-    let bounds = BOUNDS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::MAX]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(counts.buckets).collect();
-    encoder.encode_histogram::<NoLabelSet>(counts.sum_s, counts.count, &buckets, None)
-}
-
-/// The crate does not escape label values.
-fn marked(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
-fn value(encoder: &mut MetricEncoder<'_>, (labels, value): &SeriesSample) -> fmt::Result {
-    let labels: Vec<_> = labels.iter().map(|(name, text)| (*name, marked(text))).collect();
-    match value {
-        SeriesValue::Info => encoder.encode_info(&labels),
-        value if labels.is_empty() => number(encoder, value),
-        value => number(&mut encoder.encode_family(&labels)?, value),
-    }
-}
-
-fn number(encoder: &mut MetricEncoder<'_>, value: &SeriesValue) -> fmt::Result {
-    match value {
-        SeriesValue::Counter(number) => encoder.encode_counter::<NoLabelSet, _, f64>(number, None),
-        SeriesValue::Gauge(number) => encoder.encode_gauge(number),
-        SeriesValue::Histogram(counts) => histogram(encoder, counts),
-        SeriesValue::Info => Ok(()),
-    }
-}
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, seconds, samples } in &self.0 {
-            let Some((_, first)) = samples.first() else { continue };
-            let unit = seconds.then_some(&Unit::Seconds);
-            let mut encoder = encoder.encode_descriptor(name, help, unit, kind(first))?;
-            samples.iter().try_for_each(|sample| value(&mut encoder, sample))?;
+/// Formats the families in the OpenMetrics format, or in the older one: there a family has the name of its samples, an
+/// info is a gauge, and there is no UNIT and no EOF.
+pub(super) fn text(families: &[Family], older: bool) -> String {
+    let mut out = String::new();
+    for Family { name, help, seconds, samples } in families {
+        let Some((_, first)) = samples.first() else { continue };
+        let name = format!("{name}{}", if *seconds { "_seconds" } else { "" });
+        let (kind, end) = match first {
+            SeriesValue::Counter(_) => ("counter", "_total"),
+            SeriesValue::Gauge(_) => ("gauge", ""),
+            SeriesValue::Histogram(_) => ("histogram", ""),
+            SeriesValue::Info if older => ("gauge", "_info"),
+            SeriesValue::Info => ("info", "_info"),
+        };
+        let family = if older { format!("{name}{end}") } else { name.clone() };
+        let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}");
+        if *seconds && !older {
+            let _ = writeln!(out, "# UNIT {family} seconds");
         }
-        Ok(())
-    }
-}
-
-/// Formats the families in the OpenMetrics format.
-pub(super) fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
-    let (mut registry, mut text) = (Registry::default(), String::new());
-    registry.register_collector(Box::new(Families(families)));
-    encode(&mut text, &registry)?;
-    Ok(text)
-}
-
-/// Converts OpenMetrics text to the older format: families have the names of their samples, an info
-/// is a gauge, and there is no UNIT and no EOF.
-fn older(text: &str) -> String {
-    let (mut out, mut help) = (String::with_capacity(text.len()), None);
-    for line in text.lines() {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some("UNIT" | "EOF"), ..) => {}
-            (Some("#"), Some("HELP"), Some(name), words) => help = Some((name, words.unwrap_or_default())),
-            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
-                let (end, kind) = match kind {
-                    "counter" => ("_total", kind),
-                    "info" => ("_info", "gauge"),
-                    kind => ("", kind),
-                };
-                if let Some((of, words)) = help.take().filter(|(of, _)| *of == name) {
-                    out.push_str(&format!("# HELP {of}{end} {words}\n"));
-                }
-                out.push_str(&format!("# TYPE {name}{end} {kind}\n"));
-            }
-            _ => {
-                out.push_str(line);
-                out.push('\n');
-            }
+        for (labels, value) in samples {
+            let label = |(name, text): &(&str, String)| format!("{name}=\"{}\"", escaped(text));
+            let labels: Vec<String> = labels.iter().map(label).collect();
+            sample(&mut out, &name, end, &labels, value);
         }
+    }
+    if !older {
+        out.push_str("# EOF\n");
     }
     out
+}
+
+fn sample(out: &mut String, name: &str, end: &str, labels: &[String], value: &SeriesValue) {
+    let mut line = |end: &str, bound: Option<String>, value: String| {
+        let labels: Vec<String> = bound.into_iter().chain(labels.iter().cloned()).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(out, "{name}{end}{labels} {value}");
+    };
+    match value {
+        SeriesValue::Counter(number) | SeriesValue::Gauge(number) => line(end, None, decimal(*number)),
+        SeriesValue::Info => line(end, None, "1".to_owned()),
+        SeriesValue::Histogram(counts) => {
+            line("_sum", None, decimal(counts.sum_s));
+            line("_count", None, counts.count.to_string());
+            let bounds = BOUNDS_NS.iter().map(|ns| decimal(*ns as f64 / 1e9)).chain(["+Inf".to_owned()]);
+            let mut up_to = 0;
+            for (bound, count) in bounds.zip(counts.buckets) {
+                up_to += count;
+                line("_bucket", Some(format!("le=\"{bound}\"")), up_to.to_string());
+            }
+        }
+    }
 }
 
 /// Returns whether the request accepts plain text but not OpenMetrics.
@@ -159,6 +129,12 @@ impl FromStr for ScrapeAddress {
         let is_host = !host.is_empty() && (bare.is_some() || !host.contains(':'));
         let port = port.parse().ok().filter(|_| is_host).ok_or_else(wrong)?;
         Ok(ScrapeAddress { host: bare.unwrap_or(host).to_owned(), port })
+    }
+}
+
+impl fmt::Display for ScrapeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&host_and_port(&self.host, self.port))
     }
 }
 
@@ -199,15 +175,11 @@ fn answer(request: &Request<Incoming>, totals: &Mutex<LiveTotals>) -> Response<F
     }
     // Copied, so that the conductor does not wait for the text.
     let totals = locked(totals).clone();
-    match text(totals.families()) {
-        Ok(text) => {
-            let (text, kind) = if wants_older(request) { (older(&text), OLDER) } else { (text, TEXT) };
-            let mut response = of(StatusCode::OK, text);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            response
-        }
-        Err(error) => of(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-    }
+    let older = wants_older(request);
+    let mut response = of(StatusCode::OK, text(&totals.families(), older));
+    let kind = HeaderValue::from_static(if older { OLDER } else { TEXT });
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 /// Serves requests on a socket, each within a time limit, because connections are limited.
@@ -243,23 +215,13 @@ async fn answer_all(
 /// A thread that serves metrics until this is dropped.
 pub(super) struct Serving {
     addresses: Vec<SocketAddr>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background<oneshot::Sender<()>>,
 }
 
 impl Serving {
     /// Its address.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -276,8 +238,7 @@ pub(super) fn serve_within(
     limit: Duration,
 ) -> Result<Serving, Failure> {
     let failed = |error: io::Error| {
-        let ScrapeAddress { host, port } = address;
-        Failure::usage(format!("--prometheus {host}:{port}: metrics cannot be served there: {error}"))
+        Failure::usage(format!("--prometheus {address}: metrics cannot be served there: {error}"))
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let listeners = address.listen().map_err(failed)?;
@@ -290,23 +251,67 @@ pub(super) fn serve_within(
         runtime.spawn(answer_all(listener, Arc::clone(totals), Arc::clone(&places), limit));
     }
     let (end, ended) = oneshot::channel::<()>();
-    let thread = thread::Builder::new().name("serval-metrics".to_owned());
-    let thread = thread.spawn(move || drop(runtime.block_on(ended))).map_err(failed)?;
-    Ok(Serving { addresses, end: Some(end), thread: Some(thread) })
+    let serve = move || drop(runtime.block_on(ended));
+    let thread = Background::start("serval-metrics", end, serve).map_err(failed)?;
+    Ok(Serving { addresses, _thread: thread })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::totals::BucketCounts, *};
+
+    fn family(
+        name: &'static str,
+        seconds: bool,
+        labels: &[(&'static str, &str)],
+        value: SeriesValue,
+    ) -> Family {
+        let labels = labels.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+        Family { name, help: "Some  help", seconds, samples: vec![(labels, value)] }
+    }
 
     #[test]
-    fn the_older_form_calls_families_as_their_samples() {
-        let open = "# HELP a_seconds CPU  time\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1.5\n\
-                    # HELP step What\n# TYPE step info\nstep_info{step=\"# TYPE x info\"} 1\n\
-                    # HELP t Times\n# TYPE t histogram\nt_bucket{le=\"+Inf\"} 2\n# EOF\n";
-        let wanted = "# HELP a_seconds_total CPU  time\n# TYPE a_seconds_total counter\na_seconds_total 1.5\n\
-                      # HELP step_info What\n# TYPE step_info gauge\nstep_info{step=\"# TYPE x info\"} 1\n\
-                      # HELP t Times\n# TYPE t histogram\nt_bucket{le=\"+Inf\"} 2\n";
-        assert_eq!(older(open), wanted);
+    fn in_the_older_form_families_are_called_as_their_samples() {
+        let families = [
+            family("a", true, &[], SeriesValue::Counter(1.5)),
+            family("step", false, &[("step", "a \"b\"\n\\")], SeriesValue::Info),
+            family("n", false, &[], SeriesValue::Gauge(12_000.0)),
+            Family { samples: Vec::new(), ..family("none", false, &[], SeriesValue::Info) },
+        ];
+        let step = r#"step_info{step="a \"b\"\n\\"} 1"#;
+        let open = format!(
+            "# HELP a_seconds Some  help\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1.5\n\
+             # HELP step Some  help\n# TYPE step info\n{step}\n\
+             # HELP n Some  help\n# TYPE n gauge\nn 12000.0\n# EOF\n"
+        );
+        assert_eq!(text(&families, false), open);
+        let older = format!(
+            "# HELP a_seconds_total Some  help\n# TYPE a_seconds_total counter\na_seconds_total 1.5\n\
+             # HELP step_info Some  help\n# TYPE step_info gauge\n{step}\n\
+             # HELP n Some  help\n# TYPE n gauge\nn 12000.0\n"
+        );
+        assert_eq!(text(&families, true), older);
+    }
+
+    #[test]
+    fn buckets_add_up_and_have_their_bounds_in_seconds() {
+        let buckets = std::array::from_fn(|nth| u64::from(nth < 2));
+        let counts = SeriesValue::Histogram(BucketCounts { buckets, count: 2, sum_s: 3.5e-6 });
+        let text = text(&[family("t", true, &[("part", "load")], counts)], true);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..6],
+            [
+                "# HELP t_seconds Some  help",
+                "# TYPE t_seconds histogram",
+                "t_seconds_sum{part=\"load\"} 0.0000035",
+                "t_seconds_count{part=\"load\"} 2",
+                "t_seconds_bucket{le=\"0.000001\",part=\"load\"} 1",
+                "t_seconds_bucket{le=\"0.0000025\",part=\"load\"} 2",
+            ]
+        );
+        assert_eq!(lines.len(), 4 + BOUNDS_NS.len() + 1);
+        assert_eq!(lines[lines.len() - 2], "t_seconds_bucket{le=\"10.0\",part=\"load\"} 2");
+        assert_eq!(lines[lines.len() - 1], "t_seconds_bucket{le=\"+Inf\",part=\"load\"} 2");
     }
 }

@@ -198,7 +198,7 @@ fn what_is_not_true_between_runs_is_not_told() {
     totals.interval(&sample_run::interval(4, 10_000, 0));
     totals.rate(10_000.0, Some(12_000.0));
     assert!(names(&totals).contains(&"serval_offered_load"));
-    let all = parsed(&prometheus::text(totals.families()).unwrap());
+    let all = parsed(&prometheus::text(&totals.families(), false));
     let of = |name: &str| all.keys().find(|(n, _)| n == name).unwrap();
     assert_eq!(of("serval_step_info").1["curve"], "a \"b\" \\ c\nd");
     assert_eq!(all[of("serval_runs_done")], 7.0);
@@ -247,6 +247,9 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     let failure = Live::of_runs(&args).map(|_| ()).unwrap_err();
     assert!(failure.message.contains(&format!("--prometheus {address}")), "{failure}");
     assert_eq!(failure.exit, crate::failure::Exit::Usage);
+    for address in ["[::1]:9100", "localhost:0"] {
+        assert_eq!(address.parse::<ScrapeAddress>().unwrap().to_string(), address);
+    }
     for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
         assert!(wrong.parse::<ScrapeAddress>().is_err(), "{wrong}");
     }

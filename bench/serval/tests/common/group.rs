@@ -1,4 +1,4 @@
-//! Agents and those that lead them, as a user starts them.
+//! Agents and coordinating commands, started as a user would.
 
 use super::program;
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,27 +25,27 @@ pub fn root() -> String {
     format!("serval-group-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A process whose lines are waited for.
-pub struct Talker {
+/// A process whose output a test waits for.
+pub struct LoggedProcess {
     pub child: Child,
     pub lines: mpsc::Receiver<String>,
     pub heard: Vec<String>,
 }
 
-impl Talker {
-    pub fn start(command: &mut Command) -> Talker {
+impl LoggedProcess {
+    pub fn start(command: &mut Command) -> LoggedProcess {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (said, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                let _ = said.send(line);
+                let _ = sender.send(line);
             }
         });
-        Talker { child, lines, heard: Vec::new() }
+        LoggedProcess { child, lines, heard: Vec::new() }
     }
 
-    /// Waits for a line with these words.
+    /// Waits for a line that contains these words.
     #[track_caller]
     pub fn wait_for(&mut self, words: &str) {
         for line in &self.lines {
@@ -63,22 +63,22 @@ impl Talker {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end: the exit status, and all it said.
+    /// Waits for its end. Returns the exit status and all output.
     pub fn end(mut self) -> (i32, Vec<String>) {
         self.heard.extend(self.lines.iter());
         (self.child.wait().unwrap().code().unwrap_or(-1), std::mem::take(&mut self.heard))
     }
 }
 
-impl Drop for Talker {
-    /// A test that fails leaves nothing running.
+impl Drop for LoggedProcess {
+    /// A failing test leaves no process running.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-pub fn agents(cluster: &str, root: &str, count: usize) -> Vec<Talker> {
+pub fn agents(cluster: &str, root: &str, count: usize) -> Vec<LoggedProcess> {
     let agent = |_| {
         agent_with(cluster, root, |command| {
             command.arg("--once");
@@ -103,8 +103,9 @@ pub fn group(document: &ResultDocument) -> &GroupResult {
     document.group.as_ref().expect("a group made it")
 }
 
-/// Waits until a node of the epoch is there (`0/entered`, `1/start`), and so many clients stand at it.
-pub fn wait_for_standing(cluster: &str, root: &str, place: &str, count: usize) {
+/// Waits until a node of the epoch exists (`0/entered`, `1/start`) and a number of clients are
+/// registered under it.
+pub fn wait_for_registered(cluster: &str, root: &str, place: &str, count: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = Directory::open(cluster, root, Duration::from_secs(6)).await.unwrap();
@@ -116,12 +117,12 @@ pub fn wait_for_standing(cluster: &str, root: &str, place: &str, count: usize) {
     });
 }
 
-/// An agent whose command is changed first, once it waits for work.
-pub fn agent_with(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
+/// Starts an agent with a modified command, and waits until it waits for work.
+pub fn agent_with(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> LoggedProcess {
     let mut command = program();
     command.args(["agent", "--join", cluster, "--root", root]).stdout(Stdio::null());
     more(&mut command);
-    let mut agent = Talker::start(&mut command);
+    let mut agent = LoggedProcess::start(&mut command);
     agent.wait_for("waiting for work");
     agent
 }

@@ -1,6 +1,6 @@
-//! A Redis whose new records are seen late, by all that ask it: a proxy before a real one. Its
-//! delays are of a known law, and it knows at which instant each record could be seen. So
-//! processes that know nothing of each other can be held against it.
+//! A Redis whose new records become visible late for all clients: a proxy in front of a real one.
+//! Its delays follow a known law, and it knows the instant at which each record becomes visible, so
+//! the measurements of independent processes can be compared with it.
 
 use serval_runner::clock;
 use std::{
@@ -15,13 +15,14 @@ use std::{
 #[derive(Debug, Clone, Copy)]
 pub enum Law {
     Constant(u64),
-    /// By its mean.
+    /// Exponential, with its mean.
     Exponential(u64),
 }
 
 struct State {
     random: u64,
-    /// By key: when it is seen, ns of the system's monotonic clock; `u64::MAX` until Redis has it.
+    /// By key: when it becomes visible, ns of the system's monotonic clock; `u64::MAX` until Redis has
+    /// it.
     seen_at: HashMap<Vec<u8>, u64>,
 }
 
@@ -32,7 +33,7 @@ pub struct LateRedis {
 }
 
 impl LateRedis {
-    /// Before a Redis at `address`.
+    /// Starts a proxy in front of the Redis at `address`.
     pub fn start(address: &str, law: Law, seed: u64) -> LateRedis {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -41,14 +42,14 @@ impl LateRedis {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let (state, redis) = (Arc::clone(&shared), TcpStream::connect(&address).unwrap());
-                // It ends when one of the two hangs up.
+                // Ends when either side disconnects.
                 thread::spawn(move || drop(pass(&client, &redis, law, &state)));
             }
         });
         LateRedis { port, state }
     }
 
-    /// When a record that was inserted could be seen, ns of the system's monotonic clock.
+    /// Returns when an inserted record became visible, ns of the system's monotonic clock.
     pub fn seen_at(&self, key: &str) -> u64 {
         lock(&self.state).seen_at[key.as_bytes()]
     }
@@ -60,7 +61,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl State {
     fn draw(&mut self, law: Law) -> u64 {
-        // SplitMix64; a number above 0 and not above 1.
+        // SplitMix64; a number above 0 and at most 1.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -73,7 +74,7 @@ impl State {
     }
 }
 
-/// Requests one way and answers the other, one after the other.
+/// Forwards requests and answers, one at a time.
 fn pass(client: &TcpStream, redis: &TcpStream, law: Law, state: &Mutex<State>) -> io::Result<()> {
     client.set_nodelay(true)?;
     redis.set_nodelay(true)?;
@@ -82,12 +83,12 @@ fn pass(client: &TcpStream, redis: &TcpStream, law: Law, state: &Mutex<State>) -
         let (mut request, mut answer) = (Vec::new(), Vec::new());
         take(&mut requests, &mut request)?;
         let words: Vec<&[u8]> = request.split(|byte| *byte == b'\n').collect();
-        // *N, then $LENGTH and the word by turns.
+        // *N, then $LENGTH and the word in turn.
         let word = |nth: usize| words.get(2 + 2 * nth).map_or(&[][..], |word| word.trim_ascii_end());
         let (name, key) = (word(0), word(1).to_vec());
         let writes = name.eq_ignore_ascii_case(b"HMSET");
         if writes {
-            // Redis may show it before it has answered.
+            // Redis may make it visible before it answers.
             lock(state).seen_at.insert(key.clone(), u64::MAX);
         }
         (&mut &*redis).write_all(&request)?;
@@ -106,7 +107,7 @@ fn pass(client: &TcpStream, redis: &TcpStream, law: Law, state: &Mutex<State>) -
     }
 }
 
-/// One request or answer (RESP 2), as it is.
+/// Returns one request or answer (RESP 2) unchanged.
 fn take(from: &mut impl BufRead, into: &mut Vec<u8>) -> io::Result<()> {
     let start = into.len();
     if from.read_until(b'\n', into)? == 0 {

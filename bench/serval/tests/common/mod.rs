@@ -1,9 +1,9 @@
-//! Running the program as a user does.
+//! Runs the program as a user does.
 #![allow(
     dead_code,
     unreachable_pub,
     clippy::unwrap_used,
-    reason = "each test file uses a part; failures are the point"
+    reason = "each test file uses a part; a failed unwrap fails the test"
 )]
 
 pub mod group;
@@ -31,14 +31,14 @@ impl Ran {
         }
     }
 
-    /// Asserts the exit status and shows everything when it is another.
+    /// Asserts the exit status; a failure shows the whole output.
     #[track_caller]
     pub fn expect(self, status: i32) -> Ran {
         assert_eq!(self.status, status, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// The value of a `[METRIC], name, value` line.
+    /// Returns the value of a `[METRIC], name, value` line.
     #[track_caller]
     pub fn value(&self, start: &str) -> f64 {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix(start));
@@ -46,7 +46,8 @@ impl Ran {
     }
 }
 
-/// How often a metric ended so, by a result folder, which has what is Serval's own too.
+/// Returns how often a metric ended with a status, by the result folder, which also has Serval's own
+/// metrics.
 #[track_caller]
 pub fn counted(result: &Path, metric: &str, status: &str) -> u64 {
     let document = serval_report::json::read_file(&result.join("result.json")).unwrap();
@@ -60,14 +61,14 @@ pub fn program() -> Command {
     command
 }
 
-/// Runs the program in a folder with words separated by spaces.
+/// Runs the program in a folder, with arguments separated by spaces.
 pub fn serval(folder: &Path, words: &str) -> Ran {
     let mut command = program();
     command.current_dir(folder).args(words.split_whitespace());
     Ran::of(command.output().unwrap())
 }
 
-/// One of the ready-made workload files.
+/// Returns the path of a ready-made workload file.
 pub fn workload(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads").join(name);
     path.canonicalize().unwrap().display().to_string()
@@ -77,7 +78,7 @@ pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Names in a folder, hidden ones too.
+/// Returns the names in a folder, hidden ones included.
 pub fn entries(path: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(path)
         .unwrap()

@@ -7,10 +7,10 @@ use rustix::{
 };
 use std::fs;
 
-/// A process takes less to end on the slowest machine, if it does.
+/// Longest time for a process to end on the slowest machine.
 const END_MAX: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// A process that one under test has started, also when its number is another's.
+/// A process started by the one under test, distinguished from a later one with the same id.
 #[derive(Debug)]
 pub struct Process {
     pub command: String,
@@ -25,7 +25,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// All that a process has started, and what they have.
+/// Returns all descendants of a process.
 pub fn descendants(pid: u32) -> Vec<Process> {
     let below = children(pid).into_iter().flat_map(|child| {
         let handle = pidfd_open(Pid::from_raw(child as i32).unwrap(), PidfdFlags::empty()).ok();

@@ -1,17 +1,17 @@
-//! The command line of a bare loop, its keys, and what its operations cost.
+//! Command line, keys and costs of a bare loop.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::{error::Error, time::Instant};
 
-/// Processor time of this process, in seconds.
+/// Returns the CPU time of this process, s.
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What the command line asks for.
+/// Arguments of the command line.
 pub(crate) struct BarePlan {
-    /// Where the store is.
+    /// Address of the store.
     pub(crate) address: String,
     pub(crate) clients: u64,
     pub(crate) operations: u64,
@@ -31,13 +31,13 @@ pub(crate) fn plan() -> Result<BarePlan, Box<dyn Error>> {
     })
 }
 
-/// The key of a record, uniformly chosen.
+/// Returns the key of a record, chosen uniformly.
 pub(crate) fn next_key(random: &mut u64, records: u64) -> String {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     format!("user{}", (*random >> 33) % records)
 }
 
-/// Time and processor time from a moment on.
+/// Time and CPU time since a start.
 pub(crate) struct MeasuredCost {
     start: Instant,
     before: f64,
@@ -48,8 +48,8 @@ impl MeasuredCost {
         MeasuredCost { start: Instant::now(), before: processor_s() }
     }
 
-    /// Prints what an operation has cost, as `cargo xtask bench bindings`
-    /// reads it.
+    /// Prints the cost of an operation, in the format that `cargo xtask bench
+    /// bindings` reads.
     pub(crate) fn print(&self, operations: u64) {
         let (elapsed, used) = (self.start.elapsed().as_secs_f64(), processor_s() - self.before);
         println!(

@@ -1,5 +1,5 @@
-//! What bare loops over a driver share: arguments, keys, and the counting of
-//! processor time. `cargo xtask bench bindings` holds Serval against them.
+//! Common parts of bare loops over a driver: arguments, keys and CPU time.
+//! `cargo xtask bench bindings` compares Serval with them.
 
 mod cost;
 
@@ -12,31 +12,31 @@ use std::{
 };
 use tokio::{sync::Barrier, task::LocalSet};
 
-/// What all clients share.
+/// State that all clients share.
 struct Common {
     left: Cell<u64>,
     records: u64,
     connected: Barrier,
-    /// Counted from when the clients set off.
+    /// Starts when all clients have connected.
     cost: OnceCell<MeasuredCost>,
 }
 
-/// What one client is to do.
+/// The work of one client.
 pub(crate) struct ClientWork {
     common: Rc<Common>,
     random: u64,
 }
 
 impl ClientWork {
-    /// To be awaited when the client is connected: nobody sets off before all
-    /// are, and what connections cost is not counted.
+    /// Call after connecting. Waits until all clients are connected, so that the
+    /// cost does not include connecting.
     pub(crate) async fn connected(&self) {
         self.common.connected.wait().await;
         self.common.cost.get_or_init(MeasuredCost::start);
     }
 
-    /// The key of the next record to read, uniformly chosen; `None` when all
-    /// is done.
+    /// Returns the key of the next record to read, chosen uniformly; `None` when all
+    /// reads are done.
     pub(crate) fn next(&mut self) -> Option<String> {
         let left = self.common.left.get().checked_sub(1)?;
         self.common.left.set(left);
@@ -44,8 +44,8 @@ impl ClientWork {
     }
 }
 
-/// Runs as many clients as the command line says, which get the server's
-/// address and their work, and prints what an operation cost.
+/// Runs the number of clients in the command line. Passes each the server's
+/// address and its work, and prints the cost of an operation.
 pub(crate) fn run<F>(client: impl Fn(String, ClientWork) -> F) -> Result<(), Box<dyn Error>>
 where
     F: Future<Output = Result<(), Box<dyn Error>>> + 'static,

@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_ycsb_makes_of_them() {
+    fn names_equal_those_of_ycsb() {
         assert_eq!(quoted("Field0"), "\"field0\"");
         assert_eq!(quoted("a \"B\""), "\"a \"\"B\"\"\"");
         assert_eq!(folded("Field-0"), "Field-0");

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_with_one_code_are_told_apart() {
+    fn errors_with_one_code_are_distinguished() {
         let of = |code, words: &str| {
             let failure = failure(&Error::GRpcStatus(tonic::Status::new(code, words)));
             (failure.fate, failure.outcome.status)

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_have_a_port_or_the_usual_one() {
+    fn endpoints_have_a_port_or_the_default_one() {
         for (text, expected) in [
             ("a", "a:2379"),
             (" a:1 ", "a:1"),

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_says_which_store_jdbc_is_and_the_driver_if_there_is_none() {
+    fn the_store_of_jdbc_follows_from_the_scheme_or_the_driver() {
         for (pairs, expected) in [
             (&[("db.url", "jdbc:postgresql://h/d")][..], "postgres"),
             (&[("db.url", "jdbc:mysql://h/d")], "mysql"),

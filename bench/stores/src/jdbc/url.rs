@@ -111,12 +111,12 @@ fn decoded(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let url = |text| Url::parse(text, &["postgresql"]).unwrap();
         let found =
             url("jdbc:postgresql://one:1,two,[::1]:3/my%20db?user=u%26v&password=p=q&SSLMode=require&flag");

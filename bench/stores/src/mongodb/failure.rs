@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_driver_s_long_report_the_cause_is_told() {
+    fn the_cause_is_extracted_from_the_drivers_message() {
         let long = "Server selection timeout: No available servers. Topology: { Type: Unknown, Servers: [ { Address: \
                     127.0.0.1:1, Type: Unknown, Error: Kind: I/O error: Connection refused (os error 111), labels: {}, \
                     source: None } ] }";
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_server_s_have_the_status_of_their_kind() {
+    fn error_codes_of_the_server_map_to_statuses() {
         assert_eq!(status(13), Status::Forbidden);
         assert_eq!(status(10107), Status::ServiceUnavailable);
         assert_eq!(status(10334), Status::BadRequest);

@@ -126,7 +126,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn failed_attempts_are_followed_by_a_pause_and_others_are_not() {
+fn failed_attempts_are_followed_by_a_pause_and_successful_ones_are_not() {
     run(async {
         let server: Server = Server::default();
         server.0.results.borrow_mut().extend([Err("refused"), Err("refused")]);
@@ -143,7 +143,7 @@ fn failed_attempts_are_followed_by_a_pause_and_others_are_not() {
 }
 
 #[test]
-fn an_attempt_outlives_the_operation_that_began_it() {
+fn an_attempt_outlives_the_operation_that_started_it() {
     run(async {
         let (server, gate): (Server, _) = (Server::default(), Rc::new(Notify::new()));
         *server.0.gate.borrow_mut() = Some(Rc::clone(&gate));
@@ -194,7 +194,7 @@ fn a_client_that_fails_on_an_older_connection_leaves_the_newer_one_open() {
 }
 
 #[test]
-fn an_error_keeps_or_loses_its_connection_as_the_connector_says() {
+fn the_connector_decides_whether_an_error_loses_the_connection() {
     run(async {
         let server: Server = Server::default();
         let mut client = Reconnecting::connect(server.clone()).await.expect("a connection");
@@ -209,7 +209,7 @@ fn an_error_keeps_or_loses_its_connection_as_the_connector_says() {
 }
 
 #[test]
-fn a_new_connection_on_which_nothing_can_be_sent_counts_as_a_failed_attempt() {
+fn a_new_connection_that_cannot_send_counts_as_a_failed_attempt() {
     run(async {
         let server: Server = Server::default();
         let mut client = server.client();
@@ -221,7 +221,7 @@ fn a_new_connection_on_which_nothing_can_be_sent_counts_as_a_failed_attempt() {
 }
 
 #[test]
-fn a_connection_known_to_be_over_is_replaced_before_the_operation() {
+fn a_connection_known_to_be_closed_is_replaced_before_the_operation() {
     run(async {
         let server: Server = Server::default();
         server.0.is_shared.set(true);
@@ -233,7 +233,7 @@ fn a_connection_known_to_be_over_is_replaced_before_the_operation() {
 }
 
 #[test]
-fn a_late_answer_loses_the_connection_unless_the_driver_tells_answers_apart() {
+fn a_late_answer_loses_the_connection_unless_answers_are_matched_to_requests() {
     run(async {
         let server: Server = Server::default();
         let mut client = server.client();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slots_agree_with_the_specification() {
         // CRC-16/XMODEM's check value, and answers of CLUSTER KEYSLOT.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot(b"foo"), 12182);

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_a_port_or_the_usual_one() {
+    fn addresses_have_a_port_or_the_default_one() {
         let of = |text| address(text, 6379);
         assert_eq!(of("a"), Some(("a".into(), 6379)));
         assert_eq!(of(" a:1 "), Some(("a".into(), 1)));

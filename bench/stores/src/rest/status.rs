@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_ycsbs_statuses_and_others_that_it_takes_for_ok() {
+    fn codes_have_ycsbs_statuses_except_for_some_that_it_reads_as_ok() {
         let of = |code| status(StatusCode::from_u16(code).unwrap_or_default());
         let table = [
             (Status::Ok, &[200, 201, 202, 204, 206, 304][..]),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_the_services_words_and_not_too_many() {
+    fn a_failure_has_the_services_message_truncated() {
         let words = |code, body: &[u8]| {
             outcome(StatusCode::from_u16(code).unwrap_or_default(), Some("/there"), body).message
         };

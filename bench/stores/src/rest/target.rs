@@ -122,12 +122,12 @@ fn percent_encode(key: &str, out: &mut BytesMut) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_a_server_and_the_beginning_of_a_path() {
+    fn a_prefix_consists_of_a_server_and_a_path_prefix() {
         let path = |prefix: &str, key: &str, layout| {
             let uri = UrlPrefix::parse(prefix).unwrap().uri(key, layout);
             uri.map_or_else(|| "none".to_owned(), |uri| uri.to_string())
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports() {
+    fn hosts_and_ports_are_parsed() {
         let origin = |url: &str| {
             let origin = UrlPrefix::parse(url).unwrap().origin;
             (origin.https, origin.host, origin.port, origin.authority.to_str().unwrap().to_owned())
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_urls() {
+    fn whole_urls_are_parsed() {
         let (origin, uri) = absolute("https://h:7/a?b").unwrap();
         assert_eq!((origin.https, origin.port, uri.to_string()), (true, 7, "/a?b".into()));
         assert_eq!(absolute("http://h").unwrap().1.to_string(), "/");

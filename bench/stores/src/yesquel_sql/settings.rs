@@ -97,12 +97,12 @@ fn address(text: &str) -> Result<(String, DatabaseAddress), DatabaseAddressError
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_what_any_program_opens_or_a_server_alone() {
+    fn an_address_is_a_url_or_a_server() {
         for (text, opened) in [
             ("yesquel:data?durability=none", "yesquel:data?durability=none"),
             (" file:yesquel://db:7000/shop", "yesquel://db:7000/shop"),

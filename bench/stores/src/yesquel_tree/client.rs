@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_goes_in_transactions_of_a_megabyte() {
+    fn a_batch_is_split_into_transactions_of_a_megabyte() {
         let of = |bytes: usize| ("k".to_owned(), Record::from_iter([("f", &*vec![0; bytes])]));
         assert_eq!(fitting(&[of(2 << 20), of(1)]), 1);
         assert_eq!(fitting(&[of(500_000), of(500_000), of(500_000)]), 2);

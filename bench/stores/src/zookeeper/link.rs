@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_says_what_it_is() {
+    fn the_description_of_a_server_is_parsed() {
         let answer = "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on 2022-09-23\nLatency min/avg/max: 0/0.0/0\n\
                       Mode: standalone\nNode count: 5\n";
         let facts = facts_of(answer);

@@ -1,10 +1,10 @@
-//! Accumulo against a real server, through the Java driver: the suite, YCSB's
-//! layout, buffered writes, and what is wrong being told.
+//! Accumulo, a real server through the Java driver: the suite, YCSB's layout,
+//! buffered writes, and error messages.
 //!
 //! `cargo xtask test` builds the driver and starts the server; without them these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, EventLoop, Executor, InsertExisting, Subject, properties, schema, silent, variable,
@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Settings that reach the server.
+/// Settings for the server.
 fn settings() -> Option<Vec<(&'static str, String)>> {
     let folder = PathBuf::from(variable("SERVAL_TEST_JAVA_DRIVER")?).join("../accumulo/target");
     Some(vec![
@@ -30,14 +30,14 @@ fn settings() -> Option<Vec<(&'static str, String)>> {
     ])
 }
 
-/// The store, with some settings changed.
+/// Returns the store with some settings changed.
 fn accumulo(changes: &[(&str, &str)]) -> Option<Driver> {
     let all = settings()?;
     let all: Vec<(&str, &str)> = all.iter().map(|(name, value)| (*name, value.as_str())).collect();
     Some(Accumulo::open(&properties(&[&all[..], changes].concat())).unwrap())
 }
 
-/// A table that no other test has.
+/// Returns a table that no other test uses.
 fn own_table() -> Schema {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -54,9 +54,9 @@ async fn read<C: Client>(client: &mut C, table: &str, key: &str) -> Status {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
-fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
-    // One buffer for ever, and one that is sent at once: what is said of
-    // either would be false of the other.
+fn a_buffered_write_is_visible_to_others_after_its_flush() {
+    // One buffer that is never flushed, and one that is flushed immediately: each
+    // refutes the expectation of the other.
     for (latency, seen) in [("0", Status::NotFound), ("4", Status::Ok)] {
         let changes = [("accumulo.batchWriterMaxLatency", latency), ("accumulo.batchWriterSize", "10MB")];
         let Some(store) = accumulo(&changes) else { return };
@@ -68,8 +68,8 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
                 (store.connect(&local, 0).await.unwrap(), store.connect(&local, 1).await.unwrap());
             let written = one.insert(&shape.table, "user1", &record()).await;
             assert_eq!(written.status, Status::BatchedOk);
-            // Reads until it is there; a buffer that is not sent never shows,
-            // in many times the time that sending takes.
+            // Reads until the write is visible, for many times the time of a flush.
+            // A buffer that is not flushed never becomes visible.
             let mut status = Status::NotFound;
             for _ in 0..500 {
                 status = read(&mut other, &shape.table, "user1").await;
@@ -89,7 +89,7 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
-fn what_is_wrong_is_told_before_the_run() {
+fn faults_are_reported_before_the_run() {
     let Some(store) = accumulo(&[]) else { return };
     let missing = store.prepare(&own_table(), Purpose::Run).unwrap_err().to_string();
     assert!(missing.contains("there is no table") && missing.contains("createtable"), "{missing}");
@@ -107,7 +107,7 @@ fn what_is_wrong_is_told_before_the_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let faults = Accumulo::open(&properties(&[
         ("accumulo.batchWriterSize", "0"),
         ("accumulo.batchWriterMaxLatency", "3"),
@@ -128,8 +128,8 @@ fn settings_that_cannot_be_are_refused_together() {
     }
 }
 
-/// The suite, each write sent and waited for. Cases name the same table, and
-/// each finds its own column family empty.
+/// The suite, with every write flushed and awaited. Cases use the same table,
+/// and each finds its own column family empty.
 mod unbuffered {
     use super::*;
 
@@ -144,23 +144,23 @@ mod unbuffered {
         };
         Some(Subject::new(store, EventLoop, differences))
     }
-    // Not that of several event loops: a driver that Serval starts has one.
+    // Not the case of several event loops: a driver that Serval starts has one.
     serval_conformance::suite! { subject:
-        values_come_back_byte_for_byte,
+        values_are_returned_byte_for_byte,
         keys_may_be_any_text,
-        a_read_brings_back_the_fields_asked_for,
+        a_read_returns_the_requested_fields,
         a_record_may_have_some_fields_only,
         an_update_leaves_the_other_fields,
-        what_is_missing_is_not_found,
+        missing_records_are_not_found,
         an_update_of_a_missing_record,
-        an_insert_of_a_key_that_is_there,
-        a_deleted_record_is_gone,
+        an_insert_of_an_existing_key,
+        a_deleted_record_is_missing,
         a_record_without_fields,
-        a_scan_begins_at_its_key_and_stops_at_its_limit,
-        a_scan_brings_back_the_fields_asked_for,
+        a_scan_starts_at_its_key_and_stops_at_its_limit,
+        a_scan_returns_the_requested_fields,
         a_batch_is_written,
-        a_batch_that_fails_stops_there,
-        what_one_client_wrote_the_next_reads,
+        a_failed_batch_stops_at_the_failure,
+        the_next_client_reads_earlier_writes,
         any_sequence_of_operations_agrees_with_a_map,
     }
 }

@@ -1,12 +1,12 @@
-//! Cassandra against a real node: the suite on columns of text and of blobs,
-//! YCSB's layout, and what a node may refuse.
+//! Cassandra, a real node: the suite on columns of text and of blobs, YCSB's
+//! layout, and refusals of a node.
 //!
-//! `cargo xtask test` starts the node, which asks for a password and speaks TLS to those who want
-//! it, and names it in the environment; without it these tests are ignored. A node that asks for no
-//! password is not among them, nor is a ring of several nodes.
+//! `cargo xtask test` starts the node, which requires a password and supports TLS, and names it in
+//! the environment; without it these tests are ignored. A node without a password and a ring of
+//! several nodes are not covered.
 
 #![cfg(feature = "cassandra")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 use serval_conformance::{
@@ -17,10 +17,10 @@ use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Sche
 use serval_stores::cassandra::Cassandra;
 use std::sync::{Mutex, PoisonError};
 
-/// The tests share one node and empty its tables; one at a time.
+/// Tests share one node and empty its tables, so they run one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
 
-/// The node's address and password.
+/// Returns the node's address and password.
 fn server() -> Option<(String, String)> {
     Some((variable("SERVAL_TEST_CASSANDRA")?, variable("SERVAL_TEST_CASSANDRA_PASSWORD")?))
 }
@@ -29,21 +29,21 @@ fn opened(settings: &[(&str, &str)]) -> Result<Cassandra, String> {
     Cassandra::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// The node, with its password and these settings, which win.
+/// Returns the store of the node, with its password and these settings, which take precedence.
 fn cassandra(settings: &[(&str, &str)]) -> Option<Cassandra> {
     let (address, password) = server()?;
     let mut all = vec![
         ("cassandra.hosts", address.as_str()),
         ("cassandra.username", "cassandra"),
         ("cassandra.password", &password),
-        // A busy machine may take its time.
+        // Allows for a busy machine.
         ("cassandra.connecttimeoutmillis", "60000"),
     ];
     all.extend(settings);
     Some(opened(&all).unwrap())
 }
 
-/// The driver without Serval, as another tool would use it.
+/// Opens a session of the driver without Serval, as another tool would.
 async fn bare() -> Session {
     let (address, password) = server().unwrap();
     SessionBuilder::new().known_node(address).user("cassandra", password).build().await.unwrap()
@@ -75,7 +75,7 @@ fn subject(keyspace: &str, values: AcceptedValues) -> Option<Subject<Cassandra, 
     Some(Subject::new(store, EventLoop, differences).keeping(guard))
 }
 
-/// Columns of text, as YCSB has them.
+/// Columns of text, as in YCSB.
 mod text {
     use super::*;
 
@@ -85,7 +85,7 @@ mod text {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD");
 }
 
-/// Columns of any bytes.
+/// Columns of bytes.
 mod blob {
     use super::*;
 
@@ -101,10 +101,10 @@ fn fact(store: &Cassandra, name: &str) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some((..)) = server() else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
-    // What YCSB's documentation tells people to make.
+    // The statements in YCSB's documentation.
     run_cql(&[
         "DROP KEYSPACE IF EXISTS ycsb",
         "CREATE KEYSPACE ycsb WITH REPLICATION = {'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -112,7 +112,7 @@ fn records_lie_as_ycsb_lays_them() {
          field3 varchar)",
         "INSERT INTO ycsb.usertable (y_id, field0, field2) VALUES ('user1', 'a', 'c')",
     ]);
-    // In capitals here and in small letters there.
+    // Upper case in Serval, lower case in the database.
     let store = cassandra(&[("cassandra.create", "false")]).unwrap();
     let capitals = Schema { table: "UserTable".into(), fields: vec!["FIELD0".into(), "Field2".into()] };
     store.prepare(&capitals, Purpose::Load).unwrap();
@@ -148,7 +148,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
+fn scans_run_in_token_order_as_in_ycsb() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for number in 0..20 {
@@ -172,9 +172,9 @@ fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn consistency_levels_of_reads_and_writes_are_apart() {
+fn consistency_levels_of_reads_and_writes_are_separate() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
-    // One node cannot give THREE, and says so.
+    // A single node cannot provide THREE, and reports it.
     let three = [("cassandra.readconsistencylevel", "THREE"), ("cassandra.writeconsistencylevel", "ONE")];
     let store = cassandra(&three).unwrap();
     store.prepare(&schema(), Purpose::Run).unwrap();
@@ -190,7 +190,7 @@ fn consistency_levels_of_reads_and_writes_are_apart() {
     drop(subject);
 }
 
-/// A read of nothing, and a write to somewhere else.
+/// Reads a missing record, and writes to another table.
 fn verbs(store: &Cassandra) -> (Outcome, Outcome) {
     EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
@@ -202,16 +202,16 @@ fn verbs(store: &Cassandra) -> (Outcome, Outcome) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn credentials_wrong_and_missing() {
+fn wrong_and_missing_credentials_are_refused() {
     let Some((address, password)) = server() else { return };
     let hosts = ("cassandra.hosts", address.as_str());
     let slow = ("cassandra.connecttimeoutmillis", "60000");
     let wrong = [hosts, slow, ("cassandra.username", "cassandra"), ("cassandra.password", "wrong")];
-    let nobody = [hosts, slow, ("cassandra.username", "nobody"), ("cassandra.password", password.as_str())];
+    let unknown = [hosts, slow, ("cassandra.username", "nobody"), ("cassandra.password", password.as_str())];
     for (settings, advice) in [
         (&[hosts, slow][..], "Set cassandra.username and cassandra.password"),
         (&wrong[..], "Check cassandra.username and cassandra.password"),
-        (&nobody[..], "Check cassandra.username and cassandra.password"),
+        (&unknown[..], "Check cassandra.username and cassandra.password"),
     ] {
         let store = opened(settings).unwrap();
         let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -224,7 +224,7 @@ fn credentials_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn one_who_may_not_write_is_forbidden_to() {
+fn a_user_without_write_permission_gets_forbidden() {
     let Some((address, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -251,21 +251,21 @@ fn one_who_may_not_write_is_forbidden_to() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
+fn a_missing_or_different_table_is_reported_with_the_statement_that_creates_it() {
     let Some((..)) = server() else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     run_cql(&["DROP KEYSPACE IF EXISTS serval_missing"]);
-    let told = |settings: &[(&str, &str)], schema: &Schema, purpose| {
+    let error_of = |settings: &[(&str, &str)], schema: &Schema, purpose| {
         let mut all = vec![("cassandra.keyspace", "serval_missing")];
         all.extend(settings);
         cassandra(&all).unwrap().prepare(schema, purpose).unwrap_err().to_string()
     };
-    let error = told(&[], &schema(), Purpose::Run);
+    let error = error_of(&[], &schema(), Purpose::Run);
     assert!(
         error.contains("there is no keyspace 'serval_missing'") && error.contains("CREATE KEYSPACE"),
         "{error}"
     );
-    let error = told(&[("cassandra.create", "false")], &schema(), Purpose::Load);
+    let error = error_of(&[("cassandra.create", "false")], &schema(), Purpose::Load);
     assert!(error.contains("there is no keyspace") && error.contains("cassandra.create=true"), "{error}");
     let kin = cassandra(&[("cassandra.keyspace", "serval_missing")]).unwrap();
     kin.prepare(
@@ -273,11 +273,11 @@ fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
         Purpose::Load,
     )
     .unwrap();
-    let error = told(&[], &schema(), Purpose::Run);
+    let error = error_of(&[], &schema(), Purpose::Run);
     assert!(error.contains("has no table 'usertable'") && error.contains("CREATE TABLE"), "{error}");
     let mut other = schema();
     other.table = "other".into();
-    let error = told(&[], &other, Purpose::Load);
+    let error = error_of(&[], &other, Purpose::Load);
     assert!(
         error.contains("lacks the columns field1, field3") && error.contains("field0, field2, y_id"),
         "{error}"
@@ -289,12 +289,16 @@ fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
     for (table, words) in
         [("numbers", "'field0' of table 'numbers' is of type int"), ("wide", "primary key (y_id)")]
     {
-        let error = told(&[], &Schema { table: table.into(), fields: vec!["field0".into()] }, Purpose::Run);
+        let error =
+            error_of(&[], &Schema { table: table.into(), fields: vec!["field0".into()] }, Purpose::Run);
         assert!(error.contains(words), "{error}");
     }
     for (fields, words) in [(["a", "A"], "'a' and 'A'"), (["a", "Y_ID"], "'Y_ID' would be the key's")] {
-        let error =
-            told(&[], &Schema { table: "t".into(), fields: fields.map(String::from).into() }, Purpose::Run);
+        let error = error_of(
+            &[],
+            &Schema { table: "t".into(), fields: fields.map(String::from).into() },
+            Purpose::Run,
+        );
         assert!(error.contains(words), "{error}");
     }
     drop(guard);
@@ -302,7 +306,7 @@ fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
+fn a_value_that_is_too_large_is_refused_and_the_next_is_stored() {
     let Some(subject) = subject("ycsb", AcceptedValues::Text) else { return };
     subject.with_client(async |handle| {
         for megabytes in [17, 300] {
@@ -321,7 +325,7 @@ fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_CA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn encrypted_connections_are_checked_as_far_as_asked() {
+fn encrypted_connections_are_verified_as_configured() {
     let Some((..)) = server() else { return };
     let ca = std::env::var("SERVAL_TEST_CASSANDRA_CA").unwrap();
     let ssl = ("cassandra.useSSL", "true");
@@ -334,13 +338,13 @@ fn encrypted_connections_are_checked_as_far_as_asked() {
         store.prepare(&schema(), Purpose::Load).unwrap();
         assert_eq!(fact(&store, "TLS"), "yes");
     }
-    // Signed by itself, and not by whom browsers trust.
+    // Self-signed, so the public roots do not trust it.
     let error = cassandra(&[ssl]).unwrap().prepare(&schema(), Purpose::Load).unwrap_err().to_string();
     assert!(error.contains("cassandra.tls_ca"), "{error}");
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = opened(&[("hosts", &address), ("cassandra.connecttimeoutmillis", "50")]).unwrap();
     let early = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -356,7 +360,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -370,7 +374,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
         for _ in 0..2 {
             assert_eq!(client.update(TABLE, "k", &record).await, Outcome::OK);
             assert_eq!(other.insert(TABLE, "l", &record).await, Outcome::OK);
-            // Under way: the node has done it, and its answer is lost.
+            // In flight: the node has executed it, and its answer is lost.
             between.lose_the_next_answer();
             let outcome = client.update(TABLE, "k", &record).await;
             assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
@@ -384,9 +388,9 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 }
 
 #[test]
-#[allow(clippy::await_holding_lock, reason = "it is a thread of the proxy that shall wait meanwhile")]
+#[allow(clippy::await_holding_lock, reason = "a thread of the proxy must wait meanwhile")]
 #[ignore = "needs SERVAL_TEST_CASSANDRA SERVAL_TEST_CASSANDRA_PASSWORD"]
-fn a_node_that_stops_answering_meets_the_timeout() {
+fn operations_on_a_node_that_stops_answering_time_out() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", AcceptedValues::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
@@ -402,7 +406,7 @@ fn a_node_that_stops_answering_meets_the_timeout() {
         drop(held);
         assert_eq!(outcome.status, Status::ServiceUnavailable);
         assert!(outcome.message.as_ref().unwrap().contains("cassandra.readtimeoutmillis"), "{outcome:?}");
-        // The late answer is nobody else's.
+        // The late answer belongs to no later operation.
         let mut reply = Reply::new();
         let outcome = client.read(TABLE, "k", &FieldSelection::default(), &mut reply).await;
         assert_eq!((outcome, reply.records().len()), (Outcome::OK, 1));
@@ -411,7 +415,7 @@ fn a_node_that_stops_answering_meets_the_timeout() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("cassandra.hosts", ","),
         ("cassandra.port", "0"),

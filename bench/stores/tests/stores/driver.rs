@@ -1,7 +1,7 @@
 //! Stores behind the driver protocol: the suite, through a driver that serves
-//! SQLite; and drivers that fail in every way.
+//! SQLite, and drivers that fail in every way.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{Differences, EventLoop, Executor, Subject, properties, schema};
 use serval_driver::{Driver, serve};
@@ -20,7 +20,7 @@ fn driver(settings: &[(&str, &str)]) -> Result<Driver, String> {
     Driver::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Serves every connection to a socket with a store, in this process.
+/// Serves a store in this process on every connection to a socket.
 fn serve_on(socket: &Path, store: &'static str) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
@@ -43,18 +43,18 @@ fn subject() -> Subject<Driver, EventLoop> {
 
 serval_conformance::suite!(subject);
 
-/// WELCOME of a store 'x' that can do everything, and the answer to PREPARE,
-/// for the shell's printf.
+/// WELCOME of a store 'x' with all operations, and the answer to PREPARE, for the
+/// shell's printf.
 const WELCOME: &str = r"\020\000\000\000\001\001\000\001\000\000\000x\037\000\000\000\000\000\000\000";
 const DONE: &str = r"\026\000\000\000\003\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000";
 
-/// A driver whose process is a shell script, with these time limits.
+/// Returns a driver whose process is a shell script, with these time limits.
 fn script_within(script: &str, timeout: &str, grace: &str) -> Driver {
     let command = format!("sh -c '{script}'");
     driver(&[("driver.command", &command), ("driver.timeout", timeout), ("driver.grace", grace)]).unwrap()
 }
 
-/// A driver whose process is a shell script, with time limits that a busy
+/// Returns a driver whose process is a shell script, with time limits that a busy
 /// machine does not reach.
 fn script(script: &str) -> Driver {
     script_within(script, "60s", "60s")
@@ -69,7 +69,7 @@ fn the_answer_of_a_prepared_driver_is_well_formed() {
 }
 
 #[test]
-fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
+fn a_driver_that_fails_to_start_is_reported_with_its_last_output() {
     let refused = r"\010\000\000\000\002\003\000\000\000bad";
     let version_2 = r"\020\000\000\000\001\002\000\001\000\000\000x\037\000\000\000\000\000\000\000";
     for (what, words) in [
@@ -90,24 +90,28 @@ fn a_driver_that_fails_to_start_is_reported_with_its_last_words() {
         for part in words {
             assert!(error.contains(part), "'{part}' is not in the error of '{what}': {error}");
         }
-        // And again, without starting it anew.
+        // Again, without restarting it.
         assert!(driver.prepare(&schema(), Purpose::Load).is_err());
     }
 }
 
 #[test]
-fn a_driver_that_does_not_answer_is_given_up_after_the_timeout() {
+fn a_driver_that_does_not_answer_is_abandoned_after_the_timeout() {
     let driver = script_within("cat >/dev/null", "300ms", "200ms");
     let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
-    assert!(error.contains("does not answer within 300ms (driver.timeout)"), "{error}");
+    assert!(
+        error.contains("does not answer within 300ms (driver.timeout): a driver answers HELLO"),
+        "{error}"
+    );
+    assert!(error.contains("needs a longer driver.timeout"), "{error}");
 }
 
-/// A frame.
+/// Returns a frame.
 fn frame(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()
 }
 
-/// A RESULT of so many records without fields, or any status.
+/// Returns a RESULT with a status and a number of records without fields.
 fn result(id: u32, status: u8, records: u32) -> Vec<u8> {
     let mut body = vec![3];
     body.extend(id.to_le_bytes());
@@ -122,8 +126,8 @@ fn result(id: u32, status: u8, records: u32) -> Vec<u8> {
 /// The fourth answer of a peer; `None` closes the connection.
 type Reply4 = fn() -> Option<Vec<u8>>;
 
-/// A driver on a socket that is as it should be until a client is open, and
-/// answers the next request so.
+/// Plays a driver on a socket: behaves until a client is open, and answers the next request
+/// with `answer`.
 fn peer(mut stream: UnixStream, answer: Reply4) {
     let welcome = frame(b"\x01\x01\x00\x01\x00\x00\x00x\x1f\x00\x00\x00\x00\x00\x00\x00");
     for reply in [Some(welcome), Some(result(0, 0, 0)), Some(result(0, 0, 0)), answer()] {
@@ -136,7 +140,7 @@ fn peer(mut stream: UnixStream, answer: Reply4) {
         let Some(reply) = reply else { return };
         stream.write_all(&reply).unwrap();
     }
-    // Until Serval goes.
+    // Waits until Serval disconnects.
     let _ = stream.read(&mut [0; 16]);
 }
 
@@ -177,7 +181,7 @@ fn a_driver_that_fails_during_a_run_is_lost_with_the_reason() {
     }
 }
 
-/// The next frame's body from a pipe or socket.
+/// Returns the body of the next frame from a pipe or socket.
 fn asked(from: &mut impl Read) -> Option<Vec<u8>> {
     let mut length = [0; 4];
     from.read_exact(&mut length).ok()?;
@@ -186,7 +190,8 @@ fn asked(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// A driver whose client has pipes of its own, and does with them as told.
+/// Plays a driver whose client has its own pipes. `work` gets their paths, and a function that
+/// reports them as open.
 fn peer_with_pipes(mut stream: UnixStream, work: fn(&str, &str, &mut dyn FnMut())) {
     let welcome = frame(b"\x01\x01\x00\x01\x00\x00\x00x\x5f\x00\x00\x00\x00\x00\x00\x00");
     for reply in [welcome, result(0, 0, 0)] {
@@ -212,7 +217,7 @@ fn opened(requests: &str, answers: &str) -> (File, File) {
 }
 
 #[test]
-fn a_client_with_pipes_of_its_own() {
+fn a_client_may_have_its_own_pipes() {
     type Case = (fn(&str, &str, &mut dyn FnMut()), Result<Status, &'static str>);
     let cases: [Case; 5] = [
         (
@@ -228,7 +233,7 @@ fn a_client_with_pipes_of_its_own() {
             },
             Ok(Status::NotFound),
         ),
-        // It says so, and has not opened them.
+        // The driver reports success without opening the pipes.
         (|_, _, open| open(), Err("closed the connection")),
         (
             |requests, answers, open| {
@@ -308,13 +313,13 @@ fn a_driver_serves_one_loop_at_a_time() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = driver(&[]).unwrap_err();
     assert!(problem.contains("driver.command"), "{problem}");
     let both = [("driver.command", "x"), ("driver.socket", "y"), ("driver.timeout", "1us")];
     let problem = driver(&both).unwrap_err();
     assert!(problem.contains("choose one") && problem.contains("driver.timeout"), "{problem}");
-    let nobody = driver(&[("driver.socket", "/nowhere/socket")]).unwrap();
-    let error = nobody.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    let missing = driver(&[("driver.socket", "/nowhere/socket")]).unwrap();
+    let error = missing.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(error.contains("/nowhere/socket") && error.contains("driver.socket"), "{error}");
 }

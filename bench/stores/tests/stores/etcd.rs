@@ -1,11 +1,11 @@
-//! etcd against real servers: the suite on one and on a cluster, the layout as
-//! another client sees it, and what servers may refuse.
+//! etcd, real servers: the suite on one and on a cluster, the layout as another
+//! client sees it, and refusals of servers.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "etcd")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serde_json::{Value, json};
 use serval_conformance::{
@@ -20,23 +20,23 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The suite's cases share the servers and empty them; one at a time.
+/// Tests share the servers and empty them, so they run one at a time.
 static SERVERS: Mutex<()> = Mutex::new(());
 
-/// What a connection begins with.
+/// Bytes at the start of a connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 fn open(settings: &[(&str, &str)]) -> Result<Etcd, String> {
     Etcd::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Asks a server's JSON gateway, with a token if there is one.
+/// Sends a request to a server's JSON gateway, with a token if there is one.
 fn ask(address: &str, path: &str, token: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(address).unwrap();
     let body = body.to_string();
     let token = if token.is_empty() { String::new() } else { format!("Authorization: {token}\r\n") };
     let length = body.len();
-    // In HTTP/1.0 an answer comes in one piece.
+    // HTTP/1.0 answers in one piece.
     let head = format!("POST /v3/{path} HTTP/1.0\r\n{token}Content-Length: {length}\r\n\r\n");
     stream.write_all((head + &body).as_bytes()).unwrap();
     let mut text = String::new();
@@ -46,7 +46,7 @@ fn ask(address: &str, path: &str, token: &str, body: &Value) -> Value {
     serde_json::from_str(body).unwrap()
 }
 
-/// Bytes as the gateway has them.
+/// Encodes bytes as the gateway does.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |group: &[u8]| {
@@ -59,20 +59,20 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks(3).map(group).collect()
 }
 
-/// Writes without our store.
+/// Writes a key without Serval's store.
 fn put(address: &str, key: &str, value: &str) {
     let body = json!({ "key": base64(key.as_bytes()), "value": base64(value.as_bytes()) });
     ask(address, "kv/put", "", &body);
 }
 
-/// How often the server's data have changed.
+/// Returns the revision of a server's data.
 fn revision(address: &str) -> u64 {
     let answer = ask(address, "kv/range", "", &json!({ "key": base64(b"x") }));
     answer["header"]["revision"].as_str().unwrap().parse().unwrap()
 }
 
-/// The server that asks for a password, its password, and the right to use it
-/// alone: what changes its users changes every connection.
+/// Returns the server that requires a password, its password, and a lock on it: changing its
+/// users affects every connection.
 fn guarded() -> Option<(String, String, MutexGuard<'static, ()>)> {
     static GUARDED: Mutex<()> = Mutex::new(());
     let address = variable("SERVAL_TEST_ETCD_AUTH")?;
@@ -80,7 +80,7 @@ fn guarded() -> Option<(String, String, MutexGuard<'static, ()>)> {
     Some((address, std::env::var("SERVAL_TEST_ETCD_PASSWORD").unwrap(), guard))
 }
 
-/// The address of a server, emptied, and the right to use it alone.
+/// Returns the address of a server, emptied, with a lock on it.
 fn server(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     let addresses = variable(name)?;
     let guard = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ fn subject_on(name: &str, settings: &[(&str, &str)]) -> Option<Subject<Etcd, Eve
     let differences = Differences {
         values: AcceptedValues::Text,
         atomic_batch: true,
-        // A request of 1.5 MiB holds the key and the names too.
+        // A request of 1.5 MiB also contains the key and the names.
         record_bytes_max: Some(1 << 20),
         ..Differences::default()
     };
@@ -114,7 +114,7 @@ mod one {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_ETCD");
 }
 
-/// Three members, each asked by some of the clients; loops share connections.
+/// Three members, each used by some of the clients; loops share connections.
 mod cluster {
     fn subject() -> Option<super::Subject<super::Etcd, super::EventLoop>> {
         let settings = [("etcd.connections", "loop"), ("etcd.operation.timeout", "60s")];
@@ -168,7 +168,7 @@ fn a_scan_stays_in_its_table() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn an_update_may_replace() {
+fn an_update_may_replace_the_record() {
     let Some(subject) = subject(&[("etcd.update", "replace")]) else { return };
     subject.with_client(async |client| {
         let change = fields([("field1", b"one")]);
@@ -181,7 +181,7 @@ fn an_update_may_replace() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_batch_is_as_few_transactions_as_the_server_takes() {
+fn a_batch_uses_as_few_transactions_as_the_server_allows() {
     let Some(subject) = subject(&[]) else { return };
     let address = variable("SERVAL_TEST_ETCD").unwrap();
     subject.with_client(async |client| {
@@ -208,10 +208,10 @@ fn a_batch_is_as_few_transactions_as_the_server_takes() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn reads_are_linearizable_unless_told_otherwise() {
+fn reads_are_linearizable_by_default() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for (read, expected) in [("linearizable", 0), ("serializable", 2)] {
-        // The key's end and the field that says serializable, and nothing else.
+        // The end of the key and the field for serializable reads only.
         let between = FaultyProxy::new(&address, b"/serial\x38\x01");
         let store = open(&[("etcd.endpoints", &between.address), ("etcd.read", read)]).unwrap();
         store.prepare(&schema(), Purpose::Run).unwrap();
@@ -223,7 +223,7 @@ fn reads_are_linearizable_unless_told_otherwise() {
                 let outcome = client.read("usertable", "serial", &all, &mut Reply::new()).await;
                 assert_eq!(outcome, Outcome::NOT_FOUND);
             }
-            // An update must know what is there.
+            // An update must read the present record.
             let change = Record::from_iter([("f", &b"x"[..])]);
             assert_eq!(client.update("usertable", "serial", &change).await, Outcome::NOT_FOUND);
         });
@@ -254,7 +254,7 @@ fn the_clients_of_a_loop_may_share_a_connection() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
-fn clients_ask_members_in_turn() {
+fn clients_use_members_in_turn() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let members: Vec<FaultyProxy> =
         addresses.split(',').map(|member| FaultyProxy::new(member, PREFACE)).collect();
@@ -269,7 +269,7 @@ fn clients_ask_members_in_turn() {
     assert_eq!(members.iter().map(FaultyProxy::asked).collect::<Vec<_>>(), [2, 2, 2]);
 }
 
-/// What is said before a run and when a client connects; each has the advice.
+/// Returns the errors of preparing and of connecting; both contain the advice.
 fn refused(settings: &[(&str, &str)], advice: &str) -> String {
     let store = open(settings).unwrap();
     let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -282,7 +282,7 @@ fn refused(settings: &[(&str, &str)], advice: &str) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some((address, password, _guard)) = guarded() else { return };
     let Some(without) = variable("SERVAL_TEST_ETCD") else { return };
     let user = |name, password| [("etcd.username", name), ("etcd.password", password)];
@@ -305,7 +305,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn a_token_that_holds_no_more_is_asked_for_again() {
+fn an_expired_token_is_renewed() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "serval"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
@@ -314,7 +314,7 @@ fn a_token_that_holds_no_more_is_asked_for_again() {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
         assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
         let root = ask(&address, "auth/authenticate", "", &login("root"));
-        // The same password again; the tokens of the user are forgotten.
+        // The same password again, which revokes the user's tokens.
         ask(&address, "auth/user/changepw", root["token"].as_str().unwrap(), &login("serval"));
         assert_eq!(client.delete("usertable", "none").await, Outcome::NOT_FOUND);
     });
@@ -322,7 +322,7 @@ fn a_token_that_holds_no_more_is_asked_for_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD SERVAL_TEST_ETCD_TLS SERVAL_TEST_ETCD_TLS_FOLDER"]
-fn tls_right_wrong_and_missing() {
+fn tls_with_right_wrong_and_missing_certificates() {
     let Some(address) = variable("SERVAL_TEST_ETCD_TLS") else { return };
     let Some(plain) = variable("SERVAL_TEST_ETCD") else { return };
     let folder = std::env::var("SERVAL_TEST_ETCD_TLS_FOLDER").unwrap();
@@ -350,7 +350,7 @@ fn tls_right_wrong_and_missing() {
     let stranger = [("etcd.tls.certificate", &*roots), ("etcd.tls.key", &*key)];
     let elsewhere = [("etcd.tls.server.name", "elsewhere.example")];
     for (settings, advice) in [
-        // The server is nobody's whom browsers trust.
+        // The public roots do not trust the server.
         ([&tls[..], &identity].concat(), "etcd.tls.roots"),
         ([&trusted[..], &identity, &elsewhere].concat(), "etcd.tls.server.name"),
         (trusted.clone(), "etcd.tls.certificate"),
@@ -363,7 +363,7 @@ fn tls_right_wrong_and_missing() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let words = refused(&[("etcd.endpoints", &address), ("etcd.timeout", "50ms")], "etcd.timeout");
     assert!(words.contains(&address), "{words}");
@@ -374,7 +374,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn one_member_that_answers_is_enough_to_begin_with() {
+fn one_reachable_member_is_enough_to_start() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let (silent, gone) = silent();
     drop(silent);
@@ -389,7 +389,7 @@ fn one_member_that_answers_is_enough_to_begin_with() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
+fn the_loss_of_a_server_fails_operations_until_it_returns() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     for connections in ["client", "loop"] {
         let between = FaultyProxy::new(&address, PREFACE);
@@ -408,7 +408,7 @@ fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
                 failed += 1;
             };
             assert_eq!(back, Outcome::NOT_FOUND);
-            // The driver may try a second time by itself.
+            // The driver may retry once by itself.
             assert!((2..=3).contains(&failed), "{failed}");
             assert_eq!(between.refused(), 2);
         });
@@ -417,7 +417,7 @@ fn a_server_that_goes_away_is_an_outcome_and_connected_to_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_CLUSTER"]
-fn another_member_is_asked_when_one_goes_away() {
+fn clients_fail_over_to_another_member() {
     let Some((addresses, _guard)) = server("SERVAL_TEST_ETCD_CLUSTER") else { return };
     let (first, others) = addresses.split_once(',').unwrap();
     let between = FaultyProxy::new(first, PREFACE);
@@ -435,7 +435,7 @@ fn another_member_is_asked_when_one_goes_away() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn an_operation_without_an_answer_has_failed_in_time() {
+fn an_operation_without_an_answer_fails_at_its_timeout() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = FaultyProxy::new(&address, PREFACE);
     let settings = [("etcd.endpoints", &*between.address), ("etcd.operation.timeout", "50ms")];
@@ -455,13 +455,13 @@ fn an_operation_without_an_answer_has_failed_in_time() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_record_too_large_is_refused_and_the_connection_stays() {
+fn a_record_that_is_too_large_is_refused_and_the_connection_stays_open() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let between = FaultyProxy::new(&address, PREFACE);
     let store = open(&[("etcd.endpoints", &between.address)]).unwrap();
     EventLoop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
-        // Too large for etcd, for gRPC, and for one of HTTP/2's windows.
+        // Too large for etcd, for gRPC, and for an HTTP/2 window.
         for length in [1_600_000, 2 << 20, 10 << 20] {
             let large = Record::from_iter([("f", &*vec![b'x'; length])]);
             let outcome = client.insert("usertable", "k", &large).await;
@@ -478,7 +478,7 @@ fn a_record_too_large_is_refused_and_the_connection_stays() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD"]
-fn a_server_without_space_says_so() {
+fn a_server_without_space_is_reported() {
     let Some((address, _guard)) = server("SERVAL_TEST_ETCD") else { return };
     let store = open(&[("etcd.endpoints", &*address)]).unwrap();
     let alarm = |action: &str| {
@@ -498,7 +498,7 @@ fn a_server_without_space_says_so() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ETCD_AUTH SERVAL_TEST_ETCD_PASSWORD"]
-fn a_user_needs_the_right_to_the_table_only() {
+fn a_user_needs_permission_for_the_table_only() {
     let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "guest"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
@@ -513,7 +513,7 @@ fn a_user_needs_the_right_to_the_table_only() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("etcd.endpoints", "a,b:x,a:2379,http://c:1"),
         ("etcd.read", "sometimes"),

@@ -1,8 +1,8 @@
-//! fjall: the suite, in memory and with the disk waited for; the frame of a
-//! record; what can be wrong with a folder.
+//! fjall: the suite, in memory and with synced writes; the frame of a record;
+//! faults of a folder.
 
 #![cfg(feature = "fjall")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use fjall::{Database, KeyspaceCreateOptions};
 use serval_conformance::{
@@ -39,7 +39,7 @@ mod buffered {
     serval_conformance::suite!(subject);
 }
 
-/// With the other settings beside it, which must change nothing.
+/// With all other settings changed, which must not affect the results.
 mod synchronous {
     use super::*;
     fn subject() -> Subject<Fjall, Ready> {
@@ -75,7 +75,7 @@ fn refusal(store: &Fjall, purpose: Purpose) -> String {
 }
 
 #[test]
-fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
+fn records_have_the_documented_frame_and_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for durability in ["buffer", "sync-data", "sync-all"] {
         let path = folder.path().join(durability);
@@ -89,7 +89,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
         drop(writer);
         first.finish().unwrap();
         {
-            // By the engine alone, though the store is still there.
+            // By the engine alone, while the store is still open.
             let database = Database::builder(&path).open().unwrap();
             let keyspace = database.keyspace(TABLE, KeyspaceCreateOptions::default).unwrap();
             let value = keyspace.get("user1").unwrap().unwrap();
@@ -117,7 +117,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_refused_and_never_found() {
+fn invalid_keys_are_refused_and_never_found() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path(), &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -143,13 +143,13 @@ fn keys_that_cannot_be_are_refused_and_never_found() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_folder_is_reported_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("database");
     let here = store(&path, &[]);
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("no such database") && problem.contains("serval load fjall"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let problem = refusal(&store(&path, &[]), Purpose::Run);
     assert!(problem.contains("another process, or another run of this one, has it open"), "{problem}");
@@ -171,7 +171,7 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         ("fjall.path", ""),
         ("fjall.durability", "full"),

@@ -1,10 +1,10 @@
 //! HBase, behind its Java driver: the suite, the layout, buffered writes, and
-//! what can be wrong.
+//! error messages.
 //!
-//! `cargo xtask test` starts the server, builds the driver and says by
-//! environment variables where they are; without them these tests are skipped.
+//! `cargo xtask test` starts the server, builds the driver and names them in the
+//! environment; without them these tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, EventLoop, Executor, InsertExisting, Subject, fields, properties, schema, silent, variable,
@@ -23,8 +23,8 @@ use std::{
 
 const TABLE: &str = serval_conformance::TABLE;
 
-/// Where HBase's ZooKeeper and the driver are, and a namespace that no other
-/// test has.
+/// Addresses of HBase's ZooKeeper and of the driver, and a namespace that no other
+/// test uses.
 struct Place {
     host: String,
     port: String,
@@ -48,7 +48,7 @@ impl Place {
             ("hbase.zookeeper.property.clientPort", &self.port),
             ("hbase.driver", &self.driver),
             ("hbase.namespace", &self.namespace),
-            // Tests are short.
+            // Tests are short, so start-up time matters.
             ("java.args", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"),
         ];
         settings.extend(more);
@@ -59,7 +59,7 @@ impl Place {
         Hbase::open(&properties(&self.settings(more))).unwrap()
     }
 
-    /// Does something with HBase by its own client, and returns what it says.
+    /// Runs a command by HBase's own client and returns its output.
     fn by_hand(&self, verb: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("ByHand.java");
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// What YCSB's binding writes and reads, without Serval.
+/// A program that writes and reads like YCSB's binding, without Serval.
 const BY_HAND: &str = r#"
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.*;
@@ -122,7 +122,7 @@ public class ByHand {
 }
 "#;
 
-/// Facts of HBase: a put is an upsert, a delete does not look.
+/// HBase's semantics: a put is an upsert, and a delete does not check for the record.
 fn differences() -> Differences {
     Differences {
         update_missing_is_not_found: !serval_stores::hbase::INFO.updates_insert,
@@ -133,7 +133,7 @@ fn differences() -> Differences {
     }
 }
 
-/// The suite deletes and writes again at once.
+/// The suite deletes a record and writes it again immediately.
 const ORDERED: (&str, &str) = ("hbase.newversionbehavior", "true");
 
 fn subject() -> Option<Subject<Driver, EventLoop>> {
@@ -141,26 +141,26 @@ fn subject() -> Option<Subject<Driver, EventLoop>> {
 }
 
 serval_conformance::suite! { subject:
-    values_come_back_byte_for_byte,
+    values_are_returned_byte_for_byte,
     keys_may_be_any_text,
-    a_read_brings_back_the_fields_asked_for,
+    a_read_returns_the_requested_fields,
     a_record_may_have_some_fields_only,
     an_update_leaves_the_other_fields,
-    what_is_missing_is_not_found,
+    missing_records_are_not_found,
     an_update_of_a_missing_record,
-    an_insert_of_a_key_that_is_there,
-    a_deleted_record_is_gone,
+    an_insert_of_an_existing_key,
+    a_deleted_record_is_missing,
     a_record_without_fields,
-    a_scan_begins_at_its_key_and_stops_at_its_limit,
-    a_scan_brings_back_the_fields_asked_for,
+    a_scan_starts_at_its_key_and_stops_at_its_limit,
+    a_scan_returns_the_requested_fields,
     a_batch_is_written,
-    a_batch_that_fails_stops_there,
-    what_one_client_wrote_the_next_reads,
+    a_failed_batch_stops_at_the_failure,
+    the_next_client_reads_earlier_writes,
     any_sequence_of_operations_agrees_with_a_map,
 }
 
-/// The case of several event loops: a driver process has one, so each loop is
-/// given a process of its own through a socket.
+/// The case of several event loops. A driver process supports one, so each loop gets
+/// its own process through a socket.
 fn served() -> Option<Subject<Driver, EventLoop>> {
     let place = Place::new()?;
     let folder = tempfile::tempdir().unwrap();
@@ -178,13 +178,13 @@ fn served() -> Option<Subject<Driver, EventLoop>> {
     Some(Subject::new(store, EventLoop, differences()).keeping(folder))
 }
 
-serval_conformance::suite! { served: clients_do_not_lose_each_other_s_writes }
+serval_conformance::suite! { served: concurrent_clients_lose_no_writes }
 
 fn record(pairs: &[(&str, &[u8])]) -> Record {
     pairs.iter().map(|(name, value)| (*name, *value)).collect()
 }
 
-/// The value of field0, or the status of a failure.
+/// Returns the value of field0, or the status of a failure.
 async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status> {
     let mut reply = Reply::new();
     let outcome = client.read(TABLE, key, &FieldSelection::default(), &mut reply).await;
@@ -197,7 +197,7 @@ async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status>
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("hbase.regions", "3")]);
     let subject = Subject::new(store, EventLoop, differences());
@@ -216,11 +216,11 @@ fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
         place.by_hand("list"),
         "user1 family:field0=zero\nuser1 family:field1=one\nuser2 family:field0=null\nuser2 family:field3=drei\n"
     );
-    // As YCSB's documentation splits its table.
+    // The split points in YCSB's documentation.
     assert_eq!(place.by_hand("regions"), "\nuser3999\nuser6999\n");
 }
 
-/// Runs two clients of one store that is prepared for a load.
+/// Runs two clients of a store that is prepared for a load.
 fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut DriverClient) -> T) -> T {
     store.prepare(&schema(), Purpose::Load).unwrap();
     EventLoop.run(async {
@@ -233,7 +233,7 @@ fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut Dr
     })
 }
 
-/// The next flush: how it ended, its writes, and those that were lost.
+/// Returns the next flush: outcome, number of writes, and number of lost writes.
 fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
     let flush = client.flushed().unwrap();
     assert!(flush.took_ns > 0 && flush.ago_ns < 60_000_000_000, "{flush:?}");
@@ -242,7 +242,7 @@ fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_write_is_seen_once_its_client_closes() {
+fn a_buffered_write_is_visible_after_its_client_closes() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("clientbuffering", "true")]);
     with_two(&store, async |writer, reader| {
@@ -261,7 +261,7 @@ fn a_buffered_write_is_seen_once_its_client_closes() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffer_is_sent_when_it_is_full_or_old() {
+fn a_buffer_is_flushed_when_full_or_old() {
     let Some(place) = Place::new() else { return };
     for setting in [("writebuffersize", "1000B"), ("writebuffer.latency", "100")] {
         let size = if setting.0 == "writebuffersize" {
@@ -279,14 +279,14 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
                 for key in ["c", "d", "e"] {
                     assert_eq!(writer.insert(TABLE, key, &record(&[("field0", &value)])).await, Outcome::OK);
                 }
-                // The second write makes it more than 1000 bytes.
+                // The second write exceeds 1000 bytes.
                 assert_eq!(flush(writer), (Outcome::OK, 2, 0));
             }
             while field0(reader, key).await.is_err() {
                 assert!(Instant::now() < deadline, "{setting:?}");
             }
             if setting.0 == "writebuffer.latency" {
-                // It is told of with the next answer.
+                // The next answer reports the flush.
                 let key = FieldSelection::default();
                 while writer.flushed().is_none() {
                     writer.read(TABLE, "c", &key, &mut Reply::new()).await;
@@ -300,7 +300,7 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
+fn a_failed_buffered_write_is_a_failure_of_the_flush() {
     let Some(place) = Place::new() else { return };
     let settings = [("clientbuffering", "true"), ("hbase.timeout", "5s")];
     let store = place.store(&settings);
@@ -323,14 +323,14 @@ fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
         let failed = 'told: loop {
             let outcome = writer.insert(TABLE, &format!("k{key}"), &record(&[("field0", b"v")])).await;
             assert_eq!(outcome, Outcome::OK);
-            // One may find nothing, for what it was to send went with the one before.
+            // A flush may be empty because an earlier one has sent its writes.
             while let Some(flush) = writer.flushed() {
                 if !flush.outcome.is_ok() {
                     break 'told flush;
                 }
             }
             key += 1;
-            assert!(Instant::now() < deadline, "after {key} writes nobody has been told");
+            assert!(Instant::now() < deadline, "no flush was reported after {key} writes");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         assert!(!failed.outcome.is_ok() && failed.lost > 0, "{failed:?}");
@@ -339,7 +339,7 @@ fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
+fn empty_keys_and_keys_and_values_that_are_too_long_are_bad_requests() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[]);
     with_two(&store, async |client, _| {
@@ -356,7 +356,7 @@ fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
-fn what_is_not_there_is_told_before_a_run() {
+fn missing_tables_and_families_are_reported_before_a_run() {
     let Some(place) = Place::new() else { return };
     let (_listener, silent) = silent();
     let silent = silent.rsplit_once(':').unwrap().1;
@@ -392,7 +392,7 @@ fn what_is_not_there_is_told_before_a_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         ("hbase.driver", folder.path().to_str().unwrap()),

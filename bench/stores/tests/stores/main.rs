@@ -1,5 +1,5 @@
-//! What is tested of all stores, a module each: in one program, for to link the
-//! drivers of them all takes longer than most of the tests.
+//! The tests of all stores, one module each, in one program: linking all drivers
+//! takes longer than most of the tests.
 //!
 //! One alone: `cargo test -p serval-stores --all-features --test stores redis::`.
 

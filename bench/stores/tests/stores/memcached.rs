@@ -1,11 +1,11 @@
-//! memcached against real servers: the suite on one and on several, YCSB's
-//! layout, and what a server may refuse.
+//! memcached, real servers: the suite on one and on several, YCSB's layout, and
+//! refusals of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "memcached")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, Fields, Subject, fields, full, properties, schema,
@@ -21,14 +21,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The suite's cases share the servers and empty them; one at a time.
+/// Tests share the servers and empty them, so they run one at a time.
 static SERVERS: Mutex<()> = Mutex::new(());
 
 fn open(settings: &[(&str, &str)]) -> Result<Memcached, String> {
     Memcached::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Sends lines on a connection of its own and returns what comes back.
+/// Sends lines on a new connection and returns the answer.
 fn ask(address: &str, lines: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("{lines}\r\nquit\r\n").as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn servers() -> Option<(String, MutexGuard<'static, ()>)> {
     Some((addresses, guard))
 }
 
-/// A subject on the first so many servers.
+/// Returns a subject on the first servers.
 fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached, EventLoop>> {
     let (addresses, guard) = servers()?;
     let some: Vec<&str> = addresses.split(',').take(count).collect();
@@ -55,9 +55,9 @@ fn subject(count: usize, settings: &[(&str, &str)]) -> Option<Subject<Memcached,
     let store = open(&[&[("memcached.hosts", &*hosts)], settings].concat()).unwrap();
     let differences = Differences {
         values: AcceptedValues::Text,
-        // An item of 1 MiB holds the key and the names too.
+        // An item of 1 MiB also contains the key and the names.
         record_bytes_max: Some(1 << 20),
-        // With "usertable-", 250 bytes.
+        // 250 bytes with "usertable-".
         keys: |key| key.len() <= 240 && !key.bytes().any(|byte| byte <= b' ' || byte == 0x7f),
         ..Differences::default()
     };
@@ -71,7 +71,7 @@ mod one {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MEMCACHED");
 }
 
-/// With items that go in an hour, so that writes carry the flag.
+/// With items that expire in an hour, so that writes carry the flag.
 mod several {
     fn subject() -> Option<super::Subject<super::Memcached, super::EventLoop>> {
         super::subject(3, &[("memcached.objectExpirationTime", "3600")])
@@ -81,7 +81,7 @@ mod several {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(subject) = subject(1, &[]) else { return };
     assert!(!subject.store.capabilities().contains(OperationKind::Scan));
     let addresses = std::env::var("SERVAL_TEST_MEMCACHED").unwrap();
@@ -116,7 +116,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn an_update_may_replace_as_ycsb_s_does() {
+fn an_update_may_replace_the_record_as_in_ycsb() {
     let Some(subject) = subject(1, &[("memcached.update", "replace")]) else { return };
     subject.with_client(async |client| {
         let change = fields([("field1", b"one")]);
@@ -129,7 +129,7 @@ fn an_update_may_replace_as_ycsb_s_does() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn keys_are_where_spymemcached_has_them() {
+fn keys_are_on_the_servers_that_spymemcached_chooses() {
     let Some(subject) = subject(3, &[]) else { return };
     let addresses = std::env::var("SERVAL_TEST_MEMCACHED").unwrap();
     let addresses: Vec<&str> = addresses.split(',').collect();
@@ -151,7 +151,7 @@ fn keys_are_where_spymemcached_has_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED_AUTH SERVAL_TEST_MEMCACHED_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_MEMCACHED_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_MEMCACHED_PASSWORD").unwrap();
     let with =
@@ -172,7 +172,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn a_password_for_a_server_without_one_leaves_nothing_there() {
+fn a_password_for_a_server_without_one_is_not_stored() {
     let Some((addresses, _guard)) = servers() else { return };
     let settings =
         [("memcached.hosts", &*addresses), ("memcached.username", "u"), ("memcached.password", "p")];
@@ -181,7 +181,7 @@ fn a_password_for_a_server_without_one_leaves_nothing_there() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = open(&[("memcached.hosts", &address), ("memcached.timeout", "50ms")]).unwrap();
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -192,8 +192,8 @@ fn nobody_listens_and_nobody_answers() {
     assert!(error.contains("cannot connect") && error.contains("memcached.hosts"), "{error}");
 }
 
-/// A peer that answers the greeting of each connection properly, and what is
-/// then asked by these words.
+/// Returns the address of a peer that answers the greeting of each connection correctly, and the
+/// next request with the connection's own answer.
 fn peer(answers: &'static [&'static [u8]]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -207,7 +207,7 @@ fn peer(answers: &'static [&'static [u8]]) -> String {
             if lines.next().is_some() {
                 let _ = stream.write_all(answer);
             }
-            // An empty answer is silence; any other is the last word.
+            // An empty answer means silence; any other closes the connection.
             if answer.is_empty() {
                 held.push(stream);
             }
@@ -217,7 +217,7 @@ fn peer(answers: &'static [&'static [u8]]) -> String {
 }
 
 #[test]
-fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
+fn a_lost_connection_fails_its_operation_and_the_next_reopens_it() {
     let address = peer(&[b"HTTP/1.1 400\r\n", b"VA 9", b"", b"EN\r\n"]);
     let settings = [("memcached.hosts", &*address), ("memcached.opTimeoutMillis", "50")];
     let store = open(&settings).unwrap();
@@ -235,7 +235,7 @@ fn a_lost_connection_is_an_outcome_and_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MEMCACHED"]
-fn a_record_too_large_is_refused_and_the_connection_stays() {
+fn a_record_that_is_too_large_is_refused_and_the_connection_stays_open() {
     let Some(subject) = subject(1, &[]) else { return };
     subject.with_client(async |handle| {
         let large = Record::from_iter([("f", &*vec![b'x'; 5 << 20])]);
@@ -247,7 +247,7 @@ fn a_record_too_large_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("memcached.hosts", "a,b:x,a:11211,::1"),
         ("memcached.update", "perhaps"),

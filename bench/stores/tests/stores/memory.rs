@@ -1,6 +1,6 @@
-//! The store in memory: the suite, and its delay.
+//! The store `memory`: the suite, and its delay.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{Differences, Executor, InsertExisting, Ready, Subject, properties, schema};
 use serval_model::{Client, Outcome, Purpose, Record, Reply, Store};
@@ -19,7 +19,7 @@ fn subject() -> Subject<Memory, Ready> {
 serval_conformance::suite!(subject);
 
 #[test]
-fn a_run_without_a_load_is_told_why_that_cannot_be() {
+fn a_run_without_a_load_is_refused_with_the_reason() {
     let store = memory(&[]).unwrap();
     let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(error.contains("no table 'usertable'"), "{error}");
@@ -27,7 +27,7 @@ fn a_run_without_a_load_is_told_why_that_cannot_be() {
 }
 
 #[test]
-fn every_operation_takes_its_delay_and_a_batch_takes_one() {
+fn every_operation_takes_the_delay_and_a_batch_takes_it_once() {
     let store = memory(&[("memory.delay", "5ms")]).unwrap();
     assert!(store.describe().contains(&("delay".into(), "5ms".into())));
     Ready.run(async {
@@ -43,13 +43,13 @@ fn every_operation_takes_its_delay_and_a_batch_takes_one() {
         assert_eq!(client.delete("t", "k").await, Outcome::OK);
         let taken = start.elapsed();
         assert!(taken >= Duration::from_millis(30), "{taken:?}");
-        // One delay for the batch, not a hundred; the rest for a busy machine.
+        // One delay for the batch, not a hundred; the rest allows for a busy machine.
         assert!(taken < Duration::from_millis(400), "{taken:?}");
     });
 }
 
 #[test]
-fn a_bare_delay_is_microseconds_and_faults_come_all_at_once() {
+fn a_bare_delay_is_in_microseconds_and_faults_are_reported_together() {
     let store = memory(&[("memory.delay", "250")]).unwrap();
     assert!(store.describe().contains(&("delay".into(), "250us".into())));
     let wrong = [("memory.delay", "soon"), ("memory.delay.distribution", "unifrom")];
@@ -59,7 +59,7 @@ fn a_bare_delay_is_microseconds_and_faults_come_all_at_once() {
 }
 
 #[test]
-fn tables_are_kept_apart() {
+fn tables_are_separate() {
     let store = memory(&[]).unwrap();
     Ready.run(async {
         let mut client = store.connect(&(), 0).await.unwrap();

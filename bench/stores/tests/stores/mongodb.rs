@@ -1,13 +1,13 @@
-//! MongoDB's protocol against a stand-in for MongoDB (a real one cannot be
-//! had): the suite with inserts that refuse and that replace, with and without
-//! TLS; YCSB's layout both ways; what a server may refuse, and how it may go
-//! away.
+//! MongoDB's protocol, tested on a substitute since no MongoDB server is
+//! available: the suite with inserts that refuse and inserts that replace, with
+//! and without TLS; YCSB's layout in both directions; refusals and failures of a
+//! server.
 //!
-//! `cargo xtask test` starts the stand-ins and names them in the environment; without them these
+//! `cargo xtask test` starts the substitutes and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "mongodb")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use mongodb::bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use serval_conformance::{
@@ -27,11 +27,11 @@ fn open(settings: &[(&str, &str)]) -> Result<Mongodb, String> {
     Mongodb::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// A database of a test's own.
+/// A database that only one test uses.
 struct Space {
     address: String,
     name: String,
-    /// Of the URL, with a `?` before them.
+    /// Options of the URL, with a leading `?`.
     options: String,
 }
 
@@ -46,7 +46,7 @@ impl Space {
         Space { address: address.to_owned(), name, options: options.to_owned() }
     }
 
-    /// The same database by another address.
+    /// Returns the same database at another address.
     fn by(&self, address: &str) -> Space {
         Space { address: address.to_owned(), name: self.name.clone(), options: self.options.clone() }
     }
@@ -60,7 +60,7 @@ impl Space {
         open(&[&[("mongodb.url", url.as_str())], settings].concat()).unwrap()
     }
 
-    /// Does something with the collection by the driver alone.
+    /// Runs a function with the collection by the driver alone.
     async fn collection(&self) -> mongodb::Collection<Document> {
         let client = mongodb::Client::with_uri_str(self.url()).await.unwrap();
         client.database(&self.name).collection(TABLE)
@@ -85,7 +85,7 @@ mod refusing {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_MONGODB");
 }
 
-/// A time limit and a narrow pool beside it, which must change nothing.
+/// With a time limit and a small pool, which must not affect the results.
 mod replacing {
     use super::*;
 
@@ -106,11 +106,11 @@ mod tls {
         let space = Space::at(&address, &format!("?tls=true&tlsCAFile={certificate}"));
         Some(subject_in(space, &[], InsertExisting::Refused))
     }
-    serval_conformance::suite!(subject: values_come_back_byte_for_byte, a_batch_is_written);
+    serval_conformance::suite!(subject: values_are_returned_byte_for_byte, a_batch_is_written);
 
     #[test]
     #[ignore = "needs SERVAL_TEST_MONGODB SERVAL_TEST_MONGODB_TLS"]
-    fn a_certificate_that_nobody_vouches_for_is_refused() {
+    fn an_untrusted_certificate_is_refused() {
         let Some(address) = variable("SERVAL_TEST_MONGODB_TLS") else { return };
         for (options, part) in [("?tls=true", "certificate"), ("", "Does mongodb.url name a MongoDB server")]
         {
@@ -154,13 +154,13 @@ fn bytes(value: &[u8]) -> Bson {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn what_ycsb_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     assert_eq!(store.capabilities(), OperationKinds::ALL);
     EventLoop.run(async {
         let collection = space.collection().await;
-        // As YCSB's insert, and with fields that it does not write.
+        // Like YCSB's insert, with additional fields.
         let first = doc! { "_id": "user1", "field0": bytes(b"a\0\xff"), "field1": bytes(b"") };
         let second = doc! { "_id": "user2", "field0": "text", "number": 7, "field1": bytes(b"b") };
         collection.insert_many([first, second]).await.unwrap();
@@ -175,7 +175,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
         let batch = [("user4".to_owned(), record(&[("field0", b"y")]))];
         assert_eq!(client.insert_batch(TABLE, &batch).await, Outcome::OK);
         let of = async |key: &str| collection.find_one(doc! { "_id": key }).await.unwrap().unwrap();
-        // YCSB takes the fields in the document's order.
+        // YCSB keeps the document's order of fields.
         assert_eq!(
             of("user3").await,
             doc! { "_id": "user3", "field1": bytes(b"x"), "field0": bytes(b"\xfe") }
@@ -191,7 +191,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn the_result_tells_what_is_in_force() {
+fn the_description_has_the_settings_in_force() {
     let Some(space) = Space::new() else { return };
     let facts = |settings: &[(&str, &str)]| {
         let store = open(settings).unwrap();
@@ -204,7 +204,7 @@ fn the_result_tells_what_is_in_force() {
     assert_eq!(plain["read preference"], "primary");
     assert_eq!(plain["retries"], "off");
     assert_eq!(plain["connections"], "one an operation under way");
-    // YCSB's names where the URL is silent; the URL where it is not.
+    // YCSB's properties apply to options that the URL does not set.
     let named = [
         ("mongodb.writeConcern", "JOURNALED"),
         ("mongodb.readPreference", "secondary_preferred"),
@@ -224,9 +224,10 @@ fn the_result_tells_what_is_in_force() {
     assert_eq!(of_url["connections"], "3 an event loop and server at most");
     assert_eq!(of_url["URL parameters without effect"], "waitQueueMultiple");
     assert!(!format!("{of_url:?}").contains("secret"));
-    for (word, told) in [("acknowledged", "w=1"), ("replica_acknowledged", "w=2"), ("majority", "w=majority")]
+    for (word, expected) in
+        [("acknowledged", "w=1"), ("replica_acknowledged", "w=2"), ("majority", "w=majority")]
     {
-        assert_eq!(facts(&[("mongodb.writeConcern", word)])["write concern"], told);
+        assert_eq!(facts(&[("mongodb.writeConcern", word)])["write concern"], expected);
     }
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -235,7 +236,7 @@ fn the_result_tells_what_is_in_force() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn the_write_concern_is_sent_and_no_operation_twice() {
+fn the_write_concern_is_sent_and_operations_are_not_retried() {
     let Some(space) = Space::new() else { return };
     for (word, sent) in [("majority", &b"majority"[..]), ("journaled", b"\x08j\0\x01")] {
         let between = FaultyProxy::new(&space.address, sent);
@@ -254,7 +255,7 @@ fn the_write_concern_is_sent_and_no_operation_twice() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn values_too_large_and_odd_names_are_bad_requests() {
+fn values_that_are_too_large_and_unusual_names_are_bad_requests() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -270,7 +271,7 @@ fn values_too_large_and_odd_names_are_bad_requests() {
         ] {
             assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
         }
-        // The client is as good as before.
+        // The client remains usable.
         assert_eq!(client.update(TABLE, "k", &one).await, Outcome::OK);
         let again = client.insert(TABLE, "k", &one).await;
         assert_eq!(again.status, Status::Error, "{again:?}");
@@ -288,9 +289,9 @@ fn values_too_large_and_odd_names_are_bad_requests() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
-    let nobody = [("mongodb.url", "mongodb://127.0.0.1:1/d"), ("mongodb.connect_timeout", "300ms")];
-    let problem = refusal(&open(&nobody).unwrap(), Purpose::Run);
+fn an_unusable_server_is_reported_with_the_remedy() {
+    let unreachable = [("mongodb.url", "mongodb://127.0.0.1:1/d"), ("mongodb.connect_timeout", "300ms")];
+    let problem = refusal(&open(&unreachable).unwrap(), Purpose::Run);
     assert!(problem.contains("mongodb (127.0.0.1:1)") && problem.contains("refused"), "{problem}");
     assert!(problem.contains("Does mongodb.url name a MongoDB server"), "{problem}");
     let (_listener, address) = silent();
@@ -299,7 +300,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     let problem = refusal(&open(&settings).unwrap(), Purpose::Run);
     assert!(problem.contains(&address) && problem.contains("cannot connect"), "{problem}");
     let Some(space) = Space::new() else { return };
-    // It knows no log-in, which is a refusal as any other.
+    // The server has no log-in, which is a refusal like any other.
     let log_in =
         [("mongodb.username", "u"), ("mongodb.password", "secret"), ("mongodb.connect_timeout", "2s")];
     let problem = refusal(&space.store(&log_in), Purpose::Run);
@@ -319,7 +320,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
+fn a_lost_connection_fails_one_operation_and_is_reopened() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"field_lost");
     let store = space.by(&between.address).store(&[]);
@@ -338,7 +339,7 @@ fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
             };
             assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
             assert!(words(&outcome).starts_with("connection lost: "), "{outcome:?}");
-            // One of the connections that were cut may be the watcher's.
+            // One of the closed connections may be the monitor's.
             assert_eq!(client.update(TABLE, "k", &record(&[("field0", b"y")])).await, Outcome::OK);
         }
         assert_eq!(client.close().await, Outcome::OK);
@@ -349,7 +350,7 @@ fn a_lost_connection_fails_its_operation_once_and_is_opened_again() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn a_server_that_stays_away_fails_operations_at_the_limit() {
+fn operations_on_a_server_that_stays_down_fail_at_the_limit() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.connect_timeout", "300ms")]);
@@ -369,9 +370,9 @@ fn a_server_that_stays_away_fails_operations_at_the_limit() {
 }
 
 #[test]
-#[allow(clippy::await_holding_lock, reason = "answers are held back while an operation waits")]
+#[allow(clippy::await_holding_lock, reason = "the proxy delays answers while an operation waits")]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store = space.by(&between.address).store(&[("mongodb.timeout", "200ms")]);
@@ -385,7 +386,7 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
         assert!(words(&outcome).contains("no answer within 200ms (mongodb.timeout)"), "{outcome:?}");
         drop(held);
-        // The late answer is nobody's: that of the next operation is its own.
+        // The late answer belongs to no later operation: the next one gets its own.
         let found = read(&mut client, "l").await;
         assert_eq!(found, (Outcome::OK, vec![fields([("field0", b"new")])]));
         assert_eq!(client.close().await, Outcome::OK);
@@ -393,9 +394,9 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 }
 
 #[test]
-#[allow(clippy::await_holding_lock, reason = "answers are held back while operations wait")]
+#[allow(clippy::await_holding_lock, reason = "the proxy delays answers while operations wait")]
 #[ignore = "needs SERVAL_TEST_MONGODB"]
-fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
+fn operations_abandoned_in_the_queue_do_not_block_others() {
     let Some(space) = Space::new() else { return };
     let between = FaultyProxy::new(&space.address, b"x");
     let store =
@@ -412,8 +413,8 @@ fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
             }
         }
         drop(held);
-        // One that is still waited behind may be late, and so may the machine;
-        // behind the dead all would be.
+        // An operation behind one that is still awaited may be late, and so may the machine.
+        // Behind abandoned operations, all would be late.
         for client in [&mut first, &mut second] {
             let mut outcome = Outcome::error("not asked");
             for _ in 0..50 {
@@ -448,7 +449,7 @@ fn the_clients_of_a_loop_share_a_pool_that_the_last_of_them_closes() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         ("mongodb.url", "mongodb://u:secret@h/d?w=oops&tls=perhaps"),
         ("mongodb.writeConcern", "sometimes"),

@@ -1,12 +1,12 @@
-//! MySQL's protocol against a real MariaDB: the suite on one server and on two
-//! shards, on columns of text and of bytes; YCSB's layout both ways; what a
-//! server may refuse, and how it may go away.
+//! MySQL's protocol, tested on a real MariaDB: the suite on one server and on two
+//! shards, on columns of text and of bytes; YCSB's layout in both directions;
+//! refusals and failures of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use mysql_async::{Conn, OptsBuilder, Row, Value, prelude::Queryable};
 use serval_conformance::{
@@ -43,9 +43,9 @@ async fn connect(address: &str, password: Option<&str>) -> Conn {
     Conn::new(options).await.unwrap()
 }
 
-/// Runs statements as another client would and returns the last one's rows. On
-/// a thread of its own, so that it can be called from a loop, which stands
-/// still meanwhile.
+/// Runs statements as another client would and returns the rows of the last one.
+/// Uses a thread of its own, so that it can be called from a loop, which blocks
+/// meanwhile.
 fn sql(address: &str, password: Option<&str>, text: &str) -> Vec<Vec<String>> {
     let (address, password, text) = (address.to_owned(), password.map(str::to_owned), text.to_owned());
     let thread = std::thread::spawn(move || {
@@ -72,7 +72,7 @@ fn sql(address: &str, password: Option<&str>, text: &str) -> Vec<Vec<String>> {
     thread.join().unwrap()
 }
 
-/// A database of a test's own on both servers, so that tests run side by side.
+/// A database on both servers that only one test uses, so that tests run in parallel.
 struct Space {
     address: String,
     second: String,
@@ -89,8 +89,8 @@ impl Space {
             password: variable("SERVAL_TEST_MYSQL_PASSWORD")?,
             name: format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)),
         };
-        // Of another character set and an order that takes capitals for small
-        // letters, so that tests see who relies on it.
+        // With another character set and a case-insensitive collation, so that tests
+        // detect code that relies on the defaults.
         let make = format!("CREATE DATABASE {} CHARACTER SET latin1 COLLATE latin1_swedish_ci", space.name);
         sql(&space.address, None, &make);
         sql(&space.second, Some(&space.password), &make);
@@ -103,7 +103,7 @@ impl Space {
         mysql(&self.address, &all).unwrap()
     }
 
-    /// Both servers, as YCSB has them.
+    /// Returns the URLs of both servers in YCSB's format.
     fn shards(&self) -> String {
         let Space { address, second, password, name } = self;
         format!(
@@ -111,12 +111,12 @@ impl Space {
         )
     }
 
-    /// Statements on the first server.
+    /// Runs statements on the first server.
     fn sql(&self, text: &str) -> Vec<Vec<String>> {
         sql(&self.address, None, &format!("USE {}; {text}", self.name))
     }
 
-    /// Statements on the second server.
+    /// Runs statements on the second server.
     fn sql_of_second(&self, text: &str) -> Vec<Vec<String>> {
         sql(&self.second, Some(&self.password), &format!("USE {}; {text}", self.name))
     }
@@ -138,7 +138,7 @@ fn subject(settings: &[(&str, &str)], values: AcceptedValues) -> Option<Subject<
     Some(Subject::new(space.store(settings), EventLoop, differences).keeping(space))
 }
 
-/// A time limit beside it, which must change nothing.
+/// With a time limit, which must not affect the results.
 mod text {
     use super::*;
 
@@ -187,7 +187,7 @@ async fn client(store: &Mysql) -> <Mysql as Store>::Client {
     store.connect(&(), 0).await.unwrap()
 }
 
-/// The records of a scan of all.
+/// Returns the records of a scan of the whole table.
 async fn all(client: &mut <Mysql as Store>::Client) -> Vec<serval_conformance::Fields> {
     let mut reply = Reply::new();
     let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
@@ -206,9 +206,9 @@ fn refusal(store: &Mysql, purpose: Purpose) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn what_ycsb_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsb_read_each_others_records() {
     let Some(space) = Space::new() else { return };
-    // As YCSB's README has it, with columns that it does not have.
+    // As in YCSB's README, with additional columns.
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY, FIELD0 TEXT, FIELD1 TEXT, FIELD2 VARCHAR(9), \
            FIELD3 TEXT, Number INT, Moment DATETIME);
@@ -233,7 +233,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
             client.update(TABLE, "user1", &record(&[("field1", "B"), ("number", "7")])).await,
             Outcome::OK
         );
-        // A table that grew a column meanwhile.
+        // A column is added to the table meanwhile.
         space.sql("ALTER TABLE usertable ADD more TEXT DEFAULT 'm'");
         assert_eq!(all(&mut client).await.len(), 3);
     });
@@ -249,7 +249,7 @@ fn what_ycsb_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+fn ycsb_can_use_a_table_created_by_serval() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let schema =
@@ -268,14 +268,14 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
         let mut reply = Reply::new();
         let every = FieldSelection::default();
         assert_eq!(client.read(TABLE, "k", &every, &mut reply).await, Outcome::OK);
-        // Under the names that the workload has for them.
+        // With the workload's names of the columns.
         assert_eq!(reply.records(), [record(&[("field0", "a"), ("Field1", "b"), ("o`dd", "x")])]);
     });
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn records_are_on_the_shard_that_ycsb_s_function_says() {
+fn records_are_on_the_shard_that_ycsb_chooses() {
     let Some(space) = Space::new() else { return };
     let store = mysql("", &[("db.url", &space.shards())]).unwrap();
     assert!(!store.capabilities().contains(OperationKind::Scan));
@@ -285,7 +285,7 @@ fn records_are_on_the_shard_that_ycsb_s_function_says() {
     assert!(facts.contains(&("shards".into(), "2".into())), "{facts:?}");
     assert!(facts.contains(&("URL parameters without effect".into(), "useSSL".into())), "{facts:?}");
     assert!(!format!("{facts:?}").contains(&space.password));
-    // One whose hash is Java's least integer, of which YCSB cannot take the absolute value.
+    // A key whose hash is Java's smallest integer, which has no absolute value in YCSB.
     let least = "polygenelubricants";
     assert_eq!(string_hash(least), i32::MIN);
     let keys: Vec<String> = (0..40).map(|n| format!("user{n}")).chain([least.to_owned()]).collect();
@@ -316,7 +316,7 @@ fn records_are_on_the_shard_that_ycsb_s_function_says() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
+fn a_batch_larger_than_a_packet_or_statement_is_atomic() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mysql.value_type", "longtext")]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -328,7 +328,7 @@ fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
         let mut client = client(&store).await;
         assert_eq!(client.insert_batch(TABLE, &small).await, Outcome::OK);
         assert_eq!(client.insert_batch(TABLE, &wide).await, Outcome::OK);
-        // A failure in the last piece takes the first back.
+        // A failure in the last part rolls back the first.
         wide.iter_mut().take(7).for_each(|(key, _)| key.push('a'));
         assert_eq!(client.insert_batch(TABLE, &wide).await.status, Status::Error);
         assert_eq!(client.delete(TABLE, "wide0a").await, Outcome::NOT_FOUND);
@@ -338,9 +338,9 @@ fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
+fn values_that_are_too_large_and_unknown_names_are_bad_requests_with_the_servers_message() {
     let Some(space) = Space::new() else { return };
-    // A server that would cut values off; Serval's sessions do not let it.
+    // The server would truncate values; Serval's sessions do not allow it.
     space.sql("SET GLOBAL sql_mode = ''");
     let store = space.store(&[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -376,7 +376,7 @@ fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn more_shapes_of_statements_than_are_kept_still_work() {
+fn more_statement_shapes_than_are_cached_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
@@ -402,7 +402,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn tables_that_are_missing_or_of_another_shape_are_said() {
+fn missing_and_different_tables_are_reported() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let missing = refusal(&store, Purpose::Run);
@@ -427,7 +427,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
-fn credentials_and_tls_right_and_wrong() {
+fn right_and_wrong_credentials_and_tls() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
     let Space { second, password, name, .. } = &space;
@@ -456,7 +456,7 @@ fn credentials_and_tls_right_and_wrong() {
             client.close().await;
         });
     }
-    // A user that must come by TLS gets in by it only.
+    // A user that requires TLS can log in by TLS only.
     let user = format!("tls_{}", name.replace("test_", ""));
     space.sql_of_second(&format!(
         "CREATE USER {user}@'127.0.0.1' REQUIRE SSL; GRANT ALL ON {name}.* TO {user}@'127.0.0.1'"
@@ -466,7 +466,7 @@ fn credentials_and_tls_right_and_wrong() {
     mysql(second, &encrypted).unwrap().prepare(&schema(), Purpose::Load).unwrap();
     assert!(refusal(&mysql(second, &settings).unwrap(), Purpose::Load).contains("Access denied"));
     space.sql_of_second(&format!("DROP USER {user}@'127.0.0.1'"));
-    // Its own, and so no signer of the server's.
+    // A certificate of the test's own, which did not sign the server's.
     let folder = tempfile::tempdir().unwrap();
     let stranger = folder.path().join("stranger.crt");
     let made = Command::new("openssl")
@@ -495,7 +495,7 @@ fn credentials_and_tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_CERTIFICATE SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_client_may_have_to_show_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let Some(space) = Space::new() else { return };
     let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
     let folder = Path::new(&certificate).parent().unwrap();
@@ -538,7 +538,7 @@ fn a_client_may_have_to_show_a_certificate() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn what_a_user_may_not_do_is_forbidden() {
+fn operations_without_permission_are_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name.replace("test_", ""));
     space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
@@ -558,7 +558,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
@@ -571,7 +571,7 @@ fn nobody_listens_and_nobody_answers() {
     assert!(error.contains(&address), "{error}");
 }
 
-/// A connection that has locked the table, and the operations that wait for it.
+/// A connection that has locked the table, so that operations wait.
 struct Holder(Conn);
 
 impl Holder {
@@ -581,7 +581,7 @@ impl Holder {
         Holder(conn)
     }
 
-    /// Waits until an update waits; its connection's number.
+    /// Waits until an update is blocked. Returns the number of its connection.
     async fn until_waiting(&mut self, space: &Space) -> u64 {
         let sql = "SELECT ID FROM information_schema.processlist WHERE DB = ? AND STATE LIKE 'Waiting for table%' \
                    AND INFO LIKE 'UPDATE%'";
@@ -599,7 +599,7 @@ impl Holder {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[]);
@@ -622,7 +622,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[("mysql.timeout", "200ms")]);
@@ -642,16 +642,16 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn a_shard_that_is_gone_fails_its_own_operations() {
+fn a_lost_shard_fails_its_own_operations_only() {
     let Some(space) = Space::new() else { return };
-    // A way to the second server that can be cut.
+    // A proxy to the second server whose connections can be closed.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = listener.local_addr().unwrap().to_string();
     let behind = space.second.clone();
     let (cut, cutting) = std::sync::mpsc::channel::<()>();
     let forwarder = std::thread::spawn(move || {
         let mut open = Vec::new();
-        // One to prepare, one of the client.
+        // One connection for preparing, one for the client.
         for _ in 0..2 {
             let (front, _) = listener.accept().unwrap();
             let back = std::net::TcpStream::connect(&behind).unwrap();
@@ -690,7 +690,7 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
             assert!(words(&outcome).contains(part), "{outcome:?}");
             assert_eq!(client.insert(TABLE, &first.pop().unwrap(), &one).await, Outcome::OK);
         }
-        // A batch for both is for none.
+        // A batch for both servers is stored on neither.
         let batch = [(first.pop().unwrap(), one.clone()), (second.pop().unwrap(), one.clone())];
         assert_eq!(client.insert_batch(TABLE, &batch).await.status, Status::ServiceUnavailable);
         tokio::time::timeout(Duration::from_secs(60), client.close()).await.unwrap();
@@ -701,7 +701,7 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_MYSQL SERVAL_TEST_MYSQL_AUTH SERVAL_TEST_MYSQL_PASSWORD"]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("mysql.port", "0"),
         ("mysql.value_type", "json"),

@@ -1,12 +1,12 @@
-//! PostgreSQL against a real server: the suite in both layouts, on text and
-//! bytea, on connections of each client's own and on shared ones; YCSB's
-//! layout both ways; what a server may refuse, and how it may go away.
+//! PostgreSQL, a real server: the suite in both layouts, on text and bytea, on
+//! connections of each client and on shared ones; YCSB's layouts in both
+//! directions; refusals and failures of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, Subject, TABLE, fields, properties, schema, silent,
@@ -32,14 +32,14 @@ fn postgres(address: &str, settings: &[(&str, &str)]) -> Result<Postgres, String
     Postgres::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
-/// Runs statements as another client would and returns the rows of all, NULL
-/// as "NULL". On a thread of its own, so that it can be called from a loop,
-/// which stands still meanwhile.
+/// Runs statements as another client would and returns all rows, with NULL as
+/// "NULL". Uses a thread of its own, so that it can be called from a loop, which
+/// blocks meanwhile.
 fn sql(address: &str, text: &str) -> Vec<Vec<String>> {
     sql_with("", address, text)
 }
 
-/// The same where a password is asked for.
+/// Runs statements on a server that requires a password.
 fn sql_with(password: &str, address: &str, text: &str) -> Vec<Vec<String>> {
     let [password, address, text] = [password, address, text].map(str::to_owned);
     let thread = std::thread::spawn(move || {
@@ -70,7 +70,7 @@ async fn connect_with(password: &str, address: &str) -> tokio_postgres::Client {
     client
 }
 
-/// A schema of a test's own, so that tests run side by side.
+/// A schema that only one test uses, so that tests run in parallel.
 struct Space {
     address: String,
     name: String,
@@ -91,7 +91,7 @@ impl Space {
         postgres(&self.address, &all).unwrap()
     }
 
-    /// Statements in this schema.
+    /// Runs statements in this schema.
     fn sql(&self, text: &str) -> Vec<Vec<String>> {
         sql(&self.address, &format!("SET search_path = {}; {text}", self.name))
     }
@@ -139,7 +139,7 @@ mod json {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_POSTGRES");
 }
 
-/// Two connections for all clients of a loop, and a limit of time.
+/// Two connections for all clients of a loop, and a time limit.
 mod shared {
     use super::*;
 
@@ -158,7 +158,7 @@ async fn client(store: &Postgres) -> <Postgres as Store>::Client {
     store.connect(&store.local().unwrap(), 0).await.unwrap()
 }
 
-/// The records of a scan of all.
+/// Returns the records of a scan of the whole table.
 async fn all(client: &mut <Postgres as Store>::Client) -> Vec<serval_conformance::Fields> {
     let mut reply = Reply::new();
     let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
@@ -177,9 +177,9 @@ fn refusal(store: &Postgres, purpose: Purpose) -> String {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsbs_jdbc_client_read_each_others_records() {
     let Some(space) = Space::new() else { return };
-    // As YCSB's README has it, with columns that it does not have.
+    // As in YCSB's README, with additional columns.
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY, FIELD0 TEXT, FIELD1 TEXT, FIELD2 VARCHAR, \
            FIELD3 TEXT, NUMBER INT, \"At\" TIMESTAMP);
@@ -221,7 +221,7 @@ fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+fn ycsb_can_use_a_table_created_by_serval() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[]);
     let schema = Schema { table: "UserTable".into(), fields: vec!["FIELD0".into(), "field1".into()] };
@@ -234,9 +234,9 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
         let mut reply = Reply::new();
         let every = FieldSelection::default();
         assert_eq!(client.read("UserTable", "k", &every, &mut reply).await, Outcome::OK);
-        // Under the names that the workload has for them.
+        // With the workload's names of the columns.
         assert_eq!(reply.records(), [record(&[("FIELD0", "a"), ("field1", "b")])]);
-        // A table that grew a column meanwhile: one failure, no more.
+        // A column is added to the table meanwhile: one failure, no more.
         space.sql("ALTER TABLE usertable ADD more TEXT DEFAULT 'm'");
         let outcome = client.read("UserTable", "k", &every, &mut reply).await;
         assert_eq!(outcome.status, Status::Error);
@@ -249,7 +249,7 @@ fn a_table_of_serval_s_is_as_ycsb_wants_it() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
+fn serval_and_ycsbs_postgrenosql_read_each_others_records() {
     let Some(space) = Space::new() else { return };
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY not NULL, YCSB_VALUE JSONB not NULL);
@@ -264,7 +264,7 @@ fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
         assert_eq!(all(&mut client).await, expected);
         assert_eq!(client.insert(TABLE, "user3", &record(&[("field0", "ü\"\n")])).await, Outcome::OK);
         assert_eq!(client.update(TABLE, "user1", &record(&[("field1", "B")])).await, Outcome::OK);
-        // Names that no SQL should see as anything else.
+        // Names that must be quoted in SQL.
         let odd = record(&[("o'dd\\", "x")]);
         assert_eq!(client.update(TABLE, "user2", &odd).await, Outcome::OK);
         let (mut reply, mut names) = (Reply::new(), FieldSelection::default());
@@ -283,7 +283,7 @@ fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn tables_that_are_missing_or_of_another_shape_are_said() {
+fn missing_and_different_tables_are_reported() {
     let Some(space) = Space::new() else { return };
     let columns = space.store(&[]);
     let missing = refusal(&columns, Purpose::Run);
@@ -320,7 +320,7 @@ fn tables_that_are_missing_or_of_another_shape_are_said() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
+fn unknown_names_and_values_that_are_too_large_are_bad_requests_with_the_servers_message() {
     let Some(space) = Space::new() else { return };
     space.sql(
         "CREATE TABLE usertable (YCSB_KEY VARCHAR(5) PRIMARY KEY, FIELD0 TEXT, FIELD1 VARCHAR(3), FIELD2 TEXT, \
@@ -362,7 +362,7 @@ fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn more_shapes_of_statements_than_are_kept_still_work() {
+fn more_statement_shapes_than_are_cached_still_work() {
     let Some(space) = Space::new() else { return };
     let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
     let store = space.store(&[]);
@@ -385,7 +385,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
-fn credentials_and_tls_right_and_wrong() {
+fn right_and_wrong_credentials_and_tls() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let open = variable("SERVAL_TEST_POSTGRES").unwrap();
     let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
@@ -423,7 +423,7 @@ fn credentials_and_tls_right_and_wrong() {
             Outcome::NOT_FOUND
         );
     }
-    // Its own, and so no signer of the server's.
+    // A certificate of the test's own, which did not sign the server's.
     let folder = tempfile::tempdir().unwrap();
     let stranger = folder.path().join("stranger.crt");
     let made = Command::new("openssl")
@@ -465,7 +465,7 @@ fn credentials_and_tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES SERVAL_TEST_POSTGRES_AUTH SERVAL_TEST_POSTGRES_CERTIFICATE SERVAL_TEST_POSTGRES_PASSWORD"]
-fn a_client_may_have_to_show_a_certificate() {
+fn a_server_may_require_a_client_certificate() {
     let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
     let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
     let certificate = variable("SERVAL_TEST_POSTGRES_CERTIFICATE").unwrap();
@@ -513,7 +513,7 @@ fn a_client_may_have_to_show_a_certificate() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn what_a_user_may_not_do_is_forbidden() {
+fn operations_without_permission_are_forbidden() {
     let Some(space) = Space::new() else { return };
     let weak = format!("weak_{}", space.name);
     space.sql(&format!("CREATE ROLE {weak} LOGIN; GRANT USAGE ON SCHEMA {} TO {weak}", space.name));
@@ -539,7 +539,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
@@ -552,13 +552,13 @@ fn nobody_listens_and_nobody_answers() {
     assert!(error.contains(&address), "{error}");
 }
 
-/// Waits until an operation is under way and waits for the lock of another.
+/// Waits until an operation is in flight and blocked by a lock.
 async fn until_waiting(holder: &tokio_postgres::Client, space: &Space) -> i32 {
     let sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'serval' AND wait_event_type = 'Lock' \
                AND query LIKE 'UPDATE%' AND pid = ANY(SELECT pid FROM pg_locks WHERE relation = to_regclass($1))";
     let table = format!("{}.usertable", space.name);
     loop {
-        // A transaction sees what it saw first, unless told otherwise.
+        // A transaction keeps its first snapshot of the statistics unless it is cleared.
         holder.batch_execute("SELECT pg_stat_clear_snapshot()").await.unwrap();
         if let Some(row) = holder.query_opt(sql, &[&table]).await.unwrap() {
             return row.get(0);
@@ -566,7 +566,7 @@ async fn until_waiting(holder: &tokio_postgres::Client, space: &Space) -> i32 {
     }
 }
 
-/// A client whose table another one has locked.
+/// Returns a client whose table another session has locked.
 async fn locked(space: &Space) -> tokio_postgres::Client {
     let holder = connect(&space.address).await;
     let lock = format!("BEGIN; LOCK TABLE {}.usertable IN ACCESS EXCLUSIVE MODE", space.name);
@@ -576,7 +576,7 @@ async fn locked(space: &Space) -> tokio_postgres::Client {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     for connections in ["0", "1"] {
@@ -599,7 +599,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
             assert_eq!(words(&outcome), expected);
             holder.batch_execute("COMMIT").await.unwrap();
             assert_eq!(client.update(TABLE, "k", &change).await, Outcome::OK);
-            // Nothing was under way here, so nothing fails.
+            // No operation was in flight here, so none fails.
             assert_eq!(idle.update(TABLE, "k", &change).await, Outcome::OK);
         });
     }
@@ -607,7 +607,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_succeeds() {
     let Some(space) = Space::new() else { return };
     let change = record(&[("field0", "x")]);
     let store = space.store(&[("postgres.timeout", "200ms")]);
@@ -627,9 +627,9 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn a_server_that_is_gone_fails_operations_until_it_is_back() {
+fn a_lost_server_fails_operations_until_it_returns() {
     let Some(space) = Space::new() else { return };
-    // A way to the server that can be cut.
+    // A proxy to the server whose connections can be closed.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = listener.local_addr().unwrap().to_string();
     let behind = space.address.clone();
@@ -673,7 +673,7 @@ fn a_server_that_is_gone_fails_operations_until_it_is_back() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_POSTGRES"]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("postgres.port", "0"),
         ("postgres.layout", "json"),
@@ -729,11 +729,11 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         let record = |value: &[u8]| -> Record { [("field0", value)].into_iter().collect() };
         assert_eq!(client.insert(table, "k", &record(b"1")).await, Outcome::OK);
-        // It comes there soon, and the table before it.
+        // The record reaches the replica soon, after the table.
         while client.read(table, "k", &all, &mut reply).await != Outcome::OK {
             reply.clear();
         }
-        // A replica that replays no more shows what it has.
+        // A replica that does not replay keeps its state.
         sql(&replica, "SELECT pg_wal_replay_pause()");
         while sql(&replica, "SELECT pg_get_wal_replay_pause_state()") != [["paused"]] {}
         assert_eq!(client.update(table, "k", &record(b"2")).await, Outcome::OK);
@@ -747,7 +747,7 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         sql(&replica, "SELECT pg_wal_replay_resume()");
     });
     sql(&primary, &format!("DROP TABLE {table}"));
-    // One that follows nobody is no replica.
+    // A server without a primary is not a replica.
     let error = postgres(&primary, &[("postgres.replica", &primary)]).unwrap();
     let error = error.prepare(&shape, Purpose::Load).unwrap_err().to_string();
     assert!(error.contains("postgres.replica") && error.contains("no standby"), "{error}");

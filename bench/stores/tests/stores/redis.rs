@@ -1,10 +1,10 @@
-//! Redis against a real server: the suite on connections of each client's own
-//! and on shared ones, YCSB's layout, and what a server may refuse.
+//! Redis, a real server: the suite on connections of each client and on shared
+//! ones, YCSB's layout, and refusals of a server.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, EventLoop, Executor, InsertExisting, Subject, properties, schema, silent, variable,
@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The suite's cases share one server and empty it; one at a time.
+/// Tests share one server and empty it, so they run one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
 
 fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
@@ -28,7 +28,7 @@ fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
     Redis::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
-/// Sends one command on a connection of its own and returns what comes back.
+/// Sends one command on a new connection and returns the answer.
 fn ask(address: &str, words: &[&str]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut out = format!("*{}\r\n", words.len());
@@ -47,7 +47,7 @@ fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, EventLoop>> {
     Some(Subject::new(redis(&address, settings).unwrap(), EventLoop, differences()).keeping(guard))
 }
 
-/// A connection a client.
+/// One connection per client.
 mod own {
     use super::*;
 
@@ -69,20 +69,20 @@ mod shared {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
     subject.with_client(async |handle| {
         let record = Record::from_iter([("field0", &b"a"[..]), ("field1", b"b")]);
         assert_eq!(handle.client.insert("usertable", "user1", &record).await, Outcome::OK);
-        // What YCSB's client would have written.
+        // The command of YCSB's client.
         ask(&address, &["HMSET", "user2", "field0", "c"]);
         ask(&address, &["ZADD", "_indices", &string_hash("user2").to_string(), "user2"]);
         let mut reply = Reply::new();
         let all = FieldSelection::default();
         assert_eq!(handle.client.read("usertable", "user2", &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records()[0].get("field0"), Some(&b"c"[..]));
-        // Scans run in the order of hashes; "user1" hashes to one less.
+        // Scans run in hash order; "user1" has the smaller hash.
         reply.clear();
         assert_eq!(handle.client.scan("usertable", "user1", 10, &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records().len(), 2);
@@ -102,7 +102,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_servers_refusal_is_an_outcome_with_its_words() {
+fn a_servers_error_is_an_outcome_with_its_message() {
     let Some(subject) = subject(&[]) else { return };
     let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
     ask(&address, &["SET", "user1", "not a hash"]);
@@ -111,7 +111,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
         let outcome = handle.client.read("usertable", "user1", &FieldSelection::default(), &mut reply).await;
         assert_eq!(outcome.status, Status::UnexpectedState);
         assert!(outcome.message.unwrap().contains("WRONGTYPE"));
-        // The connection is as good as before.
+        // The connection remains usable.
         let record = Record::from_iter([("f", &b"v"[..])]);
         assert_eq!(handle.client.insert("usertable", "user9", &record).await, Outcome::OK);
     });
@@ -119,7 +119,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS_AUTH SERVAL_TEST_REDIS_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_REDIS_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_REDIS_PASSWORD").unwrap();
     let right = redis(&address, &[("redis.password", &password)]).unwrap();
@@ -141,7 +141,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_password_for_a_server_without_one() {
+fn a_password_for_a_server_without_one_is_refused() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let store = redis(&address, &[("redis.password", "x")]).unwrap();
     let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -149,7 +149,7 @@ fn a_password_for_a_server_without_one() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = redis(&address, &[("redis.timeout", "50ms")]).unwrap();
     assert!(mute.prepare(&schema(), Purpose::Run).is_err());
@@ -162,7 +162,8 @@ fn nobody_listens_and_nobody_answers() {
     assert!(error.contains("cannot connect") && error.contains("redis.port"), "{error}");
 }
 
-/// A peer that answers the greeting properly and every later command so.
+/// Returns the address of a peer that answers the greeting correctly and every later command
+/// with `answer`.
 fn peer(answer: &'static [u8], connections: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -180,7 +181,7 @@ fn peer(answer: &'static [u8], connections: usize) -> String {
 }
 
 #[test]
-fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
+fn a_peer_that_sends_garbage_or_disconnects_fails_the_operation() {
     for connections in ["0", "1"] {
         for answer in [&b"HTTP/1.1 400\r\n"[..], b"*2\r\n$1\r\n"] {
             let store = redis(&peer(answer, 1), &[("redis.connections", connections)]).unwrap();
@@ -196,7 +197,7 @@ fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_REDIS"]
-fn a_lost_connection_is_opened_again_by_the_next_operation() {
+fn the_next_operation_reopens_a_lost_connection() {
     let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     for connections in ["0", "1"] {
@@ -215,7 +216,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let settings = [
         ("redis.cluster", "perhaps"),
@@ -252,7 +253,7 @@ fn with(settings: &[(&str, &str)]) -> Result<Redis, String> {
     Redis::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// Addresses that a variable lists, all emptied.
+/// Returns the addresses in a variable, with all servers emptied.
 fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     let addresses = variable(name)?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +263,7 @@ fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
     Some((addresses, guard))
 }
 
-/// Three independent servers, a key's hash telling which.
+/// Three independent servers; the hash of a key selects one.
 mod several {
     use super::*;
 
@@ -275,7 +276,7 @@ mod several {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_HOSTS"]
-    fn keys_are_where_their_hash_says_and_scans_ask_all() {
+    fn keys_are_on_the_server_of_their_hash_and_scans_read_all_servers() {
         let Some(subject) = subject() else { return };
         let addresses = std::env::var("SERVAL_TEST_REDIS_HOSTS").unwrap();
         let addresses: Vec<&str> = addresses.split(',').collect();
@@ -310,7 +311,7 @@ mod several {
     }
 }
 
-/// A cluster of three nodes, of which one is named.
+/// A cluster of three nodes, of which one address is given.
 mod cluster {
     use super::*;
 
@@ -339,7 +340,7 @@ mod cluster {
         serval_conformance::suite!(subject, "needs SERVAL_TEST_REDIS_CLUSTER");
     }
 
-    /// The address and id of the node that has a slot, by what it says itself.
+    /// Returns the address and id of the node that reports a slot as its own.
     fn holder(addresses: &str, slot: &str) -> (String, String) {
         let owns = |address: &&str| {
             let nodes = ask(address, &["CLUSTER", "NODES"]);
@@ -361,7 +362,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_slot_that_moves_under_a_client_is_followed() {
+    fn clients_follow_a_slot_that_moves() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let (key, slot) = ("foo", "12182");
         let (from, from_id) = holder(&addresses, slot);
@@ -372,7 +373,7 @@ mod cluster {
             let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
             let record = Record::from_iter([("f", &b"v"[..])]);
             assert_eq!(client.insert("t", key, &record).await, Outcome::OK);
-            // ASK: the slot is on its way, its key is gone already.
+            // ASK: the slot is migrating, its key has moved already.
             assert_eq!(ask(to, &["CLUSTER", "SETSLOT", slot, "IMPORTING", &from_id]), "+OK\r\n");
             assert_eq!(ask(&from, &["CLUSTER", "SETSLOT", slot, "MIGRATING", &to_id]), "+OK\r\n");
             let (host, port) = to.rsplit_once(':').unwrap();
@@ -381,7 +382,7 @@ mod cluster {
             let all = FieldSelection::default();
             assert_eq!(client.read("t", key, &all, &mut reply).await, Outcome::OK);
             assert_eq!(client.update("t", key, &record).await, Outcome::OK);
-            // MOVED: it has arrived.
+            // MOVED: the migration is complete.
             for node in [to, &from] {
                 assert_eq!(ask(node, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]), "+OK\r\n");
             }
@@ -391,7 +392,7 @@ mod cluster {
                 assert_eq!(reply.records()[0].get("f"), Some(&b"v"[..]));
             }
             assert_eq!(client.delete("t", key).await, Outcome::OK);
-            // Nodes that disagree for ever are a failure, not a hang.
+            // Nodes that disagree permanently cause a failure, not a hang.
             ask(to, &["CLUSTER", "SETSLOT", slot, "NODE", &from_id]);
             ask(&from, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]);
             let lost = client.update("t", key, &record).await;
@@ -405,7 +406,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_lost_connection_is_opened_again() {
+    fn a_lost_connection_is_reopened() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         for connections in ["0", "1"] {
             let store = open(&addresses, &[("redis.connections", connections)]);
@@ -425,7 +426,7 @@ mod cluster {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS SERVAL_TEST_REDIS_CLUSTER"]
-    fn a_cluster_for_a_server_and_a_server_for_a_cluster() {
+    fn a_cluster_and_a_server_are_not_mistaken_for_each_other() {
         let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
         let single = with(&[("redis.hosts", &addresses)]).unwrap();
         let error = single.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -439,7 +440,7 @@ mod cluster {
     }
 }
 
-/// A server that speaks TLS only.
+/// A server that supports TLS only.
 mod tls {
     use super::*;
 
@@ -454,7 +455,7 @@ mod tls {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_TLS SERVAL_TEST_REDIS_TLS_ROOTS"]
-    fn a_certificate_of_the_root_or_any_if_one_says_so() {
+    fn a_trusted_certificate_is_accepted_and_any_if_verification_is_off() {
         for trusted in [true, false] {
             let roots = if variable("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
             let how = if trusted {
@@ -476,7 +477,7 @@ mod tls {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REDIS_TLS"]
-    fn a_certificate_of_nobody_trusted_and_no_tls_at_all() {
+    fn an_untrusted_certificate_and_a_server_without_tls_are_refused() {
         for (settings, advice) in [(&[("redis.tls", "true")][..], "redis.tls.roots"), (&[][..], "redis.tls")]
         {
             let Some(store) = open(settings) else { return };
@@ -487,7 +488,7 @@ mod tls {
 }
 
 #[test]
-fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
+fn an_operation_on_a_silent_server_fails_at_its_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -524,11 +525,11 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         let record = |value: &[u8]| -> Record { [("f", value)].into_iter().collect() };
         assert_eq!(client.insert("t", "k", &record(b"1")).await, Outcome::OK);
-        // It comes there soon.
+        // The record reaches the replica soon.
         while client.read("t", "k", &all, &mut reply).await != Outcome::OK {
             reply.clear();
         }
-        // A replica that follows no more keeps what it has, and hears of nothing.
+        // A replica that stops replicating keeps its state and gets no updates.
         assert_eq!(ask(&replica, &["REPLICAOF", "NO", "ONE"]), "+OK\r\n");
         assert_eq!(client.update("t", "k", &record(b"2")).await, Outcome::OK);
         assert_eq!(client.insert("t", "l", &record(b"2")).await, Outcome::OK);
@@ -540,7 +541,7 @@ fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
         reply.clear();
         assert_eq!(client.scan("t", "k", 10, &all, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records().len(), 1);
-        // It is none any more, and a run is told.
+        // The server is no longer a replica, and preparing a run reports it.
         let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(error.contains("redis.replica") && error.contains("is none"), "{error}");
         let port = primary.rsplit_once(':').unwrap().1;

@@ -1,12 +1,12 @@
-//! The store rest: the suite against nginx (WebDAV, with a little help for
-//! POST) and against a server of the tests' own, which also shows what
-//! requests look like byte for byte and misbehaves in every way.
+//! The store `rest`: the suite with nginx (WebDAV, with a rewrite for POST) and
+//! with a server of the tests, which also records requests byte for byte and
+//! misbehaves in every way.
 //!
 //! `cargo xtask test` starts nginx and names it in the environment; without it those tests are
 //! ignored.
 
 #![cfg(feature = "rest")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "rest/server.rs"]
 mod server;
@@ -55,7 +55,7 @@ fn differences() -> Differences {
     }
 }
 
-/// A service that knows merge patches.
+/// A service that supports merge patches.
 mod patched {
     use super::*;
 
@@ -67,32 +67,31 @@ mod patched {
     serval_conformance::suite!(subject);
 }
 
-/// nginx, whose records are files: no names beyond 255 bytes, none that is
-/// empty, and no way to write a part of one, so that clients can lose each
-/// other's updates.
+/// nginx, whose records are files: names have 1 to 255 bytes, and parts of a record
+/// cannot be written, so clients can lose each other's updates.
 mod nginx {
     use super::*;
 
     fn subject() -> Option<Subject<Rest, EventLoop>> {
         let address = variable("SERVAL_TEST_REST")?;
-        // Each case has a folder of its own: the thread has the test's name.
+        // Each case has its own folder, named after the test: the thread has its name.
         let case = std::thread::current().name().unwrap_or("case").replace("::", "-");
         let url = format!("http://{address}/{case}/");
         let store = open(&[("rest.url", &*url), ("rest.layout", "json"), ("rest.update", "merge")]);
         Some(Subject::new(store.unwrap(), EventLoop, differences()))
     }
     serval_conformance::suite! { subject:
-        values_come_back_byte_for_byte,
-        a_read_brings_back_the_fields_asked_for,
+        values_are_returned_byte_for_byte,
+        a_read_returns_the_requested_fields,
         a_record_may_have_some_fields_only,
         an_update_leaves_the_other_fields,
         an_update_of_a_missing_record,
-        an_insert_of_a_key_that_is_there,
-        a_deleted_record_is_gone,
+        an_insert_of_an_existing_key,
+        a_deleted_record_is_missing,
         a_record_without_fields,
         a_batch_is_written,
-        a_batch_that_fails_stops_there,
-        what_one_client_wrote_the_next_reads,
+        a_failed_batch_stops_at_the_failure,
+        the_next_client_reads_earlier_writes,
         any_sequence_of_operations_agrees_with_a_map,
     }
 
@@ -103,7 +102,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn the_data_layout_and_what_nginx_refuses() {
+    fn the_layout_of_records_and_refusals_of_nginx() {
         let Some(store) = nginx("data/", &[("rest.insert", "put")]) else { return };
         store.prepare(&schema(), Purpose::Run).unwrap();
         assert!(store.describe().iter().any(|(name, value)| name == "server" && value.contains("nginx")));
@@ -132,7 +131,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_method_that_there_is_not() {
+    fn an_unsupported_method_is_reported() {
         let Some(store) = nginx("methods/", &[("rest.update", "patch")]) else { return };
         with_client(&store, async |client| {
             let outcome = client.update("t", "a", &data(b"x")).await;
@@ -143,7 +142,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_connection_that_is_closed_in_order_costs_no_operation() {
+    fn an_orderly_closed_connection_fails_no_operation() {
         // The fixture's keepalive_requests is 100.
         let Some(store) = nginx("kept/", &[]) else { return };
         with_client(&store, async |client| {
@@ -156,7 +155,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn what_a_lost_connection_had_asked_for_is_not_asked_again() {
+    fn requests_of_a_lost_connection_are_not_repeated() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = FaultyProxy::new(&server, b"PUT /lost/");
         let url = format!("http://{}/lost/", between.address);
@@ -175,7 +174,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST"]
-    fn a_server_that_goes_away_and_comes_back() {
+    fn operations_fail_while_a_server_is_down_and_succeed_after_its_return() {
         let Some(server) = variable("SERVAL_TEST_REST") else { return };
         let between = FaultyProxy::new(&server, b"PUT /away/");
         let url = format!("http://{}/away/", between.address);
@@ -191,17 +190,17 @@ mod nginx {
                     failed += 1;
                 }
             }
-            // The one under way, and those whose connections were refused.
+            // The operation in flight, and those whose connections were refused.
             assert_eq!((failed, between.refused()), (3, 2));
-            // The one under way was asked for, and perhaps those that went to
-            // a connection that was then closed; none of them twice.
+            // The operation in flight was sent, and perhaps those on a connection that
+            // was then closed; none was sent twice.
             assert!((49..=51).contains(&between.asked()), "{}", between.asked());
         });
     }
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST_SOCKET"]
-    fn a_unix_socket() {
+    fn a_unix_socket_is_supported() {
         let Some(path) = variable("SERVAL_TEST_REST_SOCKET") else { return };
         let store = open(&[("rest.url", "http://anything/unix/"), ("rest.socket", &path)]).unwrap();
         store.prepare(&schema(), Purpose::Load).unwrap();
@@ -226,7 +225,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE SERVAL_TEST_REST_PASSWORD"]
-    fn credentials_and_certificates_right() {
+    fn right_credentials_and_certificates_are_accepted() {
         let password = std::env::var("SERVAL_TEST_REST_PASSWORD").unwrap_or_default();
         let roots = roots();
         for trust in [("rest.tls.roots", &*roots), ("rest.tls.insecure.accept.any.certificate", "true")] {
@@ -244,7 +243,7 @@ mod nginx {
 
     #[test]
     #[ignore = "needs SERVAL_TEST_REST SERVAL_TEST_REST_AUTH SERVAL_TEST_REST_CERTIFICATE"]
-    fn credentials_and_certificates_wrong() {
+    fn wrong_credentials_and_certificates_are_refused() {
         let roots = roots();
         let any = ("rest.tls.insecure.accept.any.certificate", "true");
         for (settings, words) in [
@@ -266,7 +265,7 @@ mod nginx {
             let outcome = read(client, "a").await.0;
             assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
         });
-        // TLS to a port that has none.
+        // TLS to a port without TLS.
         let Some(address) = variable("SERVAL_TEST_REST") else { return };
         let url = format!("https://{address}/");
         let error =
@@ -276,7 +275,7 @@ mod nginx {
 }
 
 #[test]
-fn requests_are_ycsbs() {
+fn requests_equal_those_of_ycsb() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
@@ -348,7 +347,7 @@ fn requests_of_the_json_layout_and_of_all_settings() {
 }
 
 #[test]
-fn whole_urls_as_keys_go_to_the_servers_that_they_name() {
+fn whole_urls_as_keys_go_to_their_servers() {
     let services = [Service::start(), Service::start()];
     let store = open(&[("rest.url", "")]).unwrap();
     store.prepare(&schema(), Purpose::Run).unwrap();
@@ -369,7 +368,7 @@ fn whole_urls_as_keys_go_to_the_servers_that_they_name() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_a_bad_request_and_asks_nothing() {
+fn an_invalid_request_is_a_bad_request_and_is_not_sent() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
@@ -386,19 +385,19 @@ fn what_cannot_be_sent_is_a_bad_request_and_asks_nothing() {
     assert!(service.requests().is_empty());
 }
 
-/// A read by a client of its own, of a server that answers so.
+/// Reads by a new client from a server with this answer.
 fn answered(settings: &[(&str, &str)], answers: &[&'static [u8]]) -> Outcome {
     let address = scripted(&[answers]);
     with_client(&at(&address, settings), async |client| read(client, "k").await.0)
 }
 
 #[test]
-fn answers_in_pieces_and_of_odd_shapes() {
+fn fragmented_and_unusual_answers_are_read() {
     let chunked: &[&[u8]] =
         &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"];
-    let untold: &[&[u8]] = &[b"HTTP/1.0 200 OK\r\n\r\nab", b"cde"];
+    let without_length: &[&[u8]] = &[b"HTTP/1.0 200 OK\r\n\r\nab", b"cde"];
     let late: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-", b"Length: 5\r\n\r\nab", b"cde"];
-    for answers in [chunked, untold, late] {
+    for answers in [chunked, without_length, late] {
         let address = scripted(&[answers]);
         with_client(&at(&address, &[]), async |client| {
             let (outcome, record) = read(client, "k").await;
@@ -418,16 +417,16 @@ fn answers_in_pieces_and_of_odd_shapes() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_or_no_http() {
-    let told: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"];
-    let untold: &[&[u8]] = &[
+fn answers_that_are_too_long_or_not_http_are_failures() {
+    let with_length: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"];
+    let without_length: &[&[u8]] = &[
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
         &[b'x'; 1000],
         b"\r\n1\r\ny\r\n0\r\n\r\n",
     ];
     let fits: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", &[b'x'; 1000]];
     let limit = &[("rest.response.max", "1000")];
-    for answers in [told, untold] {
+    for answers in [with_length, without_length] {
         let outcome = answered(limit, answers);
         assert_eq!(outcome.status, Status::Error);
         assert!(message(&outcome).contains("more than 1000 bytes (rest.response.max)"), "{outcome:?}");
@@ -438,13 +437,13 @@ fn an_answer_that_is_too_long_or_no_http() {
     assert!(message(&nonsense).contains("no HTTP/1.1"), "{nonsense:?}");
 }
 
-/// An answer after which the connection closes, as it says.
+/// An answer that announces the end of its connection.
 const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
 
 #[test]
-fn a_connection_lost_under_an_operation_fails_it_alone() {
-    // The first answer is none, the second is cut off, the third is whole.
+fn a_connection_lost_during_an_operation_fails_only_that_operation() {
+    // The first answer is empty, the second is truncated, the third is complete.
     let address = scripted(&[&[b""], &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"], &[OK, OK]]);
     with_client(&at(&address, &[]), async |client| {
         for _ in 0..2 {
@@ -457,10 +456,10 @@ fn a_connection_lost_under_an_operation_fails_it_alone() {
 }
 
 #[test]
-fn an_answer_before_the_end_of_the_request_does_not_hold_up_the_next() {
+fn an_answer_before_the_end_of_the_request_does_not_delay_the_next() {
     let (address, _held) = server::hasty(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", OK);
     with_client(&at(&address, &[]), async |client| {
-        // More than sockets hold.
+        // More than socket buffers hold.
         let outcome = client.insert("t", "k", &data(&vec![b'x'; 32 << 20])).await;
         assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
         assert_eq!(read(client, "k").await.0, Outcome::OK);
@@ -468,13 +467,13 @@ fn an_answer_before_the_end_of_the_request_does_not_hold_up_the_next() {
 }
 
 #[test]
-fn a_connection_that_was_closed_meanwhile_costs_no_operation() {
+fn a_connection_closed_between_operations_fails_no_operation() {
     let service = Service::start();
     with_client(&at(&service.address, &[]), async |client| {
         assert_eq!(client.insert("t", "k", &data(b"x")).await, Outcome::OK);
         for round in 2..5 {
             service.hang_up();
-            // The event loop looks for news.
+            // Lets the event loop process events.
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
@@ -485,14 +484,14 @@ fn a_connection_that_was_closed_meanwhile_costs_no_operation() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_asked_again_and_not_all_the_time() {
+fn a_lost_server_is_retried_after_a_pause() {
     let service = Service::start();
     let store = at(&service.address, &[]);
     with_client(&store, async |client| {
         assert_eq!(client.insert("t", "k", &data(b"x")).await, Outcome::OK);
         let address = service.address.clone();
         drop(service);
-        // The connection is lost, then there is nobody, then somebody again.
+        // The connection is lost, then no server listens, then one does again.
         assert_eq!(read(client, "k").await.0.status, Status::ServiceUnavailable);
         let start = std::time::Instant::now();
         for _ in 0..3 {
@@ -508,14 +507,14 @@ fn a_server_that_is_gone_is_asked_again_and_not_all_the_time() {
 }
 
 #[test]
-fn servers_that_fall_silent() {
+fn operations_on_silent_servers_time_out() {
     let begun: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx", server::FOR_EVER];
     let never: &[&[u8]] = &[server::FOR_EVER];
     for answers in [begun, never] {
         for (property, value) in
             [("rest.operation.timeout", "40ms"), ("rest.read.timeout", "40ms"), ("timeout.exec", "0.04")]
         {
-            // The timer of the first operation is the second's too.
+            // The timer of the first operation also covers the second.
             let address = scripted(&[&[LAST], answers, &[OK]]);
             with_client(&at(&address, &[(property, value)]), async |client| {
                 assert_eq!(read(client, "k").await.0, Outcome::OK);
@@ -535,7 +534,7 @@ fn servers_that_fall_silent() {
 }
 
 #[test]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (listener, address) = silent();
     let mute = at(&address, &[("rest.operation.timeout", "50ms")]);
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -553,7 +552,7 @@ fn nobody_listens_and_nobody_answers() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("rest.url", "ftp://h/"),
         ("rest.layout", "xml"),

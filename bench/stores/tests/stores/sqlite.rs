@@ -1,7 +1,7 @@
 //! SQLite: the suite, with and without upsert and in other journal modes, and
-//! what can be wrong with a file.
+//! faults of a file.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use serval_conformance::{
@@ -34,8 +34,8 @@ fn folder() -> (TempDir, PathBuf) {
 
 fn subject(settings: &[(&str, &str)], differences: Differences) -> Subject<Sqlite, Ready> {
     let (folder, path) = folder();
-    // Writers that queue for the lock are not served in turn, so on a busy
-    // machine one may wait long.
+    // Writers that wait for the lock are not served in order, so one may wait
+    // long on a busy machine.
     let mut all = vec![("sqlite.busy_timeout", "60s")];
     all.extend(settings);
     Subject::new(store(&path, &all), Ready, differences).keeping(folder)
@@ -62,7 +62,7 @@ mod upsert {
     serval_conformance::suite!(subject);
 }
 
-/// The other end of every other setting.
+/// With all other settings changed.
 mod unsafe_and_mapped {
     use super::*;
     fn subject() -> Subject<Sqlite, Ready> {
@@ -89,13 +89,13 @@ fn words(outcome: &Outcome) -> &str {
     outcome.message.as_deref().unwrap_or("")
 }
 
-/// Why preparing fails.
+/// Returns the error of preparing.
 fn refusal(store: &Sqlite, schema: &Schema, purpose: Purpose) -> String {
     store.prepare(schema, purpose).unwrap_err().to_string()
 }
 
 #[test]
-fn every_property_s_fault_is_told_at_once() {
+fn faults_of_all_properties_are_reported_together() {
     let faults = open(&[
         ("sqlite.path", ":memory:"),
         ("sqlite.journal_mode", "wall"),
@@ -120,7 +120,7 @@ fn every_property_s_fault_is_told_at_once() {
 }
 
 #[test]
-fn a_run_on_a_missing_file_says_load_first_and_makes_no_file() {
+fn a_run_on_a_missing_file_asks_for_a_load_and_creates_no_file() {
     let (_folder, path) = folder();
     let error = refusal(&store(&path, &[]), &schema(), Purpose::Run);
     for part in ["test.db", "no such file", "'usertable'", "serval load sqlite"] {
@@ -130,14 +130,14 @@ fn a_run_on_a_missing_file_says_load_first_and_makes_no_file() {
 }
 
 #[test]
-fn a_client_does_not_make_the_file_either() {
+fn a_client_does_not_create_the_file() {
     let (_folder, path) = folder();
     assert!(Ready.run(store(&path, &[]).connect(&(), 0)).is_err());
     assert!(!path.exists());
 }
 
 #[test]
-fn a_run_on_a_file_without_the_table_says_load_first() {
+fn a_run_on_a_file_without_the_table_asks_for_a_load() {
     let (_folder, path) = folder();
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
     let error = refusal(&store(&path, &[]), &schema(), Purpose::Run);
@@ -147,7 +147,7 @@ fn a_run_on_a_file_without_the_table_says_load_first() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_left_alone() {
+fn a_file_that_is_not_a_database_is_not_changed() {
     let (_folder, path) = folder();
     let content = "not a database, but long enough to have a header. ".repeat(100);
     fs::write(&path, &content).unwrap();
@@ -160,7 +160,7 @@ fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[test]
-fn a_missing_folder_is_named() {
+fn a_missing_folder_is_reported() {
     let (folder, _) = folder();
     let path = folder.path().join("missing").join("test.db");
     let error = refusal(&store(&path, &[]), &schema(), Purpose::Load);
@@ -169,7 +169,7 @@ fn a_missing_folder_is_named() {
 }
 
 #[test]
-fn a_path_that_cannot_be_a_file_is_told() {
+fn a_path_that_cannot_be_a_file_is_reported() {
     let (folder, _) = folder();
     for purpose in [Purpose::Run, Purpose::Load] {
         let error = refusal(&store(folder.path(), &[]), &schema(), purpose);
@@ -179,11 +179,11 @@ fn a_path_that_cannot_be_a_file_is_told() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_may_not_be_written_is_told() {
+fn a_read_only_folder_is_reported() {
     use std::os::unix::fs::PermissionsExt;
     let (folder, path) = folder();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Root may write anywhere; there is nothing to try then.
+    // Root may write anywhere, so the test cannot fail a write.
     let forbidden = fs::write(folder.path().join("probe"), "").is_err();
     let result = store(&path, &[]).prepare(&schema(), Purpose::Load);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -194,7 +194,7 @@ fn a_folder_that_may_not_be_written_is_told() {
 }
 
 #[test]
-fn missing_columns_are_named() {
+fn missing_columns_are_reported() {
     let (_folder, path) = folder();
     let connection = Connection::open(&path).unwrap();
     connection
@@ -212,7 +212,7 @@ fn missing_columns_are_named() {
 }
 
 #[test]
-fn fields_that_would_be_one_column_are_told() {
+fn fields_that_map_to_one_column_are_reported() {
     let (_folder, path) = folder();
     for (fields, words) in [
         (["a", "A"], "fields 'a' and 'A' would be one column"),
@@ -250,7 +250,7 @@ fn names_of_tables_and_fields_may_be_anything_but_nul() {
         }
         assert_eq!(client.scan(&schema.table, "", 1, &fields, &mut reply).await, Outcome::OK);
         assert_eq!(reply.records(), [written.clone(), written.clone()]);
-        // SQL's text ends at NUL; what comes before must not run as if it were all.
+        // SQL text ends at NUL; the part before it must not run on its own.
         let nul = Record::from_iter([("f\0", &b"x"[..])]);
         let outcome = client.update(&schema.table, "k", &nul).await;
         assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
@@ -260,7 +260,7 @@ fn names_of_tables_and_fields_may_be_anything_but_nul() {
 }
 
 #[test]
-fn an_unknown_table_or_field_is_a_bad_request_in_sqlite_s_words() {
+fn an_unknown_table_or_field_is_a_bad_request_with_sqlites_message() {
     let (_folder, path) = folder();
     let store = store(&path, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -271,7 +271,7 @@ fn an_unknown_table_or_field_is_a_bad_request_in_sqlite_s_words() {
     let all = FieldSelection::default();
     let written = record(&[("other", "x")]);
     Ready.run(async {
-        // The record is there, so that only the field is wrong.
+        // The record exists, so that only the field is wrong.
         let fine = record(&[("field0", "x")]);
         assert_eq!(client.insert("usertable", "k", &fine).await, Outcome::OK);
         let outcomes = [
@@ -289,7 +289,7 @@ fn an_unknown_table_or_field_is_a_bad_request_in_sqlite_s_words() {
         for (outcome, part) in outcomes {
             assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
             assert!(words(&outcome).contains(part), "{outcome:?}");
-            // Which one is the client's to know; how to write SQL is not.
+            // The message names the identifier and gives no advice on SQL.
             assert!(words(&outcome).contains("OTHER") || part.ends_with(" t"), "{outcome:?}");
             assert!(!words(&outcome).contains("string literal"), "{outcome:?}");
         }
@@ -298,7 +298,7 @@ fn an_unknown_table_or_field_is_a_bad_request_in_sqlite_s_words() {
 }
 
 #[test]
-fn a_duplicate_key_is_an_error_in_sqlite_s_words() {
+fn a_duplicate_key_is_an_error_with_sqlites_message() {
     let (_folder, path) = folder();
     let store = store(&path, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -313,7 +313,7 @@ fn a_duplicate_key_is_an_error_in_sqlite_s_words() {
 }
 
 #[test]
-fn a_locked_database_is_unavailable_once_the_busy_timeout_is_over() {
+fn a_locked_database_is_unavailable_after_the_busy_timeout() {
     for mode in ["wal", "delete"] {
         let (_folder, path) = folder();
         let settings = [("sqlite.busy_timeout", "200ms"), ("sqlite.journal_mode", mode)];
@@ -335,7 +335,7 @@ fn a_locked_database_is_unavailable_once_the_busy_timeout_is_over() {
             assert!(waited < Duration::from_secs(3), "{waited:?}");
             let outcome = client.insert_batch("usertable", &[("k".into(), fields.clone())]).await;
             assert_eq!(outcome.status, Status::ServiceUnavailable, "{mode}: {outcome:?}");
-            // Readers are locked out too, unless there is a write-ahead log.
+            // Readers are blocked as well, unless there is a write-ahead log.
             let all = FieldSelection::default();
             let outcome = client.read("usertable", "k", &all, &mut reply).await;
             let expected = match mode {
@@ -350,7 +350,7 @@ fn a_locked_database_is_unavailable_once_the_busy_timeout_is_over() {
 }
 
 #[test]
-fn a_database_locked_while_it_is_prepared_says_so() {
+fn a_database_locked_during_preparation_is_reported() {
     let (_folder, path) = folder();
     let holder = Connection::open(&path).unwrap();
     holder.execute_batch("CREATE TABLE t (a); BEGIN EXCLUSIVE").unwrap();
@@ -359,7 +359,7 @@ fn a_database_locked_while_it_is_prepared_says_so() {
 }
 
 #[test]
-fn a_trigger_s_refusal_is_an_error_in_its_words() {
+fn a_triggers_refusal_is_an_error_with_its_message() {
     let (_folder, path) = folder();
     let store = store(&path, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -376,7 +376,7 @@ fn a_trigger_s_refusal_is_an_error_in_its_words() {
 }
 
 #[test]
-fn what_serval_writes_is_laid_out_as_ycsb_does() {
+fn written_records_have_ycsbs_layout() {
     let (_folder, path) = folder();
     let store = store(&path, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -410,10 +410,10 @@ fn what_serval_writes_is_laid_out_as_ycsb_does() {
 }
 
 #[test]
-fn what_ycsb_wrote_is_read_by_the_schema_s_names() {
+fn records_of_ycsb_are_read_by_the_names_of_the_schema() {
     let (_folder, path) = folder();
-    // As YCSB's JdbcDBCreateTable and JdbcDBClient do, in rollback mode; and a
-    // column and values that no YCSB would have written.
+    // Like YCSB's JdbcDBCreateTable and JdbcDBClient, in rollback mode, plus a column
+    // and values that YCSB does not write.
     Connection::open(&path)
         .unwrap()
         .execute_batch(
@@ -445,7 +445,7 @@ fn what_ycsb_wrote_is_read_by_the_schema_s_names() {
                 fields([("field0", b"a"), ("field3", b"d"), ("Extra", b"1.5")]),
             ]
         );
-        // A table that grew a column meanwhile.
+        // A column is added to the table meanwhile.
         Connection::open(&path).unwrap().execute_batch("ALTER TABLE usertable ADD more").unwrap();
         let change = record(&[("more", "m")]);
         assert_eq!(client.update("usertable", "user1", &change).await, Outcome::OK);
@@ -489,7 +489,7 @@ fn settings_are_in_force_and_described() {
 }
 
 #[test]
-fn the_journal_mode_of_an_old_file_is_changed_to_the_one_asked_for() {
+fn the_journal_mode_of_an_existing_file_is_changed_as_configured() {
     let (_folder, path) = folder();
     for mode in ["wal", "delete", "wal", "truncate"] {
         let store = store(&path, &[("sqlite.journal_mode", mode)]);
@@ -500,13 +500,13 @@ fn the_journal_mode_of_an_old_file_is_changed_to_the_one_asked_for() {
 }
 
 #[test]
-fn the_file_may_be_named_as_jdbc_does() {
+fn the_file_may_be_named_by_a_jdbc_url() {
     let (_folder, path) = folder();
     let url = format!("jdbc:sqlite:{}", path.display());
     let store = open(&[("db.url", &url)]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     assert!(path.exists());
-    // Its own property wins, and another database's URL is no file.
+    // Its own property takes precedence, and another database's URL is refused.
     let own = [("db.url", "jdbc:mysql://h/d"), ("sqlite.path", path.to_str().unwrap())];
     open(&own).unwrap().prepare(&schema(), Purpose::Run).unwrap();
     let problem = open(&own[..1]).unwrap_err();
@@ -529,7 +529,7 @@ fn closing_the_last_client_leaves_one_whole_file() {
         assert_eq!(first.close().await, Outcome::OK);
         assert_eq!(files(), 3);
         assert_eq!(second.close().await, Outcome::OK);
-        // Closing twice is harmless; using a closed client is told.
+        // Closing twice is harmless; use of a closed client is reported.
         assert_eq!(second.close().await, Outcome::OK);
         assert_eq!(second.delete("usertable", "a").await.status, Status::Error);
     });
@@ -538,7 +538,7 @@ fn closing_the_last_client_leaves_one_whole_file() {
 }
 
 #[test]
-fn more_shapes_of_statements_than_are_kept_still_work() {
+fn more_statement_shapes_than_are_cached_still_work() {
     let (_folder, path) = folder();
     let schema =
         Schema { table: "usertable".into(), fields: (0..400).map(|n| format!("field{n}")).collect() };
@@ -565,7 +565,7 @@ fn more_shapes_of_statements_than_are_kept_still_work() {
 }
 
 #[test]
-fn a_client_of_a_store_that_was_not_prepared_uses_the_columns_names() {
+fn a_client_of_an_unprepared_store_uses_the_names_of_columns() {
     let (_folder, path) = folder();
     store(&path, &[]).prepare(&schema(), Purpose::Load).unwrap();
     let mut client = connect(&store(&path, &[]));

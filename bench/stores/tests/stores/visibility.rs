@@ -1,6 +1,6 @@
-//! A store that lags on purpose: who sees what when, by a clock that the test moves.
+//! Delayed visibility of writes, by a clock that the test controls.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use crate::wrapped::{Hand, connected, differences, settings, wrapped};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn record(value: u8) -> Record {
     [("f", &[value][..]), ("g", b"same")].into_iter().collect()
 }
 
-/// The field f as this client sees it.
+/// Returns field f as this client sees it.
 async fn f(client: &mut Handle, key: &str) -> Option<u8> {
     let (mut fields, mut reply) = (FieldSelection::default(), Reply::new());
     fields.push("f");
@@ -53,7 +53,7 @@ async fn scan(client: &mut Handle, start: &str, count: u64) -> Vec<u8> {
     reply.records().iter().map(|record| record.get("f").unwrap()[0]).collect()
 }
 
-/// A store that lags, its clock, and two clients.
+/// Returns a delayed store, its clock, and two clients.
 fn with_two(given: &[(&str, &str)], case: impl AsyncFnOnce(&Hand, &mut Handle, &mut Handle)) {
     let hand = Hand::default();
     let store = wrapped(given, &hand);
@@ -67,7 +67,7 @@ fn with_two(given: &[(&str, &str)], case: impl AsyncFnOnce(&Hand, &mut Handle, &
 }
 
 #[test]
-fn others_see_a_write_that_much_later_and_before_that_what_was_there() {
+fn others_see_the_old_value_until_the_delay_of_a_write_has_passed() {
     with_two(&[("visibility.delay", "constant:50ms")], async |hand, writer, other| {
         assert_eq!(writer.insert(TABLE, "k", &record(1)).await, Outcome::OK);
         assert_eq!((f(writer, "k").await, f(other, "k").await), (Some(1), None));
@@ -86,7 +86,7 @@ fn others_see_a_write_that_much_later_and_before_that_what_was_there() {
 }
 
 #[test]
-fn a_writer_sees_its_own_writes_as_late_if_asked() {
+fn a_writer_sees_its_own_writes_late_if_configured() {
     let given = [("visibility.delay", "constant:50ms"), ("visibility.own", "delayed")];
     with_two(&given, async |hand, writer, _| {
         writer.insert(TABLE, "k", &record(1)).await;
@@ -97,7 +97,7 @@ fn a_writer_sees_its_own_writes_as_late_if_asked() {
 }
 
 #[test]
-fn a_client_of_another_run_on_the_store_is_another_whatever_its_place() {
+fn clients_of_different_runs_on_a_store_are_different_writers() {
     let hand = Hand::default();
     let store = wrapped(&[("visibility.delay", "constant:50ms")], &hand);
     Ready.run(async {
@@ -111,7 +111,7 @@ fn a_client_of_another_run_on_the_store_is_another_whatever_its_place() {
 }
 
 #[test]
-fn an_update_of_some_fields_leaves_the_others_as_they_are_seen() {
+fn an_update_of_some_fields_keeps_the_visible_values_of_the_others() {
     with_two(&[("visibility.delay", "constant:5ms")], async |hand, writer, other| {
         writer.insert(TABLE, "k", &record(1)).await;
         hand.0.store(4 * MS, Relaxed);
@@ -120,7 +120,7 @@ fn an_update_of_some_fields_leaves_the_others_as_they_are_seen() {
         let mut reply = Reply::new();
         other.read(TABLE, "k", &FieldSelection::default(), &mut reply).await;
         assert_eq!(reply.records(), [record(1)]);
-        // A later write meets what is still held back.
+        // A later write while the first is still delayed.
         writer.update(TABLE, "k", &[("f", &[3][..])].into_iter().collect()).await;
         hand.0.store(10 * MS, Relaxed);
         reply.clear();
@@ -131,7 +131,7 @@ fn an_update_of_some_fields_leaves_the_others_as_they_are_seen() {
 }
 
 #[test]
-fn scans_show_what_may_be_seen_and_as_much_as_was_asked_for() {
+fn scans_return_visible_records_up_to_the_requested_number() {
     with_two(&[("visibility.delay", "constant:10ms")], async |hand, writer, other| {
         let batch: Vec<_> = [0, 2, 4, 6].map(|n| (format!("k{n}"), record(n))).into();
         assert_eq!(writer.insert_batch(TABLE, &batch).await, Outcome::OK);
@@ -149,7 +149,7 @@ fn scans_show_what_may_be_seen_and_as_much_as_was_asked_for() {
 }
 
 #[test]
-fn a_write_that_fails_is_not_held_back() {
+fn a_failed_write_is_not_delayed() {
     with_two(&[("visibility.delay", "constant:10ms")], async |hand, writer, other| {
         assert_eq!(writer.update(TABLE, "k", &record(1)).await, Outcome::NOT_FOUND);
         assert_eq!(writer.delete(TABLE, "k").await, Outcome::NOT_FOUND);
@@ -161,7 +161,7 @@ fn a_write_that_fails_is_not_held_back() {
 }
 
 #[test]
-fn every_write_is_seen_from_the_instant_in_the_list_on_and_delays_obey_their_law() {
+fn every_write_is_visible_from_the_listed_instant_and_delays_follow_their_distribution() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("delays.csv");
     let given = [("visibility.delay", "exponential:50ms"), ("visibility.log", path.to_str().unwrap())];
@@ -202,7 +202,7 @@ fn every_write_is_seen_from_the_instant_in_the_list_on_and_delays_obey_their_law
 }
 
 #[test]
-fn clients_draw_delays_of_their_own_and_runs_repeat() {
+fn clients_draw_different_delays_and_a_seed_repeats_them() {
     let draws = |seed: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("delays.csv");
@@ -223,7 +223,7 @@ fn clients_draw_delays_of_their_own_and_runs_repeat() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_the_lag_is_told() {
+fn invalid_settings_are_refused_and_the_lag_is_described() {
     for (given, words) in [
         (vec![("visibility.delay", "50ms")], "constant:50ms"),
         (vec![("visibility.delay", "uniform:50ms")], "no law 'uniform'"),
@@ -241,7 +241,7 @@ fn settings_that_make_no_sense_are_refused_and_the_lag_is_told() {
     assert!(facts.contains(&("visibility.delay".into(), "exponential:50ms".into())), "{facts:?}");
 }
 
-/// A store that has room for nothing, and says so only to writes.
+/// A store without space, which fails writes only.
 struct Full;
 struct FullClient;
 
@@ -282,7 +282,7 @@ impl Client for FullClient {
 }
 
 #[test]
-fn what_is_held_back_is_bounded_and_let_go_of() {
+fn delayed_writes_are_bounded_and_released() {
     let hand = Hand::default();
     let given = properties(&[("visibility.delay", "constant:1s")]);
     let mut reader = Reader::new(&given);
@@ -291,11 +291,11 @@ fn what_is_held_back_is_bounded_and_let_go_of() {
     Ready.run(async {
         let mut client = connected(&store, 0).await;
         let mebibyte: Record = [("f", &vec![0; 1 << 20][..])].into_iter().collect();
-        // With what holds it, one less than 256 fits.
+        // With its overhead, one less than 256 fits.
         for n in 0..255 {
             assert_eq!(client.update("t", &format!("k{n}"), &mebibyte).await, Outcome::OK);
         }
-        // What fails takes no room.
+        // Failed writes take no space.
         for n in 0..100_000 {
             let outcome = client.insert("t", &format!("i{n}"), &Record::new()).await;
             assert_eq!(outcome.status, Status::Error);
@@ -303,7 +303,7 @@ fn what_is_held_back_is_bounded_and_let_go_of() {
         let outcome = client.update("t", "k", &mebibyte).await;
         assert_eq!(outcome.status, Status::ServiceUnavailable);
         assert!(outcome.message.unwrap().contains("256 MiB"));
-        // What everybody sees is let go of; a batch that fails takes no room either.
+        // Visible writes are released; a failed batch takes no space either.
         hand.0.store(1000 * MS, Relaxed);
         let batch: Vec<_> = (0..10).map(|n| (format!("k{n}"), mebibyte.clone())).collect();
         for _ in 0..100 {
@@ -339,13 +339,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..ProptestConfig::default() })]
 
-    /// What another sees at t is what the store was at t less the delay.
+    /// Others see at t the state of the store at t minus the delay.
     #[test]
-    fn a_constant_delay_shows_others_the_past(acts in acts(), delay_ms in 0u64..60) {
+    fn with_a_constant_delay_others_read_old_versions(acts in acts(), delay_ms in 0u64..60) {
         let law = format!("constant:{delay_ms}ms");
         with_two(&[("visibility.delay", &law)], async |hand, writer, other| {
             let mut now = 0;
-            // What each record was, from when on.
+            // The values of each record with their start times.
             let mut past: BTreeMap<u8, Vec<(u64, Option<u8>)>> = BTreeMap::new();
             for act in &acts {
                 let name = |key: &u8| format!("k{key}");

@@ -1,7 +1,7 @@
-//! What stands before a store: nothing, a write buffer. The suite over each, and that
-//! what is written in the end is what would have been written without.
+//! Wrappers of a store: none, and a write buffer. The suite over each, and a comparison
+//! of the final states.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
 use serval_conformance::{Differences, Executor, InsertExisting, Ready, Subject, properties, schema};
@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-/// A clock that a test moves.
+/// A clock that a test controls.
 #[derive(Clone, Default)]
 pub(crate) struct Hand(pub(crate) Arc<AtomicU64>);
 
@@ -61,8 +61,8 @@ mod nothing_between {
     serval_conformance::suite!(subject);
 }
 
-/// A store whose writes are sent before they are answered, so that a buffer's way
-/// to the store has to do all that the suite asks.
+/// A store whose writes are flushed before they are answered, so that the buffer's path
+/// to the store must pass the whole suite.
 struct Settled(Wrapped);
 
 struct SettledClient(<Wrapped as Store>::Client);
@@ -94,7 +94,7 @@ impl SettledClient {
     async fn settled(&mut self, taken: Outcome) -> Outcome {
         assert_eq!(taken.status, Status::BatchedOk);
         self.0.send_buffered().await;
-        // An empty batch of inserts is no write.
+        // An empty batch of inserts is not a write.
         self.0.flushed().map_or(Outcome::OK, |flush| flush.outcome)
     }
 }
@@ -146,7 +146,7 @@ mod a_buffer_between {
 }
 
 #[test]
-fn reads_do_not_see_what_is_buffered() {
+fn reads_do_not_see_buffered_writes() {
     let hand = Hand::default();
     let store = wrapped(&[("writebuffer.size", "1KiB"), ("writebuffer.latency", "5ms")], &hand);
     store.prepare(&schema(), Purpose::Load).unwrap();
@@ -166,7 +166,7 @@ fn reads_do_not_see_what_is_buffered() {
         assert_eq!((flush.outcome, flush.writes, flush.lost, flush.ago_ns), (Outcome::OK, 1, 0, 100));
         assert_eq!((client.flushed(), client.send_at()), (None, None));
         assert_eq!(client.read("usertable", "k", &all, &mut reply).await, Outcome::OK);
-        // A client that goes away with writes leaves their number.
+        // A client that is dropped with buffered writes leaves their number.
         client.insert("usertable", "l", &Record::new()).await;
         client.insert("usertable", "m", &Record::new()).await;
         drop(client);
@@ -175,7 +175,7 @@ fn reads_do_not_see_what_is_buffered() {
 }
 
 #[test]
-fn a_table_of_its_own_is_sent_before_another_s_writes_are_taken() {
+fn a_write_to_another_table_flushes_the_buffer_first() {
     let store = wrapped(&[("writebuffer.size", "1KiB")], &Hand::default());
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
@@ -192,7 +192,7 @@ fn a_table_of_its_own_is_sent_before_another_s_writes_are_taken() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_the_others_are_described() {
+fn invalid_settings_are_refused_and_valid_ones_described() {
     let fault = settings(&[("writebuffer.latency", "5ms")]).unwrap_err();
     assert!(fault.contains("set writebuffer.size"), "{fault}");
     let given = [("writebuffer.size", "10KB"), ("writebuffer.latency", "1500")];
@@ -201,7 +201,7 @@ fn settings_that_make_no_sense_are_refused_and_the_others_are_described() {
     assert!(facts.contains(&("writebuffer.latency".into(), "1500ms".into())), "{facts:?}");
 }
 
-/// A write, or the hand moving on by so many ns.
+/// A write, or an advance of the clock by ns.
 #[derive(Debug, Clone)]
 enum Act {
     Insert(u8, u8),
@@ -222,7 +222,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 0..80)
 }
 
-/// What the store holds when a client has done all this.
+/// Returns the state of the store after a client has done all this.
 fn outcome_of(store: &Wrapped, hand: &Hand, acts: &[Act]) -> BTreeMap<String, Vec<u8>> {
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
@@ -245,7 +245,7 @@ fn outcome_of(store: &Wrapped, hand: &Hand, acts: &[Act]) -> BTreeMap<String, Ve
                 }
                 Act::Wait(ns) => {
                     hand.0.fetch_add(*ns, Relaxed);
-                    // As the runner does it.
+                    // As the runner does.
                     if client.send_at().is_some_and(|at| at <= hand.0.load(Relaxed)) {
                         client.send_buffered().await;
                     }
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, rng_seed: proptest::test_runner::RngSeed::Fixed(3), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_goes_through_any_buffer_is_in_the_end_what_goes_through_none(
+    fn a_buffered_store_ends_in_the_state_of_an_unbuffered_one(
         acts in acts(), size in 1u64..200, latency in 0u64..10,
     ) {
         let (size, latency) = (size.to_string(), format!("{latency}ms"));

@@ -1,7 +1,7 @@
-//! Yesquel's SQL: the suite in memory, in a folder and at a server; clients that
-//! write at the same time; what can be wrong with places, servers and settings.
+//! Yesquel's SQL: the suite in memory, in a folder and on a server; concurrent
+//! clients; faults of paths, servers and settings.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use serval_conformance::{
@@ -26,12 +26,12 @@ fn at(address: &str) -> YesquelSql {
     open(&[(ADDRESS, address)]).unwrap()
 }
 
-/// The address of a folder.
+/// Returns the address of a folder.
 fn in_folder(folder: &Path) -> String {
     format!("yesquel:{}", folder.display())
 }
 
-/// An address in memory that no other test has.
+/// Returns an address in memory that no other test uses.
 fn in_memory() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("yesquel:?database=test{}", NEXT.fetch_add(1, Relaxed))
@@ -129,7 +129,7 @@ fn refusal(store: &YesquelSql, purpose: Purpose) -> String {
 }
 
 #[test]
-fn what_was_written_is_a_table_for_any_program() {
+fn written_records_are_a_table_for_any_program() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("data");
     for (options, shown) in [("", "sync"), ("?durability=20", "interval 20"), ("?durability=none", "none")] {
@@ -165,7 +165,7 @@ fn what_was_written_is_a_table_for_any_program() {
 }
 
 #[test]
-fn a_table_is_one_tree_or_two() {
+fn a_table_has_one_tree_or_two() {
     for (without, trees) in [("false", 2), ("true", 1)] {
         let place = tempfile::tempdir().unwrap();
         let address = in_folder(place.path());
@@ -180,7 +180,7 @@ fn a_table_is_one_tree_or_two() {
 }
 
 #[test]
-fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
+fn clients_updating_one_record_lose_no_writes() {
     let store = at(&in_memory());
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut reader = client(&store);
@@ -202,7 +202,7 @@ fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
 }
 
 #[test]
-fn batches_of_several_clients_are_whole() {
+fn batches_of_concurrent_clients_are_complete() {
     let store = at(&in_memory());
     store.prepare(&schema(), Purpose::Load).unwrap();
     let batch = |first: u32| -> Vec<(String, Record)> {
@@ -228,7 +228,7 @@ fn batches_of_several_clients_are_whole() {
 }
 
 #[test]
-fn what_is_wrong_with_a_statement_is_told() {
+fn faults_of_a_statement_are_reported() {
     let store = at(&in_memory());
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut client = client(&store);
@@ -251,13 +251,13 @@ fn what_is_wrong_with_a_statement_is_told() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_folder_is_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("data");
     let here = at(&in_folder(&path));
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("serval load yesquel") && problem.contains("data): there is"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let other = Schema { table: "other".into(), ..schema() };
     let problem = here.prepare(&other, Purpose::Run).unwrap_err().to_string();
@@ -278,7 +278,7 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
-fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
+fn a_run_without_a_load_in_memory_is_refused_with_the_reason() {
     let store = at(&in_memory());
     let problem = refusal(&store, Purpose::Run);
     assert!(problem.contains("one command") && problem.contains(ADDRESS), "{problem}");
@@ -287,13 +287,13 @@ fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
     assert_eq!(Ready.run(writer.insert(TABLE, "k", &record(&[]))), Outcome::OK);
     Ready.run(writer.close());
     store.finish().unwrap();
-    // What was loaded is there for the run.
+    // The loaded records exist for the run.
     store.prepare(&schema(), Purpose::Run).unwrap();
     assert_eq!(read(&mut client(&store), "k").0, Outcome::OK);
 }
 
 #[test]
-fn servers_that_cannot_be_had_are_named_with_what_to_do() {
+fn unreachable_servers_are_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket").to_str().unwrap().to_owned();
     let problem = refusal(&at(&socket), Purpose::Load);
@@ -302,7 +302,7 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
         "{problem}"
     );
     assert!(problem.contains("No such file"), "{problem}");
-    // A path that reads like another failure is none.
+    // A path that contains the text of another failure does not cause it.
     let misleading = place.path().join("no database").join("socket");
     let problem = refusal(&at(misleading.to_str().unwrap()), Purpose::Run);
     assert!(problem.contains("Is a Yesquel server running") && !problem.contains("load it"), "{problem}");
@@ -316,7 +316,7 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
 }
 
 #[test]
-fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
+fn a_server_restart_fails_only_operations_in_flight() {
     let place = tempfile::tempdir().unwrap();
     let (socket, folder) = (place.path().join("socket"), place.path().join("data"));
     let socket = socket.to_str().unwrap();
@@ -335,7 +335,7 @@ fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
     for outcome in outcomes {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
     }
-    assert!(client.lost().is_none(), "it may come back");
+    assert!(client.lost().is_none(), "the server may recover");
     let _server = serve(socket, Some(&folder));
     let found = read(&mut client, "k");
     assert_eq!(found, (Outcome::OK, vec![fields([("field0", b"1")])]));
@@ -343,7 +343,7 @@ fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         (ADDRESS, "yesquel:data?speed=9"),
         ("yesquel.busy_timeout", "30d"),

@@ -1,7 +1,7 @@
-//! Yesquel's ordered maps: the suite in memory, on a folder and at a server;
-//! the frame of a record; what can be wrong with places, servers and settings.
+//! Yesquel's ordered maps: the suite in memory, on a folder and on a server; the
+//! frame of a record; faults of paths, servers and settings.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     Differences, Executor, FIELDS, Fields, Ready, Subject, TABLE, fields, properties, schema, silent,
@@ -26,15 +26,15 @@ fn store(property: &str, value: &Path, settings: &[(&str, &str)]) -> YesquelTree
 const PATH: &str = "yesquel-tree.path";
 const ADDRESS: &str = "yesquel-tree.address";
 
-/// A server at a Unix socket, in memory or on a folder.
+/// A server on a Unix socket, in memory or on a folder.
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
     let listen =
         ListenOptions { addresses: vec![Address::Unix(socket.to_owned())], ..ListenOptions::default() };
     Server::start(folder, EngineSettings::default(), LogOptions::default(), listen).unwrap()
 }
 
-/// A server that encrypts and wants a credential, and what its clients must
-/// know.
+/// A server that requires encryption and a credential, and the settings that its
+/// clients need.
 struct Encrypted {
     _server: Server,
     address: String,
@@ -136,7 +136,7 @@ fn facts_of(store: &YesquelTree, name: &str) -> Option<String> {
 }
 
 #[test]
-fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
+fn records_have_the_documented_frame_and_survive_a_restart() {
     let place = tempfile::tempdir().unwrap();
     for (durability, shown) in [("sync", "sync"), ("interval", "interval 20"), ("none", "none")] {
         let path = place.path().join(durability);
@@ -151,7 +151,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
         assert_eq!(Ready.run(writer.close()), Outcome::OK);
         first.finish().unwrap();
         {
-            // By the library alone, though the store is still there.
+            // By the library alone, while the store is still open.
             let database = yesquel::Store::open(&path).unwrap().database("ycsb").unwrap();
             let map = database.existing_map(TABLE).unwrap().unwrap();
             let value = database.get(map, b"user1").unwrap().unwrap();
@@ -179,7 +179,7 @@ fn records_are_framed_as_the_details_say_and_read_after_a_restart() {
 }
 
 #[test]
-fn what_is_too_long_or_nowhere_is_refused() {
+fn keys_that_are_too_long_and_unknown_tables_are_refused() {
     let store = open(&[]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut client = client(&store);
@@ -199,7 +199,7 @@ fn what_is_too_long_or_nowhere_is_refused() {
 }
 
 #[test]
-fn a_table_that_was_dropped_and_made_again_is_found() {
+fn a_table_that_was_dropped_and_created_again_is_found() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let server = serve(&socket, None);
@@ -217,14 +217,14 @@ fn a_table_that_was_dropped_and_made_again_is_found() {
 }
 
 #[test]
-fn long_batches_are_several_transactions_for_any_number_of_clients() {
+fn long_batches_are_split_into_transactions_for_any_number_of_clients() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let _server = serve(&socket, None);
     let store = store(ADDRESS, &socket, &[]);
     store.prepare(&schema(), Purpose::Load).unwrap();
     let batch = |number: u32| -> Vec<(String, Record)> {
-        // Spread over all keys: 10 MB a client.
+        // Spread over all keys: 10 MB per client.
         let key = |n: u32| format!("user{:08x}{number}", n.wrapping_mul(2_654_435_761));
         (0..2_500).map(|n| (key(n), record(&[("field0", &[n as u8; 4_000])]))).collect()
     };
@@ -246,7 +246,7 @@ fn long_batches_are_several_transactions_for_any_number_of_clients() {
 }
 
 #[test]
-fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
+fn clients_updating_one_record_lose_no_writes() {
     let store = open(&[]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut reader = client(&store);
@@ -258,7 +258,7 @@ fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
                 let mut client = client(store);
                 for round in 0..500 {
                     let change = record(&[(field, format!("{round}").as_bytes())]);
-                    // Four that do nothing else are too many for it now and then.
+                    // Four clients that only write sometimes exceed the number of attempts.
                     loop {
                         let outcome = Ready.run(client.update(TABLE, "k", &change));
                         if outcome == Outcome::OK {
@@ -276,13 +276,13 @@ fn clients_that_change_one_record_do_not_lose_each_other_s_writes() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
+fn an_unusable_folder_is_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("data");
     let here = store(PATH, &path, &[]);
     let problem = refusal(&here, Purpose::Run);
     assert!(problem.contains("serval load yesquel-tree") && problem.contains("data): there is"), "{problem}");
-    assert!(!path.exists(), "a run makes nothing");
+    assert!(!path.exists(), "a run creates no file");
     here.prepare(&schema(), Purpose::Load).unwrap();
     let problem = refusal(&store(PATH, &path, &[]), Purpose::Run);
     assert!(problem.contains("in use by process") && problem.contains(PATH), "{problem}");
@@ -305,7 +305,7 @@ fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[test]
-fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
+fn a_run_without_a_load_in_memory_is_refused_with_the_reason() {
     let store = open(&[]).unwrap();
     let problem = refusal(&store, Purpose::Run);
     assert!(problem.contains("one command") && problem.contains(PATH), "{problem}");
@@ -314,13 +314,13 @@ fn in_memory_a_run_without_a_load_is_told_why_that_cannot_be() {
     assert_eq!(Ready.run(writer.insert(TABLE, "k", &record(&[]))), Outcome::OK);
     Ready.run(writer.close());
     store.finish().unwrap();
-    // What was loaded is there for the run.
+    // The loaded records exist for the run.
     store.prepare(&schema(), Purpose::Run).unwrap();
     assert_eq!(read(&mut client(&store), "k").0, Outcome::OK);
 }
 
 #[test]
-fn servers_that_cannot_be_had_are_named_with_what_to_do() {
+fn unreachable_servers_are_reported_with_the_remedy() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let problem = refusal(&store(ADDRESS, &socket, &[]), Purpose::Load);
@@ -343,7 +343,7 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
 }
 
 #[test]
-fn encryption_or_a_credential_that_do_not_fit_are_named() {
+fn mismatched_encryption_and_credentials_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let Encrypted { _server, address, certificate, right } = encrypted(place.path());
     let wrong = place.path().join("wrong").to_str().unwrap().to_owned();
@@ -369,7 +369,7 @@ fn encryption_or_a_credential_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
+fn a_server_restart_fails_only_operations_in_flight() {
     let place = tempfile::tempdir().unwrap();
     let (socket, folder) = (place.path().join("socket"), place.path().join("data"));
     let server = serve(&socket, Some(&folder));
@@ -387,7 +387,7 @@ fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
     for outcome in outcomes {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
     }
-    assert!(client.lost().is_none(), "it may come back");
+    assert!(client.lost().is_none(), "the server may recover");
     let _server = serve(&socket, Some(&folder));
     let found = read(&mut client, "k");
     assert_eq!(found, (Outcome::OK, vec![fields([("field0", b"1")])]));
@@ -395,7 +395,7 @@ fn a_server_that_goes_away_and_comes_back_fails_only_what_was_under_way() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let problem = open(&[
         (ADDRESS, "host:port"),
         ("yesquel-tree.database", ""),

@@ -1,12 +1,12 @@
-//! ZooKeeper against real servers: the suite, YCSB's layout as another client
-//! sees it, who may do what, and servers that are not there or go away.
+//! ZooKeeper, real servers: the suite, YCSB's layout as another client sees it,
+//! permissions, and servers that are unreachable or fail.
 //!
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
 #![cfg(feature = "zookeeper")]
-#![allow(clippy::await_holding_lock, reason = "that is how answers are held back")]
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::await_holding_lock, reason = "the lock delays answers")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_conformance::{
     AcceptedValues, Differences, EventLoop, Executor, FaultyProxy, Fields, Subject, fields, full, properties,
@@ -20,7 +20,7 @@ use std::{
 };
 use zookeeper_client::{Acls, AddWatchMode, Client as Driver, CreateMode};
 
-/// A certificate of nobody's, until 2126.
+/// An untrusted certificate, valid until 2126.
 const STRANGER: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBfjCCASOgAwIBAgIUDXzMZF99AoJK+oZPDwYYjaxxJsMwCgYIKoZIzj0EAwIw
@@ -39,7 +39,7 @@ fn open(settings: &[(&str, &str)]) -> Result<Zookeeper, String> {
     Zookeeper::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
-/// A connect string that ends with a node that nobody has used yet.
+/// Returns a connect string that ends with an unused node.
 fn root_of(address: &str) -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ fn differences() -> Differences {
     Differences {
         values: AcceptedValues::Text,
         atomic_batch: true,
-        // A request of 1 MiB less a byte holds names and more.
+        // A request of 1 MiB less a byte also contains names.
         record_bytes_max: Some(600_000),
         keys: |key| !key.is_empty() && !key.chars().any(|c| c.is_control() || c == '/' || c > '\u{ffff}'),
         ..Differences::default()
@@ -77,7 +77,7 @@ mod watching {
     serval_conformance::suite!(subject, "needs SERVAL_TEST_ZOOKEEPER");
 }
 
-/// With names and passwords, and nodes that are only their maker's.
+/// With names and passwords, and nodes that only their creator may access.
 mod guarded {
     fn subject() -> Option<super::Subject<super::Zookeeper, super::EventLoop>> {
         let settings = super::tls_settings()?;
@@ -95,8 +95,8 @@ mod guarded {
     );
 }
 
-/// What the server that guards itself wants, on its port with TLS; the first
-/// is the connect string.
+/// Returns the settings for the server that requires authentication, on its port with TLS; the
+/// first is the connect string.
 fn tls_settings() -> Option<Vec<(&'static str, String)>> {
     let address = variable("SERVAL_TEST_ZOOKEEPER_TLS")?;
     let password = std::env::var("SERVAL_TEST_ZOOKEEPER_PASSWORD").unwrap();
@@ -115,13 +115,13 @@ fn tls_settings() -> Option<Vec<(&'static str, String)>> {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_lie_as_ycsb_lays_them() {
+fn records_have_ycsbs_layout() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root)]).unwrap();
     let subject = Subject::new(store, EventLoop, differences());
     assert!(!subject.store.capabilities().contains(OperationKind::Scan));
-    // A load makes the node at the end of the connect string.
+    // A load creates the node at the end of the connect string.
     let unloaded = subject.store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(unloaded.contains("there is no node /serval-"), "{unloaded}");
     subject.with_client(async |client| {
@@ -131,13 +131,13 @@ fn records_lie_as_ycsb_lays_them() {
         other.create("/user1", document.as_bytes(), &options).await.unwrap();
         let expected = fields([("field0", "aé\"".as_bytes()), ("field1", b""), ("field2", b"7")]);
         assert_eq!(client.read("user1", &[]).await, Some(expected.clone()));
-        // Either way to write a key is the same node.
+        // Both forms of a key name the same node.
         assert_eq!(client.read("/user1", &[]).await, Some(expected));
         assert_eq!(client.insert("user2", &fields([("f", b"\"\n\0")])).await, Outcome::OK);
         let (data, stat) = other.get_data("/user2").await.unwrap();
         assert_eq!(String::from_utf8(data).unwrap(), r#"{"f":"\"\n\u0000"}"#);
         assert_eq!(stat.ephemeral_owner, 0);
-        // What is there and is no record.
+        // An existing node that is not a record.
         other.create("/empty", b"", &options).await.unwrap();
         assert_eq!(client.read("empty", &[]).await, None);
         assert_eq!(client.update("empty", &full("empty")).await, Outcome::NOT_FOUND);
@@ -152,7 +152,7 @@ fn records_lie_as_ycsb_lays_them() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_watch_is_left_once_a_node_and_set_again_when_it_has_gone_off() {
+fn a_watch_is_set_once_per_node_and_again_after_it_fires() {
     let Some(subject) = subject(&[("zookeeper.watchFlag", "true")]) else { return };
     subject.with_client(async |client| {
         assert_eq!(client.insert("k", &full("k")).await, Outcome::OK);
@@ -167,7 +167,7 @@ fn a_watch_is_left_once_a_node_and_set_again_when_it_has_gone_off() {
     });
 }
 
-/// Records of several requests in one batch, all of them there afterwards.
+/// Inserts a batch that needs several requests, and reads all of its records.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
 fn a_batch_may_be_larger_than_a_request() {
@@ -189,7 +189,7 @@ fn a_batch_may_be_larger_than_a_request() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER_AUTH SERVAL_TEST_ZOOKEEPER_PASSWORD"]
-fn passwords_right_wrong_and_missing() {
+fn right_wrong_and_missing_passwords() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_ZOOKEEPER_PASSWORD").unwrap();
     let with = |settings: &[(&str, &str)]| {
@@ -212,10 +212,10 @@ fn passwords_right_wrong_and_missing() {
     }
 }
 
-/// By the scheme that every server knows.
+/// Authentication by the scheme that every server supports.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn what_one_user_has_made_is_not_another_s() {
+fn records_of_one_user_are_protected_from_another() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let of = |name: &str, acl: &str| {
@@ -246,7 +246,7 @@ fn what_one_user_has_made_is_not_another_s() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER SERVAL_TEST_ZOOKEEPER_FOLDER SERVAL_TEST_ZOOKEEPER_PASSWORD SERVAL_TEST_ZOOKEEPER_TLS"]
-fn tls_right_and_wrong() {
+fn tls_with_right_and_wrong_certificates() {
     let Some(settings) = tls_settings() else { return };
     let prepare = |changes: &[(&str, &str)]| {
         let mut all: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -262,7 +262,7 @@ fn tls_right_and_wrong() {
     };
     let facts = prepare(&[]).unwrap();
     assert!(facts.contains(&("tls".to_owned(), "true".to_owned())), "{facts:?}");
-    // A signer that has not signed the server's: somebody else's.
+    // A CA that did not sign the server's certificate.
     let folder = tempfile::tempdir().unwrap();
     let stranger = folder.path().join("stranger.pem");
     std::fs::write(&stranger, STRANGER).unwrap();
@@ -280,7 +280,7 @@ fn tls_right_and_wrong() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn nobody_listens_and_nobody_answers() {
+fn refused_and_unanswered_connections_are_reported() {
     let (silent, address) = silent();
     let mute = open(&[("zookeeper.connectString", &address), ("zookeeper.connect_timeout", "50ms")]).unwrap();
     let error = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
@@ -289,7 +289,7 @@ fn nobody_listens_and_nobody_answers() {
     let gone = open(&[("zookeeper.connectString", &address)]).unwrap();
     let error = gone.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains("zookeeper.connectString"), "{error}");
-    // A server beside it that does answer is enough.
+    // One reachable server suffices.
     let Some(live) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let both = open(&[("zookeeper.connectString", &format!("{address},{live}"))]).unwrap();
     both.prepare(&schema(), Purpose::Run).unwrap();
@@ -298,7 +298,7 @@ fn nobody_listens_and_nobody_answers() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_server_that_goes_away_and_comes_back() {
+fn operations_fail_while_a_server_is_down_and_succeed_after_its_return() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
@@ -310,7 +310,7 @@ fn a_server_that_goes_away_and_comes_back() {
         between.lose_the_next_answer();
         let lost = client.insert("b", &full("b")).await;
         assert_eq!(lost.status, Status::ServiceUnavailable, "{lost:?}");
-        // It was done, once, and is not asked for a second time.
+        // The operation was executed once and is not sent again.
         assert_eq!(client.read("b", &[]).await, Some(full("b")));
         assert_eq!(between.asked(), 2);
         between.go_away_after(2, 2);
@@ -321,17 +321,17 @@ fn a_server_that_goes_away_and_comes_back() {
                 Status::ServiceUnavailable => failures += 1,
                 other => panic!("{other:?}"),
             }
-            assert!(failures < 100, "it does not come back");
+            assert!(failures < 100, "the server does not return");
         }
-        // One for each connection that was refused, and the one that was
-        // under way, if there was one.
+        // One for each refused connection, and one for the operation in flight, if
+        // there was one.
         assert!(between.refused() == 2 && (2..=3).contains(&failures), "{failures}");
     });
 }
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_server_that_ceases_to_answer() {
+fn operations_on_a_server_that_stops_answering_time_out() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let between = FaultyProxy::new(&address, b"field0 of");
     let root = root_of(&between.address);
@@ -353,10 +353,10 @@ fn a_server_that_ceases_to_answer() {
     });
 }
 
-/// Somebody who takes connections and hangs up, as a ZooKeeper does that has
-/// enough of a host's.
+/// A server that accepts connections and closes them, like a ZooKeeper at its limit of
+/// connections per host.
 #[test]
-fn a_server_that_takes_no_more_sessions() {
+fn a_server_that_refuses_sessions_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener.incoming().for_each(drop));
@@ -365,10 +365,10 @@ fn a_server_that_takes_no_more_sessions() {
     assert!(error.contains("maxClientCnxns"), "{error}");
 }
 
-/// A session that has been closed is over in the server too.
+/// A closed session has ended on the server as well.
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn a_closed_session_is_gone() {
+fn closing_a_client_ends_its_session() {
     let Some(address) = variable("SERVAL_TEST_ZOOKEEPER") else { return };
     let root = root_of(&address);
     let store = open(&[("zookeeper.connectString", &root), ("zookeeper.watchFlag", "true")]).unwrap();
@@ -379,7 +379,7 @@ fn a_closed_session_is_gone() {
         let observer = Driver::connect(&root).await.unwrap();
         let mut watcher = observer.watch("/", AddWatchMode::PersistentRecursive).await.unwrap();
         assert_eq!(client.client.close().await, Outcome::OK);
-        // Afterwards the same client may go on, with a new session.
+        // Afterwards the same client can continue with a new session.
         assert_eq!(client.insert("l", &full("l")).await, Outcome::OK);
         assert_eq!(watcher.changed().await.path, "/l");
     });
@@ -387,7 +387,7 @@ fn a_closed_session_is_gone() {
 
 #[test]
 #[ignore = "needs SERVAL_TEST_ZOOKEEPER"]
-fn records_that_are_too_large_are_not_sent() {
+fn records_that_are_too_large_are_refused_unsent() {
     let Some(subject) = subject(&[("zookeeper.maxbuffer", "2000")]) else { return };
     subject.with_client(async |handle| {
         let large = Record::from_iter([("f", &[b'x'; 2000][..])]);
@@ -401,7 +401,7 @@ fn records_that_are_too_large_are_not_sent() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_together() {
+fn impossible_settings_are_refused_together() {
     let settings = [
         ("zookeeper.connectString", "a,b:x,::1,/bench//mark"),
         ("zookeeper.sessionTimeout", "0"),

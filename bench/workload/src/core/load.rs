@@ -50,7 +50,7 @@ impl LoadRecords for Tools {
 enum LoadState {
     Idle,
     /// Checking whether an interrupted load has inserted a record.
-    Looking,
+    Checking,
     Inserting,
     Pausing,
 }
@@ -68,7 +68,7 @@ pub struct Loader<R> {
     left: u64,
     state: LoadState,
     /// Records of the current step that were not checked yet.
-    unseen: Range<u64>,
+    unchecked: Range<u64>,
     /// Records of the current step that must be inserted.
     missing: Vec<u64>,
     attempts: u64,
@@ -83,7 +83,7 @@ impl<R: LoadRecords> Loader<R> {
             seed: place.seed,
             left: place.units.unwrap_or(u64::MAX),
             state: LoadState::Idle,
-            unseen: 0..0,
+            unchecked: 0..0,
             missing: Vec::new(),
             attempts: 0,
         }
@@ -98,8 +98,8 @@ impl<R: LoadRecords> Loader<R> {
         self.missing.clear();
         operation.begin(OperationKind::Insert);
         if shared.resume {
-            self.unseen = first..first + size;
-            return self.look(operation);
+            self.unchecked = first..first + size;
+            return self.check_next(operation);
         }
         self.missing.extend(first..first + size);
         self.insert(operation)
@@ -111,8 +111,8 @@ impl<R: LoadRecords> Loader<R> {
     }
 
     /// Checks the next record of the step, or inserts the missing ones.
-    fn look(&mut self, operation: &mut Operation) -> Step {
-        if let Some(number) = self.unseen.clone().next() {
+    fn check_next(&mut self, operation: &mut Operation) -> Step {
+        if let Some(number) = self.unchecked.clone().next() {
             operation.kind = OperationKind::Read;
             operation.key.clear();
             if !self.records.write_key(number, &mut operation.key, self.of_record(number)) {
@@ -123,7 +123,7 @@ impl<R: LoadRecords> Loader<R> {
             if let Some(field) = self.shared.fields.first() {
                 operation.fields.push(field);
             }
-            self.state = LoadState::Looking;
+            self.state = LoadState::Checking;
             return Step::Probe;
         }
         if self.missing.is_empty() {
@@ -132,16 +132,16 @@ impl<R: LoadRecords> Loader<R> {
         self.insert(operation)
     }
 
-    fn seen(&mut self, outcome: &Outcome, operation: &mut Operation) -> Step {
+    fn checked(&mut self, outcome: &Outcome, operation: &mut Operation) -> Step {
         match outcome.status {
-            Status::NotFound => self.missing.extend(self.unseen.next()),
+            Status::NotFound => self.missing.extend(self.unchecked.next()),
             _ if outcome.is_ok() => {
-                self.unseen.next();
+                self.unchecked.next();
                 operation.skipped += 1;
             }
             _ => return self.inserted(outcome),
         }
-        self.look(operation)
+        self.check_next(operation)
     }
 
     /// Fills in the insert of the missing records.
@@ -183,12 +183,12 @@ impl<R: LoadRecords> Loader<R> {
 impl<R: LoadRecords> ClientWorkload for Loader<R> {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match (last, &self.state) {
-            (Last::Outcome(outcome, _), LoadState::Looking) => self.seen(outcome, operation),
+            (Last::Outcome(outcome, _), LoadState::Checking) => self.checked(outcome, operation),
             (Last::Outcome(outcome, _), _) => self.inserted(outcome),
             // The operation is still filled in.
             (Last::Waited, LoadState::Pausing) => {
                 if operation.kind == OperationKind::Read {
-                    self.state = LoadState::Looking;
+                    self.state = LoadState::Checking;
                     return Step::Probe;
                 }
                 self.state = LoadState::Inserting;

@@ -62,7 +62,7 @@ const EXPECTED_RATE: f64 = 1000.0;
 const GUESSED_GROWTH: u64 = 8;
 const GUESSED_INSERTS: u64 = 20_000;
 
-/// Phase of a run.
+/// Load or run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Insert the records.
@@ -74,7 +74,7 @@ pub enum Phase {
 /// Facts about the run that the workload depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances {
-    /// Phase of a run.
+    /// Load or run.
     pub phase: Phase,
     /// Number of clients.
     pub clients: usize,
@@ -174,8 +174,8 @@ struct CoreShared {
     table: String,
     fields: Vec<String>,
     keys: KeyFormat,
-    /// This process's share of new records.
-    dealt: Share,
+    /// Share by which processes take the numbers of new records.
+    new_records: Share,
     values: ValueSource,
     mix: Discrete,
     actions: Vec<UnitKind>,
@@ -201,8 +201,8 @@ impl CoreShared {
     #[inline]
     fn number(&self, number: u64) -> u64 {
         match number.checked_sub(self.range.records) {
-            Some(own) if self.dealt != Share::WHOLE => {
-                self.range.records.saturating_add(self.dealt.dealt(own))
+            Some(own) if self.new_records != Share::WHOLE => {
+                self.range.records.saturating_add(self.new_records.dealt(own))
             }
             _ => number,
         }
@@ -426,7 +426,7 @@ impl CoreWorkload {
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
-            dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
+            new_records: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
             values: ValueSource { lengths: lengths?, integrity, text },
             mix: mix?,
             actions,
@@ -503,7 +503,7 @@ impl CoreWorkload {
         (0..SAMPLE_KEYS.min(count)).map(|i| first + (count - 1) / SAMPLE_KEYS * i).collect()
     }
 
-    /// Phase of a run.
+    /// Returns the phase that the workload was opened for.
     pub fn phase(&self) -> Phase {
         self.0.phase
     }

@@ -1,11 +1,11 @@
-//! The core workload's properties: YCSB's, and what Serval adds.
+//! The core workload's properties: YCSB's, and Serval's additions.
 
 use serval_model::properties::{Kind, Property, Table};
 
-/// The table that all operations go to.
+/// Table of all operations.
 pub const TABLE: Property =
     Property::ycsb("table", Kind::Text, "Table of all operations.").default("usertable");
-/// Records in the store.
+/// Number of records in the store.
 pub const RECORD_COUNT: Property = Property::ycsb(
     "recordcount",
     Kind::COUNT,
@@ -14,7 +14,7 @@ pub const RECORD_COUNT: Property = Property::ycsb(
 )
 .default("0")
 .unit("records");
-/// The first key to insert.
+/// First key to insert.
 pub const INSERT_START: Property = Property::ycsb(
     "insertstart",
     Kind::COUNT,
@@ -23,7 +23,7 @@ pub const INSERT_START: Property = Property::ycsb(
 )
 .default("0")
 .unit("record number");
-/// How many to insert.
+/// Number of records to insert.
 pub const INSERT_COUNT: Property = Property::ycsb(
     "insertcount",
     Kind::COUNT,
@@ -31,10 +31,10 @@ pub const INSERT_COUNT: Property = Property::ycsb(
      records, and a run chooses among recordcount - insertstart.",
 )
 .unit("records");
-/// Fields of a record.
+/// Number of fields of a record.
 pub const FIELD_COUNT: Property =
     Property::ycsb("fieldcount", Kind::Count { min: 1, max: 100_000 }, "Fields of a record.").default("10");
-/// What field names begin with.
+/// Prefix of field names.
 pub const FIELD_NAME_PREFIX: Property =
     Property::ycsb("fieldnameprefix", Kind::Text, "Prefix of field names; a number from 0 follows.")
         .default("field");
@@ -51,7 +51,7 @@ pub const MIN_FIELD_LENGTH: Property =
     Property::ycsb("minfieldlength", Kind::Size, "Smallest length of a field's value (uniform, zipfian).")
         .default("1")
         .unit("bytes");
-/// How lengths are distributed.
+/// Distribution of field lengths.
 pub const FIELD_LENGTH_DISTRIBUTION: Property = Property::ycsb(
     "fieldlengthdistribution",
     Kind::Choice(&["constant", "uniform", "zipfian", "histogram", "exacthistogram"]),
@@ -60,7 +60,7 @@ pub const FIELD_LENGTH_DISTRIBUTION: Property = Property::ycsb(
      (Serval's: bucket b of the file is (b+1)*BlockSize bytes, with the file's frequency).",
 )
 .default("constant");
-/// The file of lengths.
+/// Histogram file of field lengths.
 pub const FIELD_LENGTH_HISTOGRAM: Property = Property::ycsb(
     "fieldlengthhistogram",
     Kind::Path,
@@ -74,7 +74,7 @@ pub const READ_ALL_FIELDS: Property = Property::ycsb(
     "Whether a read or scan reads all fields, or one chosen at random.",
 )
 .default("true");
-/// Whether all fields are named.
+/// Whether reads name all fields.
 pub const READ_ALL_FIELDS_BY_NAME: Property = Property::ycsb(
     "readallfieldsbyname",
     Kind::Flag,
@@ -88,7 +88,7 @@ pub const WRITE_ALL_FIELDS: Property = Property::ycsb(
     "Whether an update writes all fields, or one chosen at random.",
 )
 .default("false");
-/// Whether values can be checked.
+/// Whether values can be verified.
 pub const DATA_INTEGRITY: Property = Property::ycsb(
     "dataintegrity",
     Kind::Flag,
@@ -124,7 +124,7 @@ pub const DELETE_PROPORTION: Property = Property::ycsb(
      workload). Later reads of a deleted record count as NOT_FOUND.",
 )
 .default("0");
-/// How keys are chosen.
+/// Distribution of keys.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     Kind::Choice(&["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]),
@@ -134,7 +134,7 @@ pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
      a bijection).",
 )
 .default("uniform");
-/// The exponent of the exact Zipfian.
+/// Exponent of the exact Zipfian distribution.
 pub const ZIPFIAN_EXPONENT: Property = Property::serval(
     "zipfian.exponent",
     Kind::Number { min: 1e-3, max: 100.0 },
@@ -146,18 +146,18 @@ pub const ZIPFIAN_EXPONENT: Property = Property::serval(
 pub const HOTSPOT_DATA_FRACTION: Property =
     Property::ycsb("hotspotdatafraction", Kind::FRACTION, "Share of the keys that are hot (hotspot).")
         .default("0.2");
-/// Share of operations that go to them.
+/// Share of operations on hot keys.
 pub const HOTSPOT_OPERATION_FRACTION: Property =
     Property::ycsb("hotspotopnfraction", Kind::FRACTION, "Share of the operations on hot keys (hotspot).")
         .default("0.8");
-/// Percentile of the exponential.
+/// Percentile of the exponential distribution.
 pub const EXPONENTIAL_PERCENTILE: Property = Property::ycsb(
     "exponential.percentile",
     Kind::Number { min: 0.0, max: 100.0 },
     "Percentage of the operations that go to the newest exponential.frac of the records.",
 )
 .default("95");
-/// Fraction of the exponential.
+/// Fraction of the exponential distribution.
 pub const EXPONENTIAL_FRACTION: Property = Property::ycsb(
     "exponential.frac",
     Kind::Number { min: 0.0, max: f64::INFINITY },
@@ -174,7 +174,7 @@ pub const MAX_SCAN_LENGTH: Property =
     Property::ycsb("maxscanlength", Kind::POSITIVE, "Largest number of records of a scan.")
         .default("1000")
         .unit("records");
-/// How scan lengths are distributed.
+/// Distribution of scan lengths.
 pub const SCAN_LENGTH_DISTRIBUTION: Property = Property::ycsb(
     "scanlengthdistribution",
     Kind::Choice(&["uniform", "zipfian"]),
@@ -197,7 +197,7 @@ pub const INSERT_RANGE: Property = Property::serval(
      and uniform in the range; records beyond its size follow its end. If zeropadding is not given, it is \
      the number of digits of the range's end.",
 );
-/// Order within the range of keys.
+/// Seed of the key order within the range.
 pub const INSERT_RANGE_SEED: Property = Property::serval(
     "insertrange.seed",
     Kind::COUNT,
@@ -205,7 +205,7 @@ pub const INSERT_RANGE_SEED: Property = Property::serval(
      need the same seed.",
 )
 .default("0");
-/// Digits of a key.
+/// Minimum number of digits of a key.
 pub const ZERO_PADDING: Property = Property::ycsb(
     "zeropadding",
     Kind::Count { min: 0, max: 1000 },
@@ -214,7 +214,7 @@ pub const ZERO_PADDING: Property = Property::ycsb(
 )
 .default("1")
 .unit("digits");
-/// Retries of an insert.
+/// Limit of retries of an insert.
 pub const INSERT_RETRY_LIMIT: Property = Property::ycsb(
     "core_workload_insertion_retry_limit",
     Kind::COUNT,
@@ -230,14 +230,14 @@ pub const INSERT_RETRY_INTERVAL: Property = Property::ycsb(
 )
 .default("3")
 .unit("s");
-/// Whether a load goes on after a failure.
+/// Whether a load continues after a failed insert.
 pub const INSERT_KEEP_GOING: Property = Property::ycsb(
     "core_workload_insertion_keep_going_on_error",
     Kind::Flag,
     "Whether a load's client continues after an insert that failed for good; otherwise it stops.",
 )
 .default("false");
-/// Bytes of random values.
+/// Kind of random bytes in values.
 pub const FIELD_VALUES: Property = Property::serval(
     "fieldvalues",
     Kind::Choice(&["ycsb", "incompressible"]),
@@ -253,7 +253,7 @@ pub const COMPRESSIBILITY: Property = Property::serval(
      to 0.8 of the size, 0.5 to about 0.4.",
 )
 .default("0");
-/// Records a batch.
+/// Number of records per batch.
 pub const BATCH_SIZE: Property = Property::serval(
     "batchsize",
     Kind::Count { min: 1, max: 1_000_000 },
@@ -263,7 +263,7 @@ pub const BATCH_SIZE: Property = Property::serval(
 .default("1")
 .unit("records")
 .aliases(&["db.batchsize"]);
-/// Operations that a run without a count will do.
+/// Expected number of operations of a run without a count.
 pub const EXPECTED_OPERATIONS: Property = Property::serval(
     "expectedoperations",
     Kind::COUNT,
@@ -273,7 +273,7 @@ pub const EXPECTED_OPERATIONS: Property = Property::serval(
 )
 .unit("operations");
 
-/// The core workload's table.
+/// Table of the core workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "core workload",
     properties: &[

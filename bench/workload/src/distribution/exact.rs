@@ -1,7 +1,6 @@
-//! Zipf's law itself, for any exponent and number of items, by
-//! rejection-inversion (W. Hörmann and G. Derflinger, "Rejection-inversion to
-//! generate variates from monotone discrete distributions", ACM TOMACS 6(3),
-//! 1996).
+//! Zipf's law for any exponent and number of items, by rejection-inversion
+//! (W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from
+//! monotone discrete distributions", ACM TOMACS 6(3), 1996).
 //!
 //! Law: rank k of N, from 1, has probability h(k)/zeta(N, s), h(x) = x^-s.
 //! Symbols: s > 0 the exponent, N the number of items, H the integral of h.
@@ -10,16 +9,16 @@
 //! under h from k - 1/2 to k + 1/2 (h is convex). So a uniform u between
 //! H(3/2) - h(1) and H(N + 1/2) is inverted to x = H^-1(u), k is the integer
 //! nearest to x, and it is accepted if u lies in the part H(k + 1/2) - h(k)
-//! to H(k + 1/2), whose length is h(k). Rejection is rare: u is redrawn less
-//! than 0.3 times a draw in the worst case. A bound that holds for all k at
-//! once (`shortcut`) spares nearly all draws the evaluation of H and h.
+//! to H(k + 1/2), whose length is h(k). Rejection is rare: at most 0.3 redraws
+//! per draw. A bound that holds for all k (`shortcut`) avoids evaluating H and h
+//! for nearly all draws.
 //!
 //! Example: s = 1, N = 1000: H(x) = ln x, u is in (ln 1.5 - 1, ln 1000.5).
 //! u = 3 gives x = 20.09 and k = 20; H(20.5) - h(20) = 2.970 <= 3: rank 20, which is 19 when counted from 0.
 //!
 //! Exactness: a draw has 53 random bits, and x is rounded. Ranks whose
 //! probability is below 2^-53 are not all reachable, and at N = 2^52 a rank in
-//! the far tail is blurred by some tens of its neighbours. No test can see
+//! the far tail is blurred over some tens of its neighbours. No test can detect
 //! either.
 
 use super::{
@@ -28,16 +27,16 @@ use super::{
 };
 use crate::random::Random;
 
-/// The largest number of items: up to here every rank and its half are
-/// numbers that an `f64` holds.
+/// The largest number of items: up to here an `f64` represents every rank and
+/// its half exactly.
 pub const MAX_ITEMS: u64 = 1 << 52;
 
-/// From this rank on every x is accepted. A rejection would have a
-/// probability of s (s+1)/(24 k^2), nothing; but near 2^52 an `f64` no longer
-/// distinguishes k from its half, and the comparison would decide by rounding.
+/// From this rank on every x is accepted. A rejection would have the negligible
+/// probability s (s+1)/(24 k^2). Near 2^52 an `f64` no longer distinguishes k
+/// from its half, and rounding would decide the comparison.
 const CERTAIN: u64 = 1 << 30;
 
-/// Zipf's law over ranks, the first the most popular.
+/// Zipf's law over ranks; the first rank is the most popular.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExactZipf {
     items: u64,
@@ -48,12 +47,12 @@ pub struct ExactZipf {
     low: f64,
     /// H(N + 1/2), the upper end of u.
     high: f64,
-    /// Every x this close below its k, or above it, is accepted.
+    /// Every x at most this far from its k is accepted.
     shortcut: f64,
 }
 
 impl ExactZipf {
-    /// `items` ranks, 1 to [`MAX_ITEMS`], with an `exponent` above 0. O(1).
+    /// Returns the law over `items` ranks, 1 to [`MAX_ITEMS`], with an `exponent` above 0. O(1).
     pub fn new(items: u64, exponent: f64) -> Result<Self, DistributionError> {
         let max = items.wrapping_sub(1);
         if items == 0 {
@@ -73,7 +72,7 @@ impl ExactZipf {
         Ok(zipf)
     }
 
-    /// A rank, from 0 for the most popular. O(1) expected.
+    /// Draws a rank, from 0 for the most popular. Expected O(1).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         loop {
@@ -87,44 +86,44 @@ impl ExactZipf {
         }
     }
 
-    /// h(x) = x^-s.
+    /// Returns h(x) = x^-s.
     fn density(&self, x: f64) -> f64 {
         libm::exp(-self.exponent * libm::log(x))
     }
 
-    /// H(x) = (x^(1-s) - 1)/(1 - s), and ln x for s = 1.
+    /// Returns H(x) = (x^(1-s) - 1)/(1 - s), or ln x for s = 1.
     fn integral(&self, x: f64) -> f64 {
         let log = libm::log(x);
         log * expm1_quotient(self.complement * log)
     }
 
-    /// The x of H(x) = `u`.
+    /// Returns the x with H(x) = `u`.
     #[inline]
     fn inverse(&self, u: f64) -> f64 {
-        // Rounding could carry this below -1, where H has no inverse.
+        // Rounding could carry t below -1, where H has no inverse.
         let t = (u * self.complement).max(-1.0);
         libm::exp(u * log1p_quotient(t))
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The probability of a `rank`, from 0. Takes a [`zeta`], so some
-    /// milliseconds at worst: for reports and tests.
+    /// Returns the probability of a `rank`, from 0. Computes a [`zeta`], which takes
+    /// up to some milliseconds: for reports and tests.
     pub fn probability(&self, rank: u64) -> f64 {
         libm::pow((rank + 1) as f64, -self.exponent) / zeta(self.items, self.exponent)
     }
 }
 
-/// `ln(1 + x)/x`, 1 at 0.
+/// Returns `ln(1 + x)/x`; 1 at 0.
 #[inline]
 fn log1p_quotient(x: f64) -> f64 {
     if x.abs() > 1e-8 {
         libm::log1p(x) / x
     } else {
-        // The series; what follows is below 10^-16.
+        // The series; the remaining terms are below 10^-16.
         1.0 - x / 2.0
     }
 }

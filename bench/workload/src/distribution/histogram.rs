@@ -1,48 +1,45 @@
-//! Lengths from a histogram file, YCSB's way and the right way.
+//! Lengths from a histogram file, drawn as in YCSB or exactly.
 //!
-//! The file has a line `BlockSize\tN`, then a line `bucket\tcount` for every
-//! bucket 0, 1, 2, ... in order (YCSB inserts each line at the position it
-//! names, so anything else fails or shifts the buckets behind it).
+//! The file has a line `BlockSize\tN`, then a line `bucket\tcount` for each of
+//! the buckets 0, 1, 2, ... in order. (YCSB inserts each line at the position
+//! that it names, so any other order fails or shifts the following buckets.)
 //!
-//! Law, YCSB's `HistogramGenerator`: a number uniform below the total count
-//! is lessened by the buckets' counts in turn. The first bucket b but the
-//! last that brings it to 0 or below gives the length (b+1) x BlockSize; if
-//! none does, the last bucket L gives L x BlockSize. So every boundary counts
-//! one draw too many for the lower bucket, bucket 0 is drawn even when its
-//! count is 0, and the last bucket's lengths are those of the one before.
+//! Law of YCSB's `HistogramGenerator`: the counts of the buckets are
+//! subtracted in turn from a uniform number below the total count. The first
+//! bucket b, except the last, at which the rest is 0 or below gives the length
+//! (b+1) x BlockSize. If there is none, the last bucket L gives L x BlockSize.
+//! So each boundary counts one draw too many for the lower bucket, bucket 0 is
+//! drawn even if its count is 0, and the last bucket yields the lengths of the
+//! one before it.
 //!
-//! Law, exact: bucket b has probability count(b)/total and gives the length
+//! Exact law: bucket b has probability count(b)/total and gives the length
 //! (b+1) x BlockSize.
 //!
-//! Example: BlockSize 10, counts 5, 0, 3, 2. The numbers 0 to 5 give 10, 6
-//! to 8 give 30, 9 gives 30 again; exact are 10, 30, 40 with 0.5, 0.3, 0.2.
+//! Example: BlockSize 10, counts 5, 0, 3, 2. In YCSB the numbers 0 to 5 give
+//! 10, 6 to 8 give 30, and 9 gives 30. Exact are 10, 30, 40 with 0.5, 0.3, 0.2.
 
 use crate::random::Random;
 use std::{fmt, sync::Arc};
 
-/// The largest number of buckets: lengths up to 1 MiB octet by octet, for
-/// 8 MiB of memory.
+/// Most buckets: lengths up to 1 MiB in steps of one byte, in 8 MiB of memory.
 pub const MAX_BUCKETS: usize = 1 << 20;
 
-/// The largest file: that many buckets with lines of the longest numbers.
+/// Largest file, bytes: [`MAX_BUCKETS`] lines with the longest numbers.
 pub const MAX_FILE_BYTES: usize = 32 << 20;
 
-/// The largest block size: that of YCSB, a Java `int`. No length can pass
-/// 2^51 then.
+/// Largest block size: YCSB's, a Java `int`. Lengths then stay below 2^51.
 pub const MAX_BLOCK_SIZE: u64 = i32::MAX as u64;
 
-/// Faults that are reported before reading stops: a file that is no
-/// histogram would have one a line.
+/// Most faults reported: a file that is not a histogram would have one per line.
 const MAX_FAULTS: usize = 10;
 
 /// A fault in a histogram file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct HistogramFault {
-    /// Line number, from 1; the line behind the last one when something is
-    /// missing.
+    /// Line number, from 1; one past the last line if something is missing.
     pub line: usize,
-    /// What is wrong and what should be there.
+    /// The fault and the expected content.
     pub problem: String,
 }
 
@@ -65,16 +62,14 @@ impl fmt::Display for HistogramError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LengthHistogram {
     block_size: u64,
-    /// Of each bucket, the count of it and all before; not empty, and the
-    /// last is above 0.
+    /// Cumulative counts of the buckets; not empty, and the last is above 0.
     cumulative: Arc<[u64]>,
-    /// The sum of bucket number times count.
+    /// Sum of bucket number times count.
     weighted: f64,
 }
 
 impl LengthHistogram {
-    /// Reads a file. Lines may end in `\r\n`, and blank lines at the end are
-    /// ignored.
+    /// Parses a file. Lines may end in `\r\n`. Ignores blank lines at the end.
     pub fn parse(file: &[u8]) -> Result<Self, HistogramError> {
         let fault = |line, problem: String| HistogramFault { line, problem };
         if file.len() > MAX_FILE_BYTES {
@@ -101,8 +96,8 @@ impl LengthHistogram {
                 Ok(count) => counts.push(count),
                 Err(problem) => {
                     faults.push(fault(line, problem));
-                    // Takes the number of the bucket that is missing, so that
-                    // the next line is not a fault as well.
+                    // Fills the place of a missing bucket, so that the next line is not
+                    // reported as well.
                     counts.push(0);
                 }
             }
@@ -115,8 +110,7 @@ impl LengthHistogram {
             .map_err(|problem| HistogramError(vec![fault(behind, problem)]))
     }
 
-    /// From the `counts` of the buckets, the first of which ends at
-    /// `block_size`.
+    /// Returns the histogram with these `counts` of buckets of `block_size`.
     fn new(block_size: u64, counts: &[u64]) -> Result<Self, String> {
         let mut total = 0u64;
         let mut weighted = 0u128;
@@ -138,7 +132,7 @@ impl LengthHistogram {
         self.cumulative.last().copied().unwrap_or(0)
     }
 
-    /// A length as YCSB draws it. O(log of the number of buckets).
+    /// Draws a length as YCSB does. O(log of the number of buckets).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         let number = rng.below(self.total());
@@ -147,7 +141,7 @@ impl LengthHistogram {
         (if bucket < last { bucket + 1 } else { last }) as u64 * self.block_size
     }
 
-    /// A length as the histogram says. O(log of the number of buckets).
+    /// Draws a length by the exact law. O(log of the number of buckets).
     #[inline]
     pub fn draw_exact<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         let number = rng.below(self.total());
@@ -155,13 +149,13 @@ impl LengthHistogram {
         (bucket + 1) as u64 * self.block_size
     }
 
-    /// YCSB's mean, which is that of neither law: it takes bucket b for the
-    /// length b x BlockSize.
+    /// Returns YCSB's mean, which belongs to neither law: it uses the length
+    /// b x BlockSize for bucket b.
     pub fn mean(&self) -> f64 {
         self.block_size as f64 * self.weighted / self.total() as f64
     }
 
-    /// The mean of [`LengthHistogram::draw_exact`].
+    /// Returns the mean of [`LengthHistogram::draw_exact`].
     pub fn mean_exact(&self) -> f64 {
         self.mean() + self.block_size as f64
     }
@@ -196,7 +190,7 @@ fn bucket(line: &str, next: usize) -> Result<u64, String> {
     count.parse().map_err(|_| format!("the count is '{}': it must be a number, 0 or above", shortened(count)))
 }
 
-/// As much of a text as an error should quote.
+/// Returns the part of a text that an error quotes.
 fn shortened(text: &str) -> &str {
     text.char_indices().nth(40).map_or(text, |(end, _)| &text[..end])
 }

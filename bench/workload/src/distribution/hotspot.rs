@@ -1,13 +1,13 @@
-//! Hotspot: the first part of the range is hot.
+//! Hotspot: the keys at the start of the range are hot.
 //!
-//! Law: with H = floor(hot fraction x N) of the N keys from `min`, a draw is
-//! uniform over the first H with the hot share as probability, and uniform
-//! over the others otherwise. Example: keys 0 to 999, fraction 0.2, share
-//! 0.8: keys 0 to 199 get 0.4 % each, the others 0.025 % each.
+//! Law: of the N keys from `min`, the first H = floor(hot fraction x N) are
+//! hot. With the hot share as probability a draw is uniform over the hot keys,
+//! otherwise over the others. Example: keys 0 to 999, fraction 0.2, share 0.8:
+//! keys 0 to 199 get 0.4 % each, the others 0.025 % each.
 //!
-//! YCSB's `HotspotIntegerGenerator` divides by zero when a part that is
-//! empty is to be drawn from (fraction 0 with share 0.8); here the other part
-//! is taken. It keeps H in 32 bits; here H has 64.
+//! YCSB's `HotspotIntegerGenerator` divides by zero when it draws from an empty
+//! part (fraction 0 with share 0.8); this generator then draws from the other
+//! part. YCSB stores H in 32 bits, this generator in 64.
 
 use super::error::{DistributionError, fraction, items};
 use crate::random::Random;
@@ -22,8 +22,8 @@ pub struct Hotspot {
 }
 
 impl Hotspot {
-    /// Over the keys `min` to `max`, both included. `hot_fraction` of the
-    /// keys get `hot_share` of the draws; both are in [0, 1].
+    /// Returns the distribution over the keys `min` to `max`, inclusive. `hot_fraction` of
+    /// the keys get `hot_share` of the draws; both are in [0, 1].
     pub fn new(min: u64, max: u64, hot_fraction: f64, hot_share: f64) -> Result<Self, DistributionError> {
         let items = items(min, max)?;
         let hot_fraction = fraction("fraction of hot keys", hot_fraction)?;
@@ -32,7 +32,7 @@ impl Hotspot {
         Ok(Hotspot { min, hot, cold: items - hot, hot_share })
     }
 
-    /// A key: one draw for the part, one within it. O(1).
+    /// Draws a key: one draw for the part, one within it. O(1).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
         let hit = rng.next_f64() < self.hot_share;
@@ -43,12 +43,12 @@ impl Hotspot {
         }
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn min(&self) -> u64 {
         self.min
     }
 
-    /// The smallest key that is drawn at all.
+    /// Returns the smallest key with a positive probability.
     pub(crate) fn lowest(&self) -> u64 {
         if self.hot == 0 || (self.hot_share == 0.0 && self.cold > 0) { self.min + self.hot } else { self.min }
     }

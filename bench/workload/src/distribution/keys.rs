@@ -1,40 +1,38 @@
-//! Which key an operation goes to.
+//! The choice of an operation's key.
 
 use super::{Exponential, Hotspot, ScatteredZipf, ScrambledZipfian, Sequential, SkewedLatest, Uniform};
 use crate::random::Random;
 
-/// A distribution of keys, with YCSB's rules for keys that are not yet there
-/// (`CoreWorkload.nextKeynum`). One a client.
+/// A distribution of keys, with YCSB's rules for keys that do not exist yet
+/// (`CoreWorkload.nextKeynum`). Each client has its own.
 #[derive(Debug, Clone)]
 pub enum KeyChooser {
-    /// Every key the same.
+    /// All keys equally likely.
     Uniform(Uniform),
-    /// YCSB's zipfian.
+    /// YCSB's Zipfian distribution.
     Zipfian(ScrambledZipfian),
-    /// Zipf's law itself.
+    /// Zipf's law.
     ScatteredZipf(ScatteredZipf),
-    /// The newest first, Zipfian.
+    /// Zipfian by age, the newest key the most popular.
     Latest(SkewedLatest),
-    /// The first part of the range is hot.
+    /// The keys at the start of the range are hot.
     Hotspot(Hotspot),
-    /// The newest first, exponential.
+    /// Exponential by age, the newest key the most popular.
     Exponential(Exponential),
-    /// One after the other.
+    /// Each key in turn.
     Sequential(Sequential),
 }
 
 impl KeyChooser {
-    /// The number of a key that exists: at most `newest`, the last
-    /// acknowledged key.
+    /// Draws the number of an existing key: at most `newest`, the last acknowledged
+    /// key.
     ///
-    /// Exponential is redrawn while the key is below 0, the others while it is
-    /// above `newest`. This ends, and after few draws, when the part of the
-    /// range that is acknowledged has a fair share of the probability: `newest`
-    /// must not be below [`lowest`](KeyChooser::lowest), where it would never
-    /// end. The expected number of draws is one over that share: for uniform
-    /// the acknowledged fraction of the range; for zipfian nearly the same,
-    /// but for the luck of the hottest keys; for exponential
-    /// 1 - e^(-gamma (newest+1)).
+    /// Exponential redraws while the key is below 0, the others while it is above
+    /// `newest`. The expected number of draws is the reciprocal of the probability
+    /// of the acknowledged keys: for uniform their fraction of the range; for
+    /// Zipfian nearly the same, depending on the positions of the hottest keys; for
+    /// exponential 1 - e^(-gamma (newest+1)). `newest` must not be below
+    /// [`lowest`](KeyChooser::lowest), or the loop never ends.
     #[inline]
     pub fn draw<R: Random + ?Sized>(&mut self, rng: &mut R, newest: u64) -> u64 {
         debug_assert!(newest >= self.lowest(), "no key up to {newest} can be drawn from {self:?}");
@@ -47,7 +45,7 @@ impl KeyChooser {
                 KeyChooser::Hotspot(hotspot) => hotspot.draw(rng),
                 KeyChooser::Sequential(sequential) => sequential.draw(),
                 KeyChooser::Exponential(exponential) => {
-                    // An infinite distance saturates, and is too far as well.
+                    // An infinite distance saturates, which is out of range as well.
                     match newest.checked_sub(exponential.draw(rng) as u64) {
                         Some(key) => key,
                         None => continue,
@@ -60,8 +58,7 @@ impl KeyChooser {
         }
     }
 
-    /// The smallest key that can be drawn. While `newest` is below it there is
-    /// nothing to draw.
+    /// Returns the smallest key that can be drawn. `newest` must not be below it.
     pub fn lowest(&self) -> u64 {
         match self {
             KeyChooser::Uniform(uniform) => uniform.min(),

@@ -1,4 +1,4 @@
-//! How long a field or a scan is.
+//! The length of a field or a scan.
 
 use super::{LengthHistogram, Uniform, Zipfian};
 use crate::random::Random;
@@ -6,20 +6,20 @@ use crate::random::Random;
 /// A distribution of lengths.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LengthChooser {
-    /// Always the same.
+    /// One fixed length.
     Constant(u64),
-    /// Every length of a range the same.
+    /// All lengths of a range equally likely.
     Uniform(Uniform),
-    /// Short ones often, by Gray's formula.
+    /// Short lengths often, by Gray's formula.
     Zipfian(Zipfian),
-    /// A histogram file, drawn as YCSB does.
+    /// A histogram file, drawn as in YCSB.
     Histogram(LengthHistogram),
-    /// A histogram file, drawn as it says.
+    /// A histogram file, drawn by the exact law.
     ExactHistogram(LengthHistogram),
 }
 
 impl LengthChooser {
-    /// A length.
+    /// Draws a length.
     #[inline]
     pub fn draw<R: Random + ?Sized>(&mut self, rng: &mut R) -> u64 {
         match self {
@@ -31,8 +31,8 @@ impl LengthChooser {
         }
     }
 
-    /// The mean of the draws; of a histogram that is drawn as in YCSB, YCSB's
-    /// idea of it ([`LengthHistogram::mean`]). Up to some milliseconds.
+    /// Returns the mean of the draws. For a histogram drawn as in YCSB it is YCSB's mean
+    /// ([`LengthHistogram::mean`]). Takes up to some milliseconds.
     pub fn mean(&self) -> f64 {
         match self {
             LengthChooser::Constant(length) => *length as f64,

@@ -1,11 +1,11 @@
-//! Distributions: which key, how long a value, which operation.
+//! Distributions of keys, lengths and operations.
 //!
-//! Each has a module with its law, its symbols and where it comes from; the
-//! page `docs/distributions.md` compares them. All take their randomness
-//! from a [`Random`](crate::random::Random) and compute powers and
-//! logarithms with `libm`, so that a seed gives the same draws on every
-//! machine. None allocates when it draws or takes memory that grows with the
-//! number of keys, and 10^12 keys are ready in milliseconds.
+//! Each module documents its law, its symbols and its source;
+//! `docs/distributions.md` compares the laws. All take their randomness from a
+//! [`Random`](crate::random::Random) and compute powers and logarithms with
+//! `libm`, so that a seed gives the same draws on every machine. Draws allocate
+//! nothing, memory does not grow with the number of keys, and 10^12 keys are
+//! ready in milliseconds.
 
 pub mod bijection;
 pub mod counter;

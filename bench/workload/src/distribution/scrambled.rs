@@ -4,12 +4,12 @@
 //! `min + fnv64(x) mod (max - min + 1)`. Example: x = 0 has the hash
 //! 6284781860667377211, so over the keys 0 to 999 the most popular is 211.
 //!
-//! This is not Zipf's law over the keys: the hottest item of 10^10 is drawn
-//! 3.8 % of the time however few the keys are, where Zipf's law gives 12.9 %
-//! for 1,000 keys, and hashes modulo the number of keys collide, so that more
-//! than a third of N keys gets none of the N most popular items. It is here
-//! because results of other people were measured with it;
-//! [`ScatteredZipf`](super::ScatteredZipf) is the law itself.
+//! This is not Zipf's law over the keys. The hottest of 10^10 items is drawn
+//! 3.8 % of the time for any number of keys, where Zipf's law gives 12.9 % for
+//! 1,000 keys. Hashes modulo the number of keys collide, so more than a third
+//! of N keys gets none of the N most popular items. Serval has it because
+//! published results use it; [`ScatteredZipf`](super::ScatteredZipf) is Zipf's
+//! law.
 
 use super::{
     error::{DistributionError, items},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{hash::fnv64, random::Random};
 
-/// YCSB's zipfian request distribution.
+/// YCSB's Zipfian request distribution.
 ///
 /// YCSB's constructor discards one draw: see [`Zipfian::CONSTRUCTOR_DRAWS`].
 #[derive(Debug, Clone, PartialEq)]
@@ -28,17 +28,15 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// The largest item that is drawn before the hash, so that there are
-    /// 10^10 + 1 of them.
+    /// The largest item drawn before hashing; there are 10^10 + 1 items.
     pub const MAX_ITEM: u64 = 10_000_000_000;
 
-    /// YCSB's value of zeta(10^10, 0.99). See [`zeta`](super::zeta()) for its
-    /// error.
+    /// YCSB's value of zeta(10^10, 0.99). The module [`zeta`](mod@super::zeta) has its error.
     pub const ZETAN: f64 = 26.469_028_201_783_02;
 
-    /// Over the keys `min` to `max`, both included. With the exponent
-    /// [`Zipfian::THETA`] this is YCSB's to the last bit; others, in [0, 1),
-    /// take no longer.
+    /// Returns the distribution over the keys `min` to `max`, inclusive. With the exponent
+    /// [`Zipfian::THETA`] it equals YCSB's to the last bit. Other exponents in
+    /// [0, 1) take no longer.
     pub fn new(min: u64, max: u64, theta: f64) -> Result<Self, DistributionError> {
         let items = items(min, max)?;
         let zipfian = if theta == Zipfian::THETA {
@@ -49,18 +47,18 @@ impl ScrambledZipfian {
         Ok(ScrambledZipfian { zipfian, min, items })
     }
 
-    /// A key. O(1).
+    /// Draws a key. O(1).
     #[inline]
     pub fn draw<R: Random + ?Sized>(&mut self, rng: &mut R) -> u64 {
         self.min + fnv64(self.zipfian.next(rng)) % self.items
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn min(&self) -> u64 {
         self.min
     }
 
-    /// The distribution before the hash.
+    /// Returns the distribution of items before hashing.
     pub fn zipfian(&self) -> &Zipfian {
         &self.zipfian
     }

@@ -1,6 +1,6 @@
-//! Sequential: each key of a range in turn, and again from the start.
+//! Sequential: each key of a range in turn, repeatedly.
 //!
-//! Law: draw number i of all clients together, from 0, is `min` + i mod N, as
+//! Law: draw number i of all clients together, from 0, is `min` + i mod N, as in
 //! YCSB's `SequentialGenerator`. Example: the range 3 to 5 gives 3, 4, 5, 3.
 
 use super::error::{DistributionError, items};
@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// A sequence that clones share: the clients of a run draw from one.
+/// A sequence that clones share: the clients of a run share one.
 #[derive(Debug, Clone)]
 pub struct Sequential {
     min: u64,
@@ -18,20 +18,20 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// Over `min` to `max`, both included.
+    /// Returns the sequence over `min` to `max`, inclusive.
     pub fn new(min: u64, max: u64) -> Result<Self, DistributionError> {
         Ok(Sequential { min, items: items(min, max)?, next: Arc::default() })
     }
 
-    /// The next key. O(1); the one distribution whose clients write to memory
-    /// they share.
+    /// Returns the next key. O(1). This is the only distribution whose clients write
+    /// shared memory.
     #[inline]
     pub fn draw(&self) -> u64 {
-        // Only the count is shared, so no order is needed with anything else.
+        // Relaxed: only the count is shared, without an order relative to other data.
         self.min + self.next.fetch_add(1, Relaxed) % self.items
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn min(&self) -> u64 {
         self.min
     }

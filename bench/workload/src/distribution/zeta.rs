@@ -1,37 +1,36 @@
-//! The generalised harmonic number, which the Zipf law is normalised by:
+//! The generalized harmonic number, by which Zipf's law is normalized:
 //!
 //! `zeta(n, theta) = 1/1^theta + 1/2^theta + ... + 1/n^theta`
 //!
 //! Example: zeta(3, 1) = 1 + 1/2 + 1/3 = 1.8333...
 //!
-//! YCSB adds the terms one by one, ten minutes for 10^10 of them. Here a
-//! long sum is an integral with corrections (Euler and Maclaurin; NIST
-//! Digital Library of Mathematical Functions, 2.10(i)), some microseconds
-//! for any n. With f(x) = x^-theta, m = 32, B the Bernoulli numbers:
+//! YCSB adds the terms one by one, which takes ten minutes for 10^10 of them.
+//! This module computes a long sum as an integral with corrections (Euler and
+//! Maclaurin; NIST Digital Library of Mathematical Functions, 2.10(i)), in some
+//! microseconds for any n. With f(x) = x^-theta, m = 32, B the Bernoulli numbers:
 //!
 //! ```text
 //! sum f(k), k = m..n  =  integral of f from m to n  +  (f(m) + f(n)) / 2
 //!                     +  sum B(2j)/(2j)! (f'(n) - f'(m)), f' of order 2j-1, j = 1, 2, ...
 //! ```
 //!
-//! Seven corrections are used. The first one left out is below
+//! Seven corrections are used. The first one omitted is below
 //! 2 (2 pi)^-16 theta (theta+1) ... (theta+14) m^(-theta-15), relative to a
 //! sum of at least 1 less than 10^-20 for every theta above -1, so that only
-//! rounding counts: against sums in extended precision the relative error is
+//! rounding matters. Against sums in extended precision the relative error is
 //! below 10^-14 (tested up to n = 10^6 directly, above against published
 //! constants and 40-digit references; the contract is 10^-13).
 //!
-//! YCSB's constant for n = 10^10 and theta = 0.99, 26.46902820178302, is the
-//! result of ten billion roundings. The sum is 26.46902820175148: the
-//! constant is too large by 3.15 x 10^-11, relative 1.19 x 10^-12.
+//! YCSB's constant for n = 10^10 and theta = 0.99, 26.46902820178302, contains
+//! the rounding errors of ten billion additions. The sum is 26.46902820175148:
+//! the constant is too large by 3.15 x 10^-11, relative 1.19 x 10^-12.
 
-/// Up to this many terms, [`zeta`] adds them one by one and in the order in
-/// which YCSB does, so that the last bit is the same and with it every draw.
-/// A power takes some 30 ns, so this takes about 2 ms: a start-up of 5 ms is
-/// not to be exceeded.
+/// Up to this many terms, [`zeta`] adds them one by one in YCSB's order, so that
+/// the last bit, and with it every draw, is the same. A power takes about 30 ns,
+/// so the sum takes about 2 ms; the budget for start-up is 5 ms.
 pub const DIRECT_TERMS: u64 = 1 << 16;
 
-/// Terms that a long sum adds one by one before the integral takes over.
+/// Terms of a long sum that are added one by one before the integral.
 const HEAD: u64 = 32;
 
 /// B(2j)/(2j)! for j = 1 to 7.
@@ -45,15 +44,15 @@ const BERNOULLI: [f64; 7] = [
     1.0 / 74_724_249_600.0,
 ];
 
-/// The sum of `1/k^theta` for k from 1 to `n`; 0 for `n` = 0.
+/// Returns the sum of `1/k^theta` for k from 1 to `n`; 0 for `n` = 0.
 ///
-/// `theta` is any number above -1, including 1 (the range below 0 serves for
-/// means). Relative error below 10^-13. O(min(n, [`DIRECT_TERMS`])).
+/// `theta` is any number above -1, including 1 (means need the range below 0).
+/// Relative error below 10^-13. O(min(n, [`DIRECT_TERMS`])).
 pub fn zeta(n: u64, theta: f64) -> f64 {
     if n <= DIRECT_TERMS { direct(0, n, theta, 0.0) } else { euler_maclaurin(n, theta) }
 }
 
-/// `sum` and the terms after number `from`, up to number `to`, in YCSB's
+/// Returns `sum` plus the terms after number `from`, up to number `to`, in YCSB's
 /// order of addition.
 pub(crate) fn direct(from: u64, to: u64, theta: f64, mut sum: f64) -> f64 {
     for k in from..to {
@@ -66,7 +65,7 @@ fn euler_maclaurin(n: u64, theta: f64) -> f64 {
     let (m, n) = (HEAD as f64, n as f64);
     let (f_m, f_n) = (libm::pow(m, -theta), libm::pow(n, -theta));
     // The integral is (n^d - m^d)/d for d = 1 - theta, and its limit ln(n/m)
-    // for d = 0. Written so that nothing cancels near d = 0.
+    // for d = 0. This form avoids cancellation near d = 0.
     let d = 1.0 - theta;
     let log = libm::log(n / m);
     let integral = libm::pow(m, d) * log * expm1_quotient(d * log);
@@ -74,7 +73,7 @@ fn euler_maclaurin(n: u64, theta: f64) -> f64 {
     direct(0, HEAD - 1, theta, 0.0) + tail
 }
 
-/// The sum of `-B(2j)/(2j)!` times the derivative of order 2j-1 of
+/// Returns the sum of `-B(2j)/(2j)!` times the derivative of order 2j-1 of
 /// x^-theta, which is -theta (theta+1) ... (theta+2j-2) x^(-theta-2j+1).
 fn corrections(x: f64, f_x: f64, theta: f64) -> f64 {
     let mut derivative = f_x * theta / x;
@@ -88,12 +87,12 @@ fn corrections(x: f64, f_x: f64, theta: f64) -> f64 {
     sum
 }
 
-/// `(e^x - 1)/x`, 1 at 0.
+/// Returns `(e^x - 1)/x`; 1 at 0.
 pub(crate) fn expm1_quotient(x: f64) -> f64 {
     if x.abs() > 1e-8 {
         libm::expm1(x) / x
     } else {
-        // The series; what follows is below 10^-17.
+        // The series; the remaining terms are below 10^-17.
         1.0 + x / 2.0
     }
 }
@@ -108,7 +107,7 @@ mod tests {
         ((found - expected) / expected).abs()
     }
 
-    /// Neumaier's compensated sum: its error does not grow with n.
+    /// Returns Neumaier's compensated sum, whose error does not grow with n.
     fn compensated(n: u64, theta: f64) -> f64 {
         let (mut sum, mut lost) = (0.0f64, 0.0);
         for k in 1..=n {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_agree_with_compensated_sums() {
+    fn both_methods_agree_with_compensated_sums() {
         for theta in THETAS {
             for n in [33, 40, 1000, 65_536, 65_537, 1_000_000] {
                 let expected = compensated(n, theta);
@@ -165,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_constant_of_ycsb_is_off_by_what_is_said() {
+    fn the_constant_of_ycsb_has_the_documented_error() {
         let error = (26.469_028_201_783_02 - zeta(10_000_000_000, 0.99)) / zeta(10_000_000_000, 0.99);
         assert!((error - 1.19e-12).abs() < 0.01e-12, "{error:e}");
     }
 
     #[test]
-    fn no_step_where_the_method_changes() {
+    fn the_methods_agree_where_they_meet() {
         for theta in THETAS {
             let step = zeta(DIRECT_TERMS + 1, theta) - zeta(DIRECT_TERMS, theta);
             let term = libm::pow((DIRECT_TERMS + 1) as f64, -theta);

@@ -1,9 +1,9 @@
 //! Zipf's law by the formula of Gray, Sundaresan, Englert, Baclawski and
 //! Weinberger ("Quickly Generating Billion-Record Synthetic Databases",
-//! SIGMOD 1994), as YCSB's `ZipfianGenerator` has it, to the last bit.
+//! SIGMOD 1994), equal to YCSB's `ZipfianGenerator` to the last bit.
 //!
-//! Law: item i of n, from 0, has probability 1/((i+1)^theta zeta(n, theta));
-//! exactly so for items 0 and 1, nearly so for the others. Symbols:
+//! Law: item i of n, from 0, has probability 1/((i+1)^theta zeta(n, theta)),
+//! exactly for items 0 and 1 and approximately for the others. Symbols:
 //!
 //! * theta: the exponent, 0 <= theta < 1; 0 is uniform
 //! * zetan = zeta(n, theta)
@@ -11,8 +11,8 @@
 //! * eta = (1 - (2/n)^(1-theta)) / (1 - zeta(2, theta)/zetan)
 //!
 //! A uniform draw u gives item 0 if u zetan < 1, item 1 if u zetan < 1 +
-//! 0.5^theta, else item floor(n (eta u - eta + 1)^alpha). Example: n = 1000,
-//! theta = 0.99 have zetan = 7.729, alpha = 100, eta = 0.0748; u = 0.1 gives
+//! 0.5^theta, else item floor(n (eta u - eta + 1)^alpha). Example: n = 1000 and
+//! theta = 0.99 give zetan = 7.729, alpha = 100, eta = 0.0748; u = 0.1 gives
 //! item 0, u = 0.19 item 1, and u = 0.5 item floor(1000 x 0.9626^100) = 22.
 
 use super::{
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::random::Random;
 
-/// A growth of at most this many items is added term by term, which costs as
-/// much as a [`zeta`] of a long sum.
+/// Growth up to this many items is added term by term, at the cost of a
+/// [`zeta`] of a long sum.
 const SMALL_GROWTH: u64 = 32;
 
-/// Zipf's law over a range of numbers, the smallest the most popular.
+/// Zipf's law over a range of numbers; the smallest is the most popular.
 ///
-/// YCSB's constructor draws one item and discards it. Constructing takes no
-/// source of draws here: to get YCSB's sequence of items, call
-/// [`Zipfian::next`] once beforehand ([`Zipfian::CONSTRUCTOR_DRAWS`]).
+/// YCSB's constructor draws one item and discards it. This constructor has no
+/// source of draws: to repeat YCSB's sequence of items, call [`Zipfian::next`]
+/// once beforehand ([`Zipfian::CONSTRUCTOR_DRAWS`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zipfian {
     base: u64,
@@ -38,41 +38,40 @@ pub struct Zipfian {
     alpha: f64,
     zetan: f64,
     eta: f64,
-    /// The part of eta that the number of items at construction gives.
+    /// The factor of eta that depends on the number of items at construction.
     eta_items: f64,
     zeta2: f64,
     below_second: f64,
     count: u64,
 }
 
-/// By how much powers of different machines may differ, relative: 45 times
-/// the distance of neighbouring doubles, where libraries promise about one.
+/// Assumed relative difference of powers between machines: 45 times the distance
+/// of neighbouring doubles, where libraries promise about one.
 const POWER_DIFFERENCE: f64 = 1e-14;
 
 impl Zipfian {
     /// YCSB's exponent.
     pub const THETA: f64 = 0.99;
 
-    /// Items that YCSB's constructor draws and discards.
+    /// Number of items that YCSB's constructor draws and discards.
     pub const CONSTRUCTOR_DRAWS: u32 = 1;
 
-    /// Over the numbers `min` to `max`, both included, with exponent `theta`
-    /// in [0, 1). Takes at most some milliseconds, whatever the range.
+    /// Returns the law over the numbers `min` to `max`, inclusive, with an exponent `theta`
+    /// in [0, 1). Takes at most some milliseconds for any range.
     pub fn new(min: u64, max: u64, theta: f64) -> Result<Self, DistributionError> {
         let items = items(min, max)?;
         check_theta(theta)?;
         Ok(Zipfian::build(min, items, theta, zeta(items, theta)))
     }
 
-    /// As [`Zipfian::new`], with a `zetan` that was computed elsewhere, or is
-    /// wanted wrong.
+    /// Like [`Zipfian::new`], with a given `zetan`, which need not be exact.
     pub fn with_zeta(min: u64, max: u64, theta: f64, zetan: f64) -> Result<Self, DistributionError> {
         let items = items(min, max)?;
         check_theta(theta)?;
         Ok(Zipfian::build(min, items, theta, zetan))
     }
 
-    /// Over the `n` numbers from 0; `n` may be 0, to grow later.
+    /// Returns the law over the `n` numbers from 0; `n` may be 0, to grow later.
     pub fn of(n: u64, theta: f64) -> Result<Self, DistributionError> {
         check_theta(theta)?;
         Ok(Zipfian::build(0, n, theta, zeta(n, theta)))
@@ -95,30 +94,28 @@ impl Zipfian {
         zipfian
     }
 
-    /// From the number of items at construction, even when it has grown
-    /// since: so it is in YCSB.
+    /// Uses the number of items at construction, even after growth, as YCSB does.
     fn eta(&self) -> f64 {
         self.eta_items / (1.0 - self.zeta2 / self.zetan)
     }
 
-    /// A number of the range. O(1).
+    /// Draws a number of the range. O(1).
     #[inline]
     pub fn next<R: Random + ?Sized>(&mut self, rng: &mut R) -> u64 {
         self.next_of(rng, self.items)
     }
 
-    /// One of the first `n` numbers from the start of the range: YCSB's
-    /// `nextLong(itemcount)`.
+    /// Draws one of the first `n` numbers of the range: YCSB's `nextLong(itemcount)`.
     ///
-    /// When `n` grows, zetan grows with it: in YCSB's order of addition for
-    /// up to [`DIRECT_TERMS`] items and for small steps, by [`zeta`]
-    /// otherwise. When it shrinks nothing is recomputed, as in YCSB. Eta
-    /// keeps the number of items at construction, as in YCSB: a range that
-    /// outgrows it manifold is no longer Zipfian at all.
+    /// If `n` grows, zetan grows with it: in YCSB's order of addition for up to
+    /// [`DIRECT_TERMS`] items and for small steps, otherwise by [`zeta`]. If it
+    /// shrinks nothing is recomputed, as in YCSB. Eta keeps the number of items at
+    /// construction, as in YCSB: a range that outgrows it manifold is no longer
+    /// Zipfian.
     ///
-    /// One thing differs: where YCSB leaves the range, this returns the last
-    /// number within. YCSB does so through rounding, once in about 2^53 draws,
-    /// and when a range of 1 or 2 items at construction has grown.
+    /// One behaviour differs: where YCSB leaves the range, this returns the range's
+    /// last number. YCSB leaves it by rounding, once in about 2^53 draws, and after
+    /// growth of a range of 1 or 2 items at construction.
     #[inline]
     pub fn next_of<R: Random + ?Sized>(&mut self, rng: &mut R, n: u64) -> u64 {
         if n > self.count {
@@ -133,8 +130,8 @@ impl Zipfian {
             return self.base + 1;
         }
         let x = self.eta * u - self.eta + 1.0;
-        // The machine's own power is three times as fast and may differ in the
-        // last bits, which decides nothing unless a whole number is that near.
+        // The machine's own power is three times as fast. It may differ in the last
+        // bits, which matters only this close to an integer.
         let fast = n as f64 * x.powf(self.alpha);
         let item = if (fast - fast.round()).abs() > fast * POWER_DIFFERENCE {
             fast as u64
@@ -155,25 +152,25 @@ impl Zipfian {
         self.eta = self.eta();
     }
 
-    /// The sum the law is normalised by, of the items so far.
+    /// Returns the normalizing sum over the present items.
     pub fn zetan(&self) -> f64 {
         self.zetan
     }
 
-    /// 1/(1 - theta).
+    /// Returns 1/(1 - theta).
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
 
-    /// The constant of the formula above.
+    /// Returns eta.
     pub fn eta_constant(&self) -> f64 {
         self.eta
     }
 
-    /// The mean of [`Zipfian::next`] before any growth. This is the mean of
-    /// the formula, not of Zipf's law: item k or above, k >= 2, has
-    /// probability (1 - (k/n)^(1-theta))/eta, and the mean is the sum of
-    /// these for all k. Takes as long as constructing.
+    /// Returns the mean of [`Zipfian::next`] before any growth. This is the mean of
+    /// the formula, not of Zipf's law: an item of at least k, k >= 2, has
+    /// probability (1 - (k/n)^(1-theta))/eta, and the mean is the sum of these over
+    /// all k. Takes as long as construction.
     pub fn mean(&self) -> f64 {
         let (n, base) = (self.items, self.base as f64);
         let above_first = 1.0 - 1.0 / self.zetan;

@@ -1,29 +1,28 @@
-//! Web services: operations on the URLs of traces, after YCSB's
-//! `RestWorkload`, whose files it takes.
+//! Web services: operations on the URLs of traces, compatible with YCSB's
+//! `RestWorkload` and its files.
 //!
-//! A verb has a trace of its own: a file of URLs, one a line, the first
-//! `readrecordcount` of which are used. An operation draws its verb by the
-//! proportions and its URL from the verb's trace by the distribution, over the
-//! lines as they stand: line 0 is the most popular, nothing is scattered. A
-//! write carries one field, `data`, of random text.
+//! Each operation kind has a trace of its own: a file with one URL per line, of
+//! which the first `readrecordcount` are used. The proportions determine the
+//! kind of an operation. The kind's distribution chooses a line of its trace, in
+//! file order: line 0 is the most popular, and lines are not scattered. A write
+//! has one field, `data`, of random text.
 //!
-//! Example: `readproportion=0.9`, `updateproportion=0.1`, and `zipfian` with
-//! 0.99 over a trace of five URLs: the first gets 0.43 of the reads.
+//! Example: with `readproportion=0.9`, `updateproportion=0.1`, and `zipfian` with
+//! 0.99 over a trace of five URLs, the first URL gets 0.43 of the reads.
 //!
-//! A load, which YCSB has none of, inserts each URL that reads, updates and
-//! deletes may ask for, once, in the order of their traces, so that a service
-//! without data can be measured too.
+//! YCSB has no load for it. Serval's load inserts each URL that reads, updates
+//! and deletes may use, once, in the order of their traces, so that a service
+//! without data can be measured as well.
 //!
-//! # What YCSB does otherwise
+//! # Differences from YCSB
 //!
-//! * It reads all four traces, used or not. Here only those whose proportion
-//!   is above 0.
-//! * `exponential` can draw a line behind the last, and then asks for a URL
-//!   that ends in `null`. Here it is drawn again.
-//! * Scans and read-modify-writes become reads without a word. Here they are
-//!   refused.
-//! * `fieldlengthdistribution=zipfian` ignores `minfieldlength`: kept, sizes
-//!   are from 1.
+//! * YCSB reads all four traces. Serval reads those whose proportion is above 0.
+//! * In YCSB `exponential` can draw a line after the last, and then requests a
+//!   URL that ends in `null`. Serval draws again.
+//! * YCSB silently turns scans and read-modify-writes into reads. Serval refuses
+//!   them.
+//! * `fieldlengthdistribution=zipfian` ignores `minfieldlength` in both: sizes
+//!   start at 1.
 
 pub mod properties;
 mod trace;
@@ -55,17 +54,17 @@ use std::{
     },
 };
 
-/// The field of a write, by YCSB's name.
+/// Name of a write's field in YCSB.
 const DATA: &str = "data";
 
-/// Sets the random numbers of a load's values apart from those of clients.
+/// Separates the random stream of a load's values from those of clients.
 const LOADED: u64 = 0x5245_5354_4c4f_4144;
 
-/// Below this share of draws that fall into the trace, drawing again would
-/// take long.
+/// Smallest share of draws that must fall into the trace; below it, redraws take
+/// too long.
 const EXPONENTIAL_SHARE_MIN: f64 = 0.01;
 
-/// How a line of a trace is chosen.
+/// Distribution of lines of a trace.
 #[derive(Debug, Clone)]
 enum TraceChooser {
     Uniform(Uniform),
@@ -86,7 +85,7 @@ impl TraceChooser {
             TraceChooser::Sequential(sequential) => sequential.draw(),
             TraceChooser::ExactZipf(zipf) => zipf.draw(rng),
             TraceChooser::Exponential(exponential, lines) => loop {
-                // An infinite one saturates, and is too far as well.
+                // An infinite draw saturates, which is out of range as well.
                 let line = exponential.draw(rng) as u64;
                 if line < *lines {
                     return line;
@@ -96,7 +95,7 @@ impl TraceChooser {
     }
 }
 
-/// A verb of the mix.
+/// An operation kind of the mix.
 #[derive(Debug, Clone)]
 struct MixedVerb {
     kind: OperationKind,
@@ -104,7 +103,7 @@ struct MixedVerb {
     chooser: TraceChooser,
 }
 
-/// How bodies are made.
+/// Generator of bodies.
 #[derive(Debug, Clone)]
 struct Bodies {
     sizes: LengthChooser,
@@ -125,7 +124,7 @@ struct RestShared {
     mix: Discrete,
     demands: Vec<Demand>,
     bodies: Bodies,
-    // A load's own.
+    // For loads only.
     load: Vec<String>,
     next_load: AtomicU64,
     keep_going: bool,
@@ -175,9 +174,9 @@ fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<TraceC
     }
 }
 
-/// Reads the verbs with their traces; faults of all of them are noted.
+/// Reads the operation kinds with their traces. Reports the faults of all of them.
 fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVerb>, Vec<f64>, Vec<Demand>)> {
-    // In the order of YCSB's walk over the shares.
+    // In YCSB's order of the shares.
     let all = [
         (&p::READ, OperationKind::Read),
         (&p::UPDATE, OperationKind::Update),
@@ -194,7 +193,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
     }
     let (mut verbs, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
     let mut known: Vec<(PathBuf, u64, Arc<Trace>)> = Vec::new();
-    let mut whole = true;
+    let mut complete = true;
     for (verb, kind) in all {
         let share = reader.number(verb.proportion);
         if share <= 0.0 {
@@ -223,7 +222,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
         let chooser = chooser(reader, verb, trace.as_ref().map_or(1, |trace| trace.len()));
         match (trace, chooser) {
             (Some(trace), Some(chooser)) => verbs.push(MixedVerb { kind, trace, chooser }),
-            _ => whole = false,
+            _ => complete = false,
         }
     }
     if weights.is_empty() {
@@ -231,7 +230,7 @@ fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<MixedVe
         reader.fault_overall(format!("there is nothing to do: all of {names} are 0"));
         return None;
     }
-    whole.then_some((verbs, weights, demands))
+    complete.then_some((verbs, weights, demands))
 }
 
 fn sizes(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {
@@ -249,8 +248,8 @@ fn sizes(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChoose
 }
 
 impl RestWorkload {
-    /// From its properties and the files that they name. Faults go to the reader; `None` when
-    /// there were some without which nothing can be built.
+    /// Reads the properties and the files that they name. Reports faults to the reader;
+    /// returns `None` if nothing can be built.
     pub fn open(
         reader: &mut Reader<'_>,
         facts: &Circumstances,
@@ -338,8 +337,8 @@ impl ClientWorkload for RestMixer {
 struct RestLoader {
     shared: Arc<RestShared>,
     bodies: Bodies,
-    /// A body follows from the run's seed and its number: which of several
-    /// clients sends it is chance.
+    /// Seed of the bodies. A body depends on the seed and its number, not on the client
+    /// that happens to send it.
     seed: u64,
 }
 

@@ -1,15 +1,15 @@
-//! The REST workload's properties: YCSB's, and what Serval adds.
+//! The REST workload's properties: YCSB's, and Serval's additions.
 
 use crate::core::properties as core;
 use serval_model::properties::{Kind, Property, Table};
 
-/// How URLs are chosen.
+/// Distributions of URLs.
 const DISTRIBUTIONS: Kind =
     Kind::Choice(&["uniform", "zipfian", "hotspot", "exponential", "sequential", "exactzipfian"]);
 
 const SAME: &str = "Distribution of the URLs of this verb. If unset: requestdistribution.";
 
-/// A constant of Zipf's law.
+/// Exponent of Zipf's law.
 const EXPONENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
 
 const EXPONENT_MEANING: &str = "Exponent of Zipf's law for this verb, with requestdistribution zipfian (below 1) or exactzipfian (above 0).";
@@ -17,25 +17,25 @@ const EXPONENT_MEANING: &str = "Exponent of Zipf's law for this verb, with reque
 const TOP: &str =
     "Number of URLs used, from the start of the trace. If unset, or if the trace has fewer: all.";
 
-/// The properties of one verb.
+/// The properties of one operation kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Verb {
-    /// Its share of the operations.
+    /// Share of the operations.
     pub proportion: &'static Property,
-    /// The file of its URLs.
+    /// File of its URLs.
     pub trace: &'static Property,
-    /// How many of them are used.
+    /// Number of URLs that are used.
     pub count: &'static Property,
-    /// How one is chosen.
+    /// Distribution of URLs.
     pub distribution: &'static Property,
-    /// The constant of Zipf's law.
+    /// Exponent of Zipf's law.
     pub exponent: &'static Property,
 }
 
 macro_rules! verb {
     ($verb:ident, $word:literal, $http:literal, $proportion:ident,
      $trace:ident, $count:ident, $distribution:ident, $exponent:ident) => {
-        #[doc = concat!("The trace of ", $word, "s.")]
+        #[doc = concat!("Trace of ", $word, "s.")]
         pub const $trace: Property = Property::ycsb(
             concat!("url.trace.", $word),
             Kind::Path,
@@ -48,16 +48,16 @@ macro_rules! verb {
             ),
         )
         .default(concat!($word, "trace.txt"));
-        #[doc = concat!("How much of the trace of ", $word, "s is used.")]
+        #[doc = concat!("Number of URLs of ", $word, "s that are used.")]
         pub const $count: Property =
             Property::ycsb(concat!($word, "recordcount"), Kind::POSITIVE, TOP).unit("URLs");
-        #[doc = concat!("How the URLs of ", $word, "s are chosen.")]
+        #[doc = concat!("Distribution of the URLs of ", $word, "s.")]
         pub const $distribution: Property =
             Property::serval(concat!($word, "requestdistribution"), DISTRIBUTIONS, SAME);
-        #[doc = concat!("Zipf's constant of ", $word, "s.")]
+        #[doc = concat!("Exponent of Zipf's law for ", $word, "s.")]
         pub const $exponent: Property =
             Property::ycsb(concat!($word, "zipfconstant"), EXPONENT, EXPONENT_MEANING).default("0.99");
-        #[doc = concat!("What belongs to ", $word, "s.")]
+        #[doc = concat!("Properties of ", $word, "s.")]
         pub const $verb: Verb = Verb {
             proportion: &core::$proportion,
             trace: &$trace,
@@ -100,7 +100,7 @@ verb!(
     DELETE_EXPONENT
 );
 
-/// How URLs are chosen, for all verbs.
+/// Distribution of URLs of all operation kinds.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     DISTRIBUTIONS,
@@ -110,7 +110,7 @@ pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
      Zipf's law itself).",
 )
 .default("uniform");
-/// Zipf's constant of sizes.
+/// Zipf's exponent of sizes.
 pub const SIZE_EXPONENT: Property = Property::ycsb(
     "insertsizezipfconstant",
     EXPONENT,
@@ -118,14 +118,14 @@ pub const SIZE_EXPONENT: Property = Property::ycsb(
      fieldlengthdistribution=zipfian; below 1.",
 )
 .default("0.99");
-/// YCSB's file that it does not read.
+/// A file property that YCSB does not read.
 pub const SIZE_FILE: Property = Property::ignored(
     "fieldlengthdistfile",
     "YCSB defines it and does not read it; with fieldlengthdistribution=histogram the file is \
      fieldlengthhistogram.",
 );
 
-/// The REST workload's table.
+/// Table of the REST workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "REST workload",
     properties: &[

@@ -1,4 +1,4 @@
-//! A trace: the URLs of a file, one a line.
+//! A trace: a file with one URL per line.
 
 use crate::files::{self, InputFiles};
 use std::{
@@ -6,26 +6,25 @@ use std::{
     path::Path,
 };
 
-/// Largest trace that is read: ten million URLs of 25 letters. It is kept in
-/// memory.
+/// Largest trace, bytes: ten million URLs of 25 characters. It is kept in memory.
 pub const TRACE_FILE_MAX: u64 = 256 << 20;
 
-/// Longest URL, and more than servers take.
+/// Longest URL, bytes; servers accept less.
 pub const URL_LENGTH_MAX: usize = 64 << 10;
 
-/// Maximum number of reported faults of a file: a file that is no trace has one a line.
+/// Most faults reported for a file: a file that is not a trace has one per line.
 const FAULTS_MAX: usize = 10;
 
-/// URLs in the order of their file.
+/// URLs in file order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     text: String,
-    /// Where each URL ends; a file is shorter than 4 GiB.
+    /// End of each URL in the text; a file is shorter than 4 GiB.
     ends: Vec<u32>,
 }
 
 impl Trace {
-    /// Reads the first `most` URLs of a file. Faults say file and line.
+    /// Reads the first `most` URLs of a file. Faults have file and line.
     pub fn read(files: &dyn InputFiles, path: &Path, most: u64) -> Result<Trace, String> {
         let content = files::open(files, path, TRACE_FILE_MAX)?;
         Trace::parse(BufReader::new(content), &path.display().to_string(), most)
@@ -35,7 +34,7 @@ impl Trace {
         let mut trace = Trace::default();
         let mut faults = Vec::new();
         let mut bytes = Vec::new();
-        // Empty lines are none at the end, and faults before a URL.
+        // Empty lines are allowed at the end, and faults before a URL.
         let (mut line, mut empty) = (0u64, Vec::new());
         while trace.ends.len() < usize::try_from(most).unwrap_or(usize::MAX) && faults.len() < FAULTS_MAX {
             bytes.clear();
@@ -67,17 +66,17 @@ impl Trace {
         if faults.is_empty() { Ok(trace) } else { Err(faults.join("; ")) }
     }
 
-    /// How many URLs there are, at least one.
+    /// Returns the number of URLs, at least one.
     pub fn len(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// Never.
+    /// Returns false: a trace is never empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The URL of a line, from 0.
+    /// Returns the URL of a line, from 0.
     #[inline]
     pub fn url(&self, index: u64) -> &str {
         let index = index as usize;
@@ -85,13 +84,13 @@ impl Trace {
         &self.text[start..self.ends[index] as usize]
     }
 
-    /// All URLs.
+    /// Returns all URLs.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).map(|index| self.url(index))
     }
 }
 
-/// The URL on a line, which may be empty.
+/// Returns the URL on a line; may be empty.
 fn url(line: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(line).map_err(|_| "is not UTF-8".to_owned())?.trim();
     if text.len() > URL_LENGTH_MAX {
@@ -104,7 +103,7 @@ fn url(line: &[u8]) -> Result<&str, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 mod tests {
     use super::*;
     use crate::files::InputFile;
@@ -115,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_lines_without_the_blanks_around_them() {
+    fn urls_are_trimmed_lines() {
         let trace = parse(b"a\r\n  b?x=1  \n\xc3\xa4\nlast", u64::MAX).unwrap();
         assert_eq!(trace.iter().collect::<Vec<_>>(), ["a", "b?x=1", "ä", "last"]);
         assert_eq!((trace.len(), trace.url(3)), (4, "last"));
         assert_eq!(parse(b"a\nb\n\n\n", u64::MAX).unwrap().len(), 2);
-        // What is not used may be anything.
+        // Unused lines may contain anything.
         assert_eq!(parse(b"a\nb\n\n\xff c", 2).unwrap().len(), 2);
     }
 
     #[test]
-    fn faults_say_file_and_line_and_are_not_too_many() {
+    fn faults_name_file_and_line_and_are_bounded() {
         let problem = parse(b"a\n\nb c\n\xff\nd\x01\ne\n", u64::MAX).unwrap_err();
         for words in
             ["t.txt:3: a URL cannot have ' '", "t.txt:4: is not UTF-8", "t.txt:5: ", "t.txt:2: has no URL"]

@@ -17,7 +17,7 @@ use serval_model::{
 };
 use std::sync::Arc;
 
-/// Real values are below this.
+/// Upper bound of real values.
 const FLOATS_END: f64 = 100_000.0;
 
 /// Contents of a record's field.

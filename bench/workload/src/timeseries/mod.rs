@@ -1,74 +1,73 @@
-//! Time series: data points that arrive in the order of time, and queries for
-//! one timestamp or a span. After YCSB's `TimeSeriesWorkload`, whose data sets
-//! and files it shares.
+//! Time series: data points in time order, and queries for one timestamp or a
+//! span. Compatible with YCSB's `TimeSeriesWorkload`, its data sets and its
+//! files.
 //!
-//! A series is a key and a value of each of some tags. A data point is a record under the series' key whose
-//! fields are the tags, the timestamp (`YCSBTS`) and the value (`YCSBV`), in
-//! the order of their names; the last two are numbers of 8 bytes, see
-//! [`number`]. Every client writes the series of keys of its own: for each
-//! timestamp all of them, then the next timestamp. An update writes an older
-//! timestamp.
+//! A series is a key with a value for each of some tags. A data point is a
+//! record under the series' key. Its fields are the tags, the timestamp
+//! (`YCSBTS`) and the value (`YCSBV`), sorted by name; the last two are numbers
+//! of 8 bytes, see [`number`]. Each client writes the series of its own keys:
+//! all of them for one timestamp, then for the next timestamp. An update writes
+//! an older timestamp.
 //!
-//! Queries are spelled in the field names of a read or scan, and in the key of
-//! a delete, so that stores need no further verb:
+//! Queries are encoded in the field names of a read or scan, and in the key of a
+//! delete, so that stores need no further operation:
 //!
-//! | field | of what |
+//! | field | meaning |
 //! |---|---|
-//! | `AA=AB` | a tag and its value; `AA` alone when grouped by |
+//! | `AA=AB` | a tag and its value; `AA` alone to group by it |
 //! | `YCSBTS=123` or `YCSBTS=123,456` | a timestamp, or the first and last of a span |
 //! | `YCSBGB=sum` | grouping |
 //! | `YCSBDS=sum60`, in scans `YCSBDS=sum=60` | downsampling |
 //!
 //! A delete's key is `KEY:AA=AB:AB=AC:YCSBTS=123`.
 //!
-//! # What YCSB does wrong
+//! # Faults of YCSB
 //!
-//! These stop YCSB, and are mended here:
+//! These stop YCSB and are fixed here:
 //!
 //! 1. `groupbyfunction`: a null pointer when the workload opens; grouping
 //!    never worked.
 //! 2. An update at a client's first timestamp: there is none older, and Java's
-//!    `nextInt(0)` throws; so with every run that begins with an update. Here
-//!    the first timestamp is written again. With random timestamps "older" is
-//!    negative half of the time; the same.
+//!    `nextInt(0)` throws. So does every run that starts with an update. Serval
+//!    writes the first timestamp again. With random timestamps "older" is
+//!    negative half of the time, with the same effect.
 //! 3. Fewer data points than series: the range of queries is empty
-//!    (`nextInt(0)`, a division by zero). Here it is the first timestamp.
-//! 4. `queryrandomtimespan` with a span below the interval: `nextInt(0)`. Here
-//!    the span is empty.
-//! 5. `sparsity` below 1/(series a key): `nextInt(0)`. Here nothing is left out.
-//! 6. `delayedintervals=0`: a division by zero. Here there is no delay.
-//! 7. Fewer cardinalities than tags: only one of the missing is made 1, the
-//!    others 0, and queries throw. Here all are 1.
-//! 8. `tagcount=0`: an index out of bounds. Here series are keys.
-//! 9. Random timestamps that are used up stop the client. Here the next range
-//!    follows. More than 2^24 of them do not fit; here they take no memory.
-//! 10. An insert that the store has taken into a batch (BATCHED_OK) stops a
-//!     load. Here it counts as done.
-//! 11. `deleteproportion` is not read, so that there are no deletes. Here it is.
-//! 12. `readmodifywriteproportion` ends a client in silence. Here it is refused,
-//!     as are a `timestampinterval` of 0 or below, and names
-//!     of fields that are the same (YCSB then leaves out a field).
-//! 13. 32-bit counts and products. Here they have 64 bits.
+//!    (`nextInt(0)`, a division by zero). In Serval it is the first timestamp.
+//! 4. `queryrandomtimespan` with a span below the interval: `nextInt(0)`. In
+//!    Serval the span is empty.
+//! 5. `sparsity` below 1/(series per key): `nextInt(0)`. Serval omits no point.
+//! 6. `delayedintervals=0`: a division by zero. In Serval there is no delay.
+//! 7. Fewer cardinalities than tags: only one of the missing ones is set to 1,
+//!    the others to 0, and queries throw. Serval sets all to 1.
+//! 8. `tagcount=0`: an index out of bounds. In Serval series are keys.
+//! 9. Exhausted random timestamps stop the client. In Serval the next range
+//!    follows. YCSB is limited to 2^24 of them; in Serval they take no memory.
+//! 10. An insert that the store added to a batch (BATCHED_OK) stops a load. In
+//!     Serval it counts as done.
+//! 11. `deleteproportion` is not read, so there are no deletes. Serval reads it.
+//! 12. `readmodifywriteproportion` ends a client silently. Serval refuses it, a
+//!     `timestampinterval` of 0 or below, and duplicate field names, of which
+//!     YCSB omits one.
+//! 13. 32-bit counts and products. In Serval they have 64 bits.
 //!
-//! These go wrong without a word. They are kept, for the sake of the data that
-//! YCSB has loaded; `exacttimeseries=true` mends all of them but the last two:
+//! These go wrong silently. Serval keeps them, for compatibility with data that
+//! YCSB loaded; `exacttimeseries=true` fixes all but the last two:
 //!
-//! 1. A tag of one value after one of several makes the order of writing pass
-//!    over some series for ever (with `2,1` and two keys, half of them). A
-//!    warning says so.
-//! 2. `sparsity` s leaves out far more than its share: with V series a key and
-//!    n = floor(s V), of 2n/(n^2 - n + 2) of the points is left what should be
-//!    1 - s. For V = 64 and s = 0.5 that is 6.4 %.
-//! 3. Values of `dataintegrity` follow from the timestamp before it is delayed
-//!    or made older: delayed points and updates fail verification. They do not
-//!    follow from the key, and a read that returns nothing passes.
+//! 1. A tag of one value after one of several makes the write order skip some
+//!    series for ever (with `2,1` and two keys, half of them). Serval warns.
+//! 2. `sparsity` s omits far more than its share: with V series per key and
+//!    n = floor(s V), 2n/(n^2 - n + 2) of the points remain instead of 1 - s.
+//!    For V = 64 and s = 0.5 that is 6.4 %.
+//! 3. Values of `dataintegrity` depend on the timestamp before it is delayed or
+//!    made older: delayed points and updates fail verification. They do not
+//!    depend on the key, and a read that returns no record passes.
 //! 4. With MINUTES, HOURS or DAYS, delays, updates and query spans are in
 //!    seconds.
 //! 5. Random timestamps begin one interval before `insertstart`, and queries
-//!    count from the one that the client happened to draw first.
-//! 6. `queryrandomtimespan` never comes to the whole `querytimespan`.
-//! 7. Downsampling is spelled differently in reads and scans.
-//! 8. Keys of scans and deletes are uniform, whatever `requestdistribution`.
+//!    count from the timestamp that the client happened to draw first.
+//! 6. `queryrandomtimespan` never reaches the whole `querytimespan`.
+//! 7. Reads and scans encode downsampling differently.
+//! 8. Keys of scans and deletes are uniform for any `requestdistribution`.
 
 mod client;
 pub mod number;

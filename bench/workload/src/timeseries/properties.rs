@@ -1,10 +1,10 @@
-//! The time series workload's properties: YCSB's, some of them with other
-//! meanings than in the core workload, and what Serval adds.
+//! The time series workload's properties: YCSB's, some with other meanings than
+//! in the core workload, and Serval's additions.
 
 use crate::core::properties as core;
 use serval_model::properties::{Kind, Property, Table};
 
-/// Data points in the store.
+/// Number of data points in the store.
 pub const RECORD_COUNT: Property = Property::ycsb(
     "recordcount",
     Kind::COUNT,
@@ -13,7 +13,7 @@ pub const RECORD_COUNT: Property = Property::ycsb(
 )
 .default("0")
 .unit("data points");
-/// How many to write.
+/// Number of data points to write.
 pub const INSERT_COUNT: Property = Property::ycsb(
     "insertcount",
     Kind::COUNT,
@@ -21,7 +21,7 @@ pub const INSERT_COUNT: Property = Property::ycsb(
      that of recordcount.",
 )
 .unit("data points");
-/// The first timestamp.
+/// First timestamp.
 pub const INSERT_START: Property = Property::ycsb(
     "insertstart",
     Kind::Count { min: 0, max: i64::MAX as u64 },
@@ -30,7 +30,7 @@ pub const INSERT_START: Property = Property::ycsb(
      both.",
 )
 .unit("since 1970, in ms if timestampunits is MILLISECONDS, otherwise in s");
-/// Keys.
+/// Number of keys.
 pub const KEYS: Property = Property::ycsb(
     "fieldcount",
     Kind::POSITIVE,
@@ -44,14 +44,14 @@ pub const KEY_LENGTH: Property =
     Property::ycsb("fieldlength", Kind::Count { min: 1, max: NAME_LENGTH_MAX }, "Letters of a key.")
         .default("100")
         .unit("letters");
-/// Name of the timestamp.
+/// Name of the timestamp field.
 pub const TIMESTAMP_KEY: Property = Property::ycsb(
     "timestampkey",
     Kind::Text,
     "Name of the field that holds the timestamp, and of the timestamp in queries.",
 )
 .default("YCSBTS");
-/// Name of the value.
+/// Name of the value field.
 pub const VALUE_KEY: Property =
     Property::ycsb("valuekey", Kind::Text, "Name of the field that holds the value.").default("YCSBV");
 /// Time between data points.
@@ -93,12 +93,12 @@ pub const VALUE_TYPE: Property = Property::ycsb(
      dataintegrity needs integers.",
 )
 .default("floats");
-/// Tags.
+/// Number of tags.
 pub const TAG_COUNT: Property =
     Property::ycsb("tagcount", Kind::Count { min: 0, max: TAGS_MAX }, "Tags per time series.")
         .default("4")
         .unit("tags");
-/// Values a tag.
+/// Number of values of each tag.
 pub const TAG_CARDINALITY: Property = Property::ycsb(
     "tagcardinality",
     Kind::Numbers,
@@ -121,21 +121,21 @@ pub const TAG_VALUE_LENGTH: Property = Property::ycsb(
 )
 .default("8")
 .unit("letters");
-/// Between name and value.
+/// Delimiter of name and value.
 pub const PAIR_DELIMITER: Property = Property::ycsb(
     "tagpairdelimiter",
     Kind::Text,
     "Delimiter between a name and its value in queries: AA=AB, YCSBTS=1483228800.",
 )
 .default("=");
-/// Between the parts of a delete.
+/// Delimiter of the parts of a delete.
 pub const DELETE_DELIMITER: Property = Property::ycsb(
     "deletedelimiter",
     Kind::Text,
     "Delimiter between key, tags and timestamp in the key of a delete: AA:AA=AB:YCSBTS=1483228800.",
 )
 .default(":");
-/// Sparsity.
+/// Sparsity of the series.
 pub const SPARSITY: Property = Property::ycsb(
     "sparsity",
     Kind::FRACTION,
@@ -144,7 +144,7 @@ pub const SPARSITY: Property = Property::ycsb(
      exacttimeseries: the share of points left out.",
 )
 .default("0.00");
-/// Series that lag.
+/// Share of series that are delayed.
 pub const DELAYED_SERIES: Property = Property::ycsb(
     "delayedseries",
     Kind::FRACTION,
@@ -152,7 +152,7 @@ pub const DELAYED_SERIES: Property = Property::ycsb(
      delayedintervals intervals.",
 )
 .default("0.10");
-/// How far they lag.
+/// One more than the longest delay, in intervals.
 pub const DELAYED_INTERVALS: Property = Property::ycsb(
     "delayedintervals",
     Kind::Count { min: 0, max: i32::MAX as u64 },
@@ -160,7 +160,7 @@ pub const DELAYED_INTERVALS: Property = Property::ycsb(
 )
 .default("5")
 .unit("timestampinterval");
-/// Time that a query spans.
+/// Time span of a query.
 pub const QUERY_TIMESPAN: Property = Property::ycsb(
     "querytimespan",
     Kind::Count { min: 0, max: i32::MAX as u64 },
@@ -168,7 +168,7 @@ pub const QUERY_TIMESPAN: Property = Property::ycsb(
 )
 .default("0")
 .unit("as timestamps; with exacttimeseries timestampunits");
-/// Whether it is random.
+/// Whether the span is random.
 pub const QUERY_RANDOM_TIMESPAN: Property = Property::ycsb(
     "queryrandomtimespan",
     Kind::Flag,
@@ -176,14 +176,14 @@ pub const QUERY_RANDOM_TIMESPAN: Property = Property::ycsb(
      to it).",
 )
 .default("false");
-/// Between the two timestamps of a query.
+/// Delimiter of the two timestamps of a query.
 pub const QUERY_TIMESPAN_DELIMITER: Property = Property::ycsb(
     "querytimespandelimiter",
     Kind::Text,
     "Delimiter between the first and the last timestamp of a query: YCSBTS=123,456.",
 )
 .default(",");
-/// Name of grouping.
+/// Name of the grouping field.
 pub const GROUP_BY_KEY: Property =
     Property::ycsb("groupbykey", Kind::Text, "Name of the grouping function in reads and scans.")
         .default("YCSBGB");
@@ -193,13 +193,13 @@ pub const GROUP_BY_FUNCTION: Property = Property::ycsb(
     Kind::Text,
     "Function by which queries group series, such as sum: YCSBGB=sum. Needs groupbykeys. Empty: no grouping.",
 );
-/// Grouped tags.
+/// Tags to group by.
 pub const GROUP_BY_KEYS: Property = Property::ycsb(
     "groupbykeys",
     Kind::Numbers,
     "For each tag, separated by commas: 1 if queries group by it and name it without a value, else 0.",
 );
-/// Name of downsampling.
+/// Name of the downsampling field.
 pub const DOWNSAMPLING_KEY: Property =
     Property::ycsb("downsamplingkey", Kind::Text, "Name of the downsampling function in reads and scans.")
         .default("YCSBDS");
@@ -217,7 +217,7 @@ pub const DOWNSAMPLING_INTERVAL: Property = Property::ycsb(
     "Time that downsampling combines into one point; passed to the store unchanged.",
 )
 .unit("the store's");
-/// How keys are chosen.
+/// Distribution of keys.
 pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
     "requestdistribution",
     Kind::Choice(&["uniform", "sequential", "zipfian", "hotspot"]),
@@ -225,7 +225,7 @@ pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
      core workload.",
 )
 .default("uniform");
-/// Whether values can be checked.
+/// Whether values can be verified.
 pub const DATA_INTEGRITY: Property = Property::ycsb(
     "dataintegrity",
     Kind::Flag,
@@ -234,7 +234,7 @@ pub const DATA_INTEGRITY: Property = Property::ycsb(
      not with grouping, downsampling or querytimespan.",
 )
 .default("false");
-/// Whether YCSB's slips are mended.
+/// Whether YCSB's faults are fixed.
 pub const EXACT: Property = Property::serval(
     "exacttimeseries",
     Kind::Flag,
@@ -244,12 +244,12 @@ pub const EXACT: Property = Property::serval(
      timestamp; an empty read is an error. Set it for load and run alike.",
 )
 .default("false");
-/// YCSB's slip.
+/// A misspelled property of YCSB's files.
 pub const DELAYED_SERIES_SLIP: Property = Property::ignored(
     "delayedSeries",
     "YCSB's own time series files use this spelling, but YCSB, as Serval, reads delayedseries.",
 );
-/// YCSB's slip.
+/// A misspelled property of YCSB's files.
 pub const DELAYED_INTERVALS_SLIP: Property = Property::ignored(
     "delayedIntervals",
     "YCSB's own time series files use this spelling, but YCSB, as Serval, reads delayedintervals.",
@@ -261,7 +261,7 @@ pub const NAME_LENGTH_MAX: u64 = 1 << 20;
 /// Most tags. Each is a field of every record.
 pub const TAGS_MAX: u64 = 10_000;
 
-/// The time series workload's table.
+/// Table of the time series workload's properties.
 pub const PROPERTIES: Table = Table {
     heading: "time series workload",
     properties: &[

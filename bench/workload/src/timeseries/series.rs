@@ -1,45 +1,43 @@
-//! Which time series there are, what they are called, and in which order they
-//! are written.
+//! The time series of a workload: their number, names and write order.
 //!
-//! Law: a series is a key and a value of each tag. With K keys and tags of
-//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series a key and K V in
-//! all. The tag values of a key are counted like the digits of a number v
+//! Law: a series is a key with a value for each tag. With K keys and tags of
+//! c(0) to c(T-1) values there are V = c(0) ... c(T-1) series per key and K V
+//! in total. The tag values of a key are counted like the digits of a number v
 //! below V, the last tag fastest. Step n writes the series with v = n mod V
 //! of the client's key number floor(n/P) mod k, at its timestamp number
 //! floor(n/(P k)), where k is the number of the client's keys.
 //!
-//! P, the steps between two keys, should be V. YCSB's odometer carries into
-//! the key whenever it passes a tag of one value, so that P is the product of
-//! the cardinalities after the last such tag. With `1,2,4,8` that is V; with
-//! `2,1` it is 1, and two keys get one of their two series each, for ever.
+//! P, the number of steps between two keys, should be V. YCSB's odometer
+//! carries into the key whenever it passes a tag with one value, so P is the
+//! product of the cardinalities after the last such tag. With `1,2,4,8` that
+//! is V; with `2,1` it is 1, and only one of the two series of each of two
+//! keys is ever written.
 //!
 //! Example: 2 keys and `1,2` write (AA; AA, AA), (AA; AA, AB), (AB; AA, AA),
-//! (AB; AA, AB), and so again at the next timestamp.
+//! (AB; AA, AB), and the same again at the next timestamp.
 //!
-//! Nothing is kept for a series, so that there may be 10^12 of them.
+//! A series needs no memory, so there may be 10^12 of them.
 
 use crate::distribution::{Bijection, DistributionError};
 
-/// The letters of names: Java's code points of upper- and lower-case letters
-/// from 0 to 127, in their order.
+/// Letters of names: upper- and lower-case ASCII letters in the order of their code points.
 const LETTERS: &[u8; 52] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Most series: as many as a shuffle can hold, and exact as a `double`, which
-/// the share of delayed series is compared as.
+/// Largest number of series: the limit of a shuffle, and of exact comparisons of the share of delayed series as
+/// `f64`.
 pub(super) const SERIES_MAX: u64 = 1 << 52;
 
-/// Which names a shuffled order begins with. The same for all runs, so that a
-/// run asks for the series that a load wrote; YCSB's differ.
+/// Seed of shuffled names. It is the same for all runs, so that a run queries series that a load wrote; YCSB's
+/// order differs from run to run.
 const SHUFFLE_SEED: u64 = 0;
 
-/// How many names of a length there are; `None` when there are 2^64 or more.
+/// Returns the number of names of a length; `None` if there are 2^64 or more.
 pub(super) fn names_of(length: u64) -> Option<u64> {
     u32::try_from(length).ok().and_then(|length| (LETTERS.len() as u64).checked_pow(length))
 }
 
-/// Appends name number `number` of a length, as YCSB's
-/// `IncrementingPrintableStringGenerator` counts them: 52 letters, the last
-/// fastest, from the start again after the last name. AA, AB, ..., Az, BA.
+/// Appends name number `number` of a length, in the order of YCSB's `IncrementingPrintableStringGenerator`: 52
+/// letters, the last fastest, and from the start again after the last name. AA, AB, ..., Az, BA.
 pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
     // 12 digits of base 52 hold any number below 2^64.
     let mut digits = [0u8; 12];
@@ -52,28 +50,27 @@ pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
     out.extend(digits[..used].iter().map(|&digit| char::from(LETTERS[digit as usize])));
 }
 
-/// Letters of names that are kept at most; beyond, each is made when it is
-/// asked for.
-const KEPT_MAX: u64 = 1 << 20;
+/// Most letters of all names together that are stored; beyond, each name is computed on use.
+const STORED_MAX: u64 = 1 << 20;
 
-/// Names by number, in turn or shuffled.
+/// Names by number, in order or shuffled.
 #[derive(Debug, Clone)]
 pub(super) struct SeriesNames {
     count: u64,
     length: usize,
     shuffle: Option<Bijection>,
-    /// All names in a row, if they are few.
-    kept: String,
+    /// All names, concatenated, if they are few; otherwise empty.
+    stored: String,
 }
 
 impl SeriesNames {
     pub(super) fn new(count: u64, length: usize, shuffled: bool) -> Result<Self, DistributionError> {
         let shuffle = if shuffled { Some(Bijection::new(count, SHUFFLE_SEED)?) } else { None };
-        let mut names = SeriesNames { count, length, shuffle, kept: String::new() };
-        if count.saturating_mul(length as u64) <= KEPT_MAX {
-            let mut kept = String::new();
-            (0..count).for_each(|index| names.make(&mut kept, index));
-            names.kept = kept;
+        let mut names = SeriesNames { count, length, shuffle, stored: String::new() };
+        if count.saturating_mul(length as u64) <= STORED_MAX {
+            let mut stored = String::new();
+            (0..count).for_each(|index| names.compute(&mut stored, index));
+            names.stored = stored;
         }
         Ok(names)
     }
@@ -82,18 +79,18 @@ impl SeriesNames {
         self.count
     }
 
-    /// Appends the name at a place below [`count`](Self::count).
+    /// Appends the name with an index below [`count`](Self::count).
     #[inline]
     pub(super) fn write(&self, out: &mut String, index: u64) {
-        if self.kept.is_empty() {
-            self.make(out, index);
+        if self.stored.is_empty() {
+            self.compute(out, index);
         } else {
             let start = index as usize * self.length;
-            out.push_str(&self.kept[start..start + self.length]);
+            out.push_str(&self.stored[start..start + self.length]);
         }
     }
 
-    fn make(&self, out: &mut String, index: u64) {
+    fn compute(&self, out: &mut String, index: u64) {
         let number = self.shuffle.as_ref().map_or(index, |shuffle| shuffle.apply(index));
         write_name(out, number, self.length);
     }
@@ -102,20 +99,19 @@ impl SeriesNames {
 /// The cardinalities of tags.
 #[derive(Debug, Clone)]
 pub(super) struct Cardinality {
-    /// Of each tag: how many values it has, and how many series a key go by
-    /// between two of them.
+    /// Number of values of each tag, and number of series from one value to the next.
     tags: Vec<(u64, u64)>,
-    /// V, series a key.
+    /// V, the number of series per key.
     pub(super) per_key: u64,
-    /// K V, series.
+    /// K V, the number of series.
     pub(super) total: u64,
-    /// P, steps between two keys.
+    /// P, the number of steps between two keys.
     period: u64,
 }
 
 impl Cardinality {
-    /// Of `keys` keys and tags with `counts` values. `None` when there would
-    /// be more than [`SERIES_MAX`] series. `whole` makes P = V.
+    /// Makes the cardinalities of `keys` keys and tags with `counts` values; `None` for more than [`SERIES_MAX`]
+    /// series. `whole` makes P = V.
     pub(super) fn new(keys: u64, counts: &[u64], whole: bool) -> Option<Self> {
         let total = counts.iter().try_fold(keys, |total, &count| total.checked_mul(count))?;
         if total > SERIES_MAX {
@@ -137,38 +133,37 @@ impl Cardinality {
         Some(Cardinality { tags, per_key: after, total, period })
     }
 
-    /// Whether YCSB's order leaves out series.
+    /// Returns whether YCSB's write order omits series.
     pub(super) fn is_broken(&self) -> bool {
         self.period != self.per_key
     }
 
-    /// How many values a tag has.
+    /// Returns the number of values of a tag.
     pub(super) fn values(&self, tag: usize) -> u64 {
         self.tags[tag].0
     }
 
-    /// Which value of a tag the series number `v` of a key has.
+    /// Returns the number of the value of a tag in series number `v` of a key.
     pub(super) fn value(&self, tag: usize, v: u64) -> u64 {
         let (count, after) = self.tags[tag];
         v / after % count
     }
 
-    /// The series and timestamp number of a step of a client with `keys`
-    /// keys from `first` on.
+    /// Returns the data point of a step of a client with `keys` keys from `first` on.
     pub(super) fn point(&self, step: u64, first: u64, keys: u64) -> SeriesPoint {
         let turns = step / self.period;
         SeriesPoint { key: first + turns % keys, v: step % self.per_key, tick: turns / keys }
     }
 }
 
-/// Where a data point belongs.
+/// Series and timestamp of a data point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SeriesPoint {
-    /// The number of its key.
+    /// Number of the key.
     pub(super) key: u64,
-    /// The number of its series among those of the key.
+    /// Number of the series among those of the key.
     pub(super) v: u64,
-    /// The number of its timestamp, from 0.
+    /// Number of the timestamp, from 0.
     pub(super) tick: u64,
 }
 
@@ -199,8 +194,8 @@ mod tests {
         };
         let shuffled = SeriesNames::new(100, 2, true).unwrap();
         let mut drawn: Vec<String> = (0..100).map(|index| write(&shuffled, index)).collect();
-        let unkept = SeriesNames { kept: String::new(), ..shuffled.clone() };
-        assert_eq!(drawn, (0..100).map(|index| write(&unkept, index)).collect::<Vec<_>>());
+        let computed = SeriesNames { stored: String::new(), ..shuffled.clone() };
+        assert_eq!(drawn, (0..100).map(|index| write(&computed, index)).collect::<Vec<_>>());
         let in_turn: Vec<String> = (0..100).map(|n| name(n, 2)).collect();
         assert_ne!(drawn, in_turn);
         drawn.sort();

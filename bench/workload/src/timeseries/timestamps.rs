@@ -1,19 +1,19 @@
 //! The timestamps of a client, as numbers since 1970.
 //!
-//! Law: timestamp number t is `base` + t `step` in turn. In random order the
-//! numbers go by ranges of N: within each every timestamp comes once, in an
-//! order of the client's own. YCSB stops with an exception after the first
-//! range, which is N = floor(recordcount / series) + 1; here the next range
+//! Law: timestamp number t is `base` + t `step`. In random order the numbers are
+//! taken by ranges of N: within a range every timestamp occurs once, in an order
+//! that differs between clients. YCSB stops with an exception after the first
+//! range, which has N = floor(recordcount / series) + 1; in Serval the next range
 //! follows.
 //!
-//! Units: milliseconds when `timestampunits` is MILLISECONDS, otherwise
-//! seconds; an interval of MINUTES, HOURS or DAYS is so many seconds.
+//! Units: milliseconds if `timestampunits` is MILLISECONDS, otherwise seconds;
+//! an interval of MINUTES, HOURS or DAYS is converted to seconds.
 //!
 //! Example: base 1000, interval 2 MINUTES: 1000, 1120, 1240.
 
 use crate::distribution::Bijection;
 
-/// In which order timestamps are written.
+/// Order in which timestamps are written.
 #[derive(Debug, Clone)]
 pub(super) struct Timestamps {
     base: i64,
@@ -23,27 +23,27 @@ pub(super) struct Timestamps {
 
 #[derive(Debug, Clone)]
 struct Shuffle {
-    /// N.
+    /// Length of a range, N.
     range: u64,
     seed: u64,
-    /// The range that the order is of.
+    /// The range of the present order.
     current: u64,
     order: Option<Bijection>,
 }
 
 impl Timestamps {
-    /// In turn.
+    /// Returns timestamps in rising order.
     pub(super) fn rising(base: i64, step: i64) -> Self {
         Timestamps { base, step, shuffle: None }
     }
 
-    /// Ranges of `range` timestamps, shuffled.
+    /// Returns timestamps in shuffled ranges of length `range`.
     pub(super) fn shuffled(base: i64, step: i64, range: u64, seed: u64) -> Self {
         let order = Bijection::new(range, seed).ok();
         Timestamps { base, step, shuffle: Some(Shuffle { range: range.max(1), seed, current: 0, order }) }
     }
 
-    /// Timestamp number `tick`.
+    /// Returns timestamp number `tick`.
     pub(super) fn at(&mut self, tick: u64) -> i64 {
         let number = match &mut self.shuffle {
             None => tick,
@@ -54,16 +54,16 @@ impl Timestamps {
                     shuffle.order = Bijection::new(shuffle.range, shuffle.seed.wrapping_add(range)).ok();
                 }
                 let within = tick % shuffle.range;
-                // Ranges too long to shuffle were refused when they were set.
+                // Properties with ranges too long to shuffle were refused.
                 range * shuffle.range + shuffle.order.as_ref().map_or(within, |order| order.apply(within))
             }
         };
         self.offset(number)
     }
 
-    /// The timestamp `intervals` after the base.
+    /// Returns the timestamp `intervals` after the base.
     pub(super) fn offset(&self, intervals: u64) -> i64 {
-        // A run may go on until timestamps overflow, as Java's do.
+        // A run may continue until timestamps overflow, as in Java.
         self.base.wrapping_add(self.step.wrapping_mul(intervals as i64))
     }
 }
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(sorted, in_turn);
             assert_ne!(part, in_turn);
         }
-        // Going back gives the same again.
+        // Earlier numbers give the same timestamps again.
         assert_eq!((shuffled.at(3), shuffled.at(45)), (drawn[3], drawn[45]));
         assert_eq!(Timestamps::rising(1000, 120).at(2), 1240);
     }

@@ -1,8 +1,8 @@
-//! Java 17's `ThreadLocalRandom`, so that draws made by YCSB can be injected.
+//! Java 17's `ThreadLocalRandom`, for replaying the draws of YCSB.
 
 use serval_workload::random::Random;
 
-/// What a bounded draw becomes: YCSB's generators do it in two ways.
+/// Methods of a bounded draw. YCSB's generators use both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Below {
     /// `Math.abs(nextLong()) % n`
@@ -24,7 +24,7 @@ impl ThreadLocalRandom {
     }
 
     fn next_seed(&mut self) -> u64 {
-        // The golden ratio, and twice the number of the thread.
+        // The golden ratio, plus twice the number of the thread.
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15 + 2);
         self.seed
     }

@@ -1,4 +1,4 @@
-//! What the tests of the distributions share.
+//! Code that the tests of the distributions share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod java;

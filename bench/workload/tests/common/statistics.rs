@@ -1,14 +1,14 @@
 //! Goodness of fit.
 //!
-//! All tests draw with fixed seeds, so each either passes always or never;
-//! the threshold on p is a millionth, so that a change of seed does not break
-//! a right law, and a wrong one shows: with 200,000 draws one probability of
-//! 1/10 that is off by 2 % has p below 10^-6.
+//! All tests use fixed seeds, so each passes always or never. The threshold on p
+//! is a millionth: a change of seed does not break a correct law, and a wrong
+//! one is detected. With 200,000 draws, a probability of 1/10 that is off by 2 %
+//! has p below 10^-6.
 
-/// Below this probability of such a deviation, the law is held to be wrong.
+/// The law is rejected below this p-value.
 pub(crate) const P: f64 = 1e-6;
 
-/// Draws by cell, against the probabilities of the cells.
+/// Draws by cell, compared with the probabilities of the cells.
 pub(crate) struct Fit {
     pub(crate) label: String,
     pub(crate) observed: Vec<u64>,
@@ -24,8 +24,8 @@ impl Fit {
         self.observed[cell] += 1;
     }
 
-    /// The p-value of Pearson's chi-square, neighbouring cells with few
-    /// expected draws put together.
+    /// Returns the p-value of Pearson's chi-square test. Merges neighbouring cells with
+    /// few expected draws.
     pub(crate) fn p(&self) -> f64 {
         let total: u64 = self.observed.iter().sum();
         let sum: f64 = self.probabilities.iter().sum();
@@ -59,15 +59,15 @@ impl Fit {
     }
 }
 
-/// Whether so many of so many draws fit a probability, within `sigmas`.
+/// Whether the number of hits fits a probability within `sigmas`.
 pub(crate) fn within(sigmas: f64, hits: u64, draws: u64, probability: f64) -> bool {
     let expected = draws as f64 * probability;
     let deviation = (expected * (1.0 - probability)).sqrt();
     (hits as f64 - expected).abs() <= sigmas * deviation
 }
 
-/// The regularised upper incomplete gamma function Q(a, x): by its series
-/// below a + 1 and its continued fraction above (NIST DLMF 8.7, 8.9).
+/// Returns the regularized upper incomplete gamma function Q(a, x): by its series below
+/// a + 1, by its continued fraction above (NIST DLMF 8.7, 8.9).
 pub(crate) fn upper_gamma(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 1.0;

@@ -1,7 +1,7 @@
 //! The OpenTelemetry collector: its address, headers and connection, from the command line and
 //! OpenTelemetry's standard environment variables.
 
-use crate::failure::Failure;
+use crate::{failure::Failure, live::host_and_port};
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Request, StatusCode, Uri,
@@ -183,8 +183,7 @@ impl CollectorAddress {
 
 impl fmt::Display for CollectorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CollectorAddress { host, port, .. } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+        f.write_str(&host_and_port(&self.host, self.port))
     }
 }
 

@@ -7,6 +7,7 @@ mod collector;
 
 use super::{
     Warn,
+    background::Background,
     totals::{BOUNDS_NS, Family, LiveTotals, SeriesSample, SeriesValue},
 };
 use crate::{failure::Failure, locked};
@@ -26,7 +27,6 @@ use std::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
-    thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
 
@@ -133,73 +133,58 @@ fn message(families: &[Family], resource: &[(String, String)], start: u64, now: 
 }
 
 /// A thread that sends until this is dropped, then a last time.
-pub(super) struct Sending {
-    end: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+pub(super) type Sending = Background<mpsc::Sender<()>>;
+
+/// Starts sending to a collector, or without a URL to that of the environment. `warn` reports
+/// an unreachable collector once.
+pub(super) fn begin(
+    url: Option<&str>,
+    totals: &Arc<Mutex<LiveTotals>>,
+    times: ExportTimes,
+    warn: Warn,
+) -> Result<Sending, Failure> {
+    begin_in(&OtlpEnvironment::of_process(), url, totals, times, warn)
 }
 
-impl Sending {
-    /// Starts sending to a collector, or without a URL to that of the environment. `warn` reports
-    /// an unreachable collector once.
-    pub(super) fn begin(
-        url: Option<&str>,
-        totals: &Arc<Mutex<LiveTotals>>,
-        times: ExportTimes,
-        warn: Warn,
-    ) -> Result<Sending, Failure> {
-        Sending::begin_in(&OtlpEnvironment::of_process(), url, totals, times, warn)
-    }
-
-    fn begin_in(
-        environment: &OtlpEnvironment<'_>,
-        url: Option<&str>,
-        totals: &Arc<Mutex<LiveTotals>>,
-        times: ExportTimes,
-        warn: Warn,
-    ) -> Result<Sending, Failure> {
-        let collector = Collector::find(url, environment)?;
-        let resource = resource(environment)?;
-        let failed = |error: std::io::Error| Failure::usage(format!("--otlp: nothing can be sent: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (end, ended) = mpsc::channel::<()>();
-        let totals = Arc::clone(totals);
-        let start = unix_ns(SystemTime::now());
-        let send = move || {
-            let mut told = false;
-            loop {
-                let is_last = ended.recv_timeout(times.every) != Err(RecvTimeoutError::Timeout);
-                // Copied, so that the conductor does not wait for a message.
-                let now = locked(&totals).clone();
-                let body = message(&now.families(), &resource, start, unix_ns(SystemTime::now()));
-                let limit = if is_last { times.last_limit } else { times.limit };
-                let sent = runtime.block_on(collector.send(body, limit));
-                if let Err(error) = sent
-                    && !std::mem::replace(&mut told, true)
-                {
-                    warn(&format!(
-                        "the OpenTelemetry collector at {collector} does not take metrics: {error}. The run goes on \
-                         without; this is said once"
-                    ));
-                }
-                if is_last {
-                    // Do not wait for a pending DNS lookup.
-                    runtime.shutdown_background();
-                    return;
-                }
+fn begin_in(
+    environment: &OtlpEnvironment<'_>,
+    url: Option<&str>,
+    totals: &Arc<Mutex<LiveTotals>>,
+    times: ExportTimes,
+    warn: Warn,
+) -> Result<Sending, Failure> {
+    let collector = Collector::find(url, environment)?;
+    let resource = resource(environment)?;
+    let failed = |error: std::io::Error| Failure::usage(format!("--otlp: nothing can be sent: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (end, ended) = mpsc::channel::<()>();
+    let totals = Arc::clone(totals);
+    let start = unix_ns(SystemTime::now());
+    let send = move || {
+        let mut told = false;
+        loop {
+            let is_last = ended.recv_timeout(times.every) != Err(RecvTimeoutError::Timeout);
+            // Copied, so that the conductor does not wait for a message.
+            let now = locked(&totals).clone();
+            let body = message(&now.families(), &resource, start, unix_ns(SystemTime::now()));
+            let limit = if is_last { times.last_limit } else { times.limit };
+            let sent = runtime.block_on(collector.send(body, limit));
+            if let Err(error) = sent
+                && !std::mem::replace(&mut told, true)
+            {
+                warn(&format!(
+                    "the OpenTelemetry collector at {collector} does not take metrics: {error}. The run goes on \
+                     without; this is said once"
+                ));
             }
-        };
-        let thread = thread::Builder::new().name("serval-otlp".to_owned()).spawn(send).map_err(failed)?;
-        Ok(Sending { end: Some(end), thread: Some(thread) })
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            if is_last {
+                // Do not wait for a pending DNS lookup.
+                runtime.shutdown_background();
+                return;
+            }
         }
-    }
+    };
+    Background::start("serval-otlp", end, send).map_err(failed)
 }
 
 #[cfg(test)]
@@ -208,6 +193,7 @@ mod tests {
     use std::{
         io::{BufRead, BufReader, Read, Write},
         net::TcpListener,
+        thread,
     };
     use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
@@ -262,7 +248,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, text)| (*text).to_owned())
         };
-        Sending::begin_in(&OtlpEnvironment(&get), url, &totals(), times, warn)
+        begin_in(&OtlpEnvironment(&get), url, &totals(), times, warn)
             .unwrap_or_else(|failure| panic!("{failure}"))
     }
 

@@ -1,5 +1,5 @@
-//! Servers that the tests of rest need: one that keeps resources and records
-//! what it is asked, and one that reads off what it is to say.
+//! Servers for the tests of `rest`: one that stores resources and records
+//! requests, and one that replays a script.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-/// What the service keeps and has seen.
+/// State of the service.
 #[derive(Default)]
 struct State {
     resources: Mutex<HashMap<String, Vec<u8>>>,
@@ -22,8 +22,8 @@ struct State {
     ended: AtomicBool,
 }
 
-/// A service: GET, PUT, POST, DELETE, and PATCH by RFC 7396. Dropping it closes
-/// its port and connections.
+/// A service: GET, PUT, POST, DELETE, and PATCH by RFC 7396. Dropping it closes its
+/// port and connections.
 pub(crate) struct Service {
     pub(crate) address: String,
     state: Arc<State>,
@@ -33,7 +33,7 @@ pub(crate) struct Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.state.ended.store(true, SeqCst);
-        // Wakes the listener, which then sees that it is over.
+        // Wakes the listener, which then notices the end.
         drop(TcpStream::connect(&self.address));
         self.thread.take().map(thread::JoinHandle::join);
         self.hang_up();
@@ -72,12 +72,12 @@ impl Service {
         }
     }
 
-    /// What it was asked, byte for byte.
+    /// Returns the requests, byte for byte.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state.requests.lock().unwrap().clone()
     }
 
-    /// How many connections were made to it.
+    /// Returns the number of connections accepted.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(SeqCst)
     }
@@ -153,12 +153,12 @@ fn patched(resource: &[u8], patch: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&whole).unwrap()
 }
 
-/// For [`scripted`]: say nothing more and keep the connection.
+/// For [`scripted`]: send nothing more and keep the connection open.
 pub(crate) const FOR_EVER: &[u8] = b"for ever";
 
-/// A server whose first connection says the first list of answers, piece by
-/// piece, after one request, or after each of several if all pieces are whole
-/// answers; then closes. So do the others.
+/// Returns the address of a server that replays scripts. Connection number i gets script number
+/// i: its pieces are sent one by one, after one request, or after one request each if all
+/// pieces are whole answers. Then the connection is closed.
 pub(crate) fn scripted(connections: &[&[&'static [u8]]]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -180,7 +180,7 @@ pub(crate) fn scripted(connections: &[&[&'static [u8]]]) -> String {
                 let _ = stream.write_all(piece);
             }
         }
-        // Until the client has gone.
+        // Waits until the client disconnects.
         for mut stream in held {
             let _ = stream.read(&mut [0]);
         }
@@ -188,9 +188,9 @@ pub(crate) fn scripted(connections: &[&[&'static [u8]]]) -> String {
     address
 }
 
-/// A server that answers the first connection's request without reading it
-/// whole, and the second one's as it should. Nobody is hung up on while the
-/// second value is there.
+/// Returns the address of a server that answers the first connection's request without reading all
+/// of it, and answers the second one's correctly. The first connection stays open while the
+/// returned thread's value exists.
 pub(crate) fn hasty(first: &'static [u8], second: &'static [u8]) -> (String, thread::JoinHandle<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -9,7 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Reads a frame's body from its beginning. Throws BufferUnderflowException where it is too short. */
+/** Reader of a frame's body. Its methods throw BufferUnderflowException if the body is too short. */
 final class Body {
   private final ByteBuffer buffer;
   final byte type;
@@ -55,7 +55,7 @@ final class Body {
     return text;
   }
 
-  /** A count of items, each of four bytes or more. */
+  /** Reads a number of items, each of which has at least four bytes. */
   int count() {
     int count = buffer.getInt();
     if (count < 0 || count > buffer.remaining() / 4) {
@@ -73,7 +73,7 @@ final class Body {
     return texts;
   }
 
-  /** The fields wanted; null for all, as YCSB has it. */
+  /** Reads the requested fields; null for all, as in YCSB. */
   List<String> fields() {
     List<String> fields = texts();
     return fields.isEmpty() ? null : fields;

@@ -3,28 +3,28 @@ package serval.driver;
 import java.util.List;
 import java.util.Map;
 
-/** One client's handle on a store. An exception is an ERROR with its words. */
+/** A client's handle on a store. An exception is answered with ERROR and its message. */
 public interface Client {
-  /** How an operation ended: a status of the protocol and, for a failure, the store's words. */
+  /** Outcome of an operation: a status of the protocol and, for a failure, the store's message. */
   record Outcome(int status, String message) {
-    /** The operation was done. */
+    /** The operation succeeded. */
     public static final Outcome OK = new Outcome(0, "");
-    /** There is no such record. */
+    /** The record does not exist. */
     public static final Outcome NOT_FOUND = new Outcome(3, "");
 
-    /** A failure and the store's words for it. */
+    /** Makes an outcome with the store's message. */
     public static Outcome of(Status status, String message) {
       return new Outcome(status.ordinal(), message);
     }
   }
 
   /**
-   * Buffered writes sent together: how that ended, how long it took, when it ended by System.nanoTime(), how many writes
-   * were sent, and how many of them at most were not done.
+   * A flush of a write buffer: its outcome, its duration, its end by System.nanoTime(), the number of writes, and an upper
+   * bound of the failed ones.
    */
   record Flush(Outcome outcome, long nanoseconds, long endedAt, long writes, long lost) {}
 
-  /** The protocol's statuses, in its order. */
+  /** Statuses of the protocol, in the order of their numbers. */
   enum Status {
     OK,
     BATCHED_OK,
@@ -37,14 +37,14 @@ public interface Client {
     SERVICE_UNAVAILABLE
   }
 
-  /** Takes the records of a read or scan: field names and values in turn. */
+  /** Receiver of the records of a read or scan: {@code begin} for each record, then its fields. */
   interface Reply {
     void begin();
 
     void field(String name, byte[] value);
   }
 
-  /** Reads fields, or all for null. */
+  /** Reads the given fields; all if null. */
   Outcome read(String table, String key, List<String> fields, Reply reply) throws Exception;
 
   Outcome update(String table, String key, Map<String, byte[]> values) throws Exception;
@@ -55,11 +55,11 @@ public interface Client {
 
   Outcome delete(String table, String key) throws Exception;
 
-  /** The next flush that has not been told of, or null. Asked after each operation, and after the close. */
+  /** Returns the next unreported flush, or null. Called after each operation and after the close. */
   default Flush flushed() {
     return null;
   }
 
-  /** Ends the handle; buffered writes are sent. */
+  /** Sends buffered writes and closes the handle. */
   Outcome close() throws Exception;
 }

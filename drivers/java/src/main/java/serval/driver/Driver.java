@@ -16,7 +16,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** The driver protocol (docs/driver-protocol.md) on standard input and output, for any {@link Store}. */
+/** Serves any {@link Store} by the driver protocol (docs/driver-protocol.md), on standard input and output. */
 public final class Driver {
   private static final int MAGIC = 0x4c565253;
   private static final int VERSION = 1;
@@ -24,54 +24,54 @@ public final class Driver {
   private static final int PREPARE = 2;
   private static final int OPEN = 3;
   private static final int OPEN_APART = 11;
-  /** The capability of clients with connections of their own. */
+  /** Capability bit: clients can have connections of their own. */
   private static final int APART = 1 << 6;
   private static final int WELCOME = 1;
   private static final int REFUSED = 2;
-  /** Seconds in which a driver must have ended after its input has, where Serval does not say. */
+  /** Default time limit, s, for the exit after the end of the input. */
   private static final double GRACE = 10;
-  /** How much longer it takes to end itself by force: Serval, if it lives, comes first and says so. */
-  private static final double PATIENCE = 1;
+  /** Time after the limit, s, at which the driver halts itself. A living Serval kills it before and reports that. */
+  private static final double HALT_DELAY = 1;
 
-  /** Makes a store from the properties of the greeting. Throws with words for the user. */
-  public interface Opener {
+  /** Opens a store with the properties of the greeting. Exceptions have a message for the user. */
+  public interface StoreOpener {
     Store open(Properties properties) throws Exception;
   }
 
-  private final In in;
-  private final Out out;
+  private final FrameReader in;
+  private final AnswerWriter out;
   private final Map<Integer, Worker> workers = new HashMap<>();
-  /** The clients with connections of their own, whose numbers may come again. */
+  /** Workers of clients with connections of their own. Several may have the same number. */
   private final List<Worker> apart = new ArrayList<>();
-  /** Opens and prepares the store, so that the end of the input is seen meanwhile: a store may be waited for without end. */
-  private final ExecutorService settingUp = Executors.newSingleThreadExecutor(task -> daemon("set-up", task));
+  /** Thread that opens and prepares the store, so that the main thread sees the end of the input while a store hangs. */
+  private final ExecutorService setupThread = Executors.newSingleThreadExecutor(task -> daemon("set-up", task));
   private volatile Store store;
-  private volatile boolean tellsFlushes;
+  private volatile boolean reportsFlushes;
   private volatile double grace = GRACE;
 
-  private Driver(In in, Out out) {
+  private Driver(FrameReader in, AnswerWriter out) {
     this.in = in;
     this.out = out;
   }
 
-  /** Serves until the input ends, and ends the process. */
-  public static void main(Opener opener) throws Exception {
+  /** Serves until the input ends, then exits. */
+  public static void main(StoreOpener opener) throws Exception {
     try {
       serve(opener);
     } catch (Exception gone) {
-      System.err.println(Worker.words(gone));
+      System.err.println(Worker.describe(gone));
       System.exit(1);
     }
-    // Threads that a client library has left must not keep the driver.
+    // Threads of a client library must not keep the process alive.
     System.exit(0);
   }
 
-  /** Serves until the input ends. What anybody prints goes to standard error, for standard output is the protocol's. */
-  private static void serve(Opener opener) throws Exception {
+  /** Serves until the input ends. Output of libraries goes to standard error, because standard output is the protocol's. */
+  private static void serve(StoreOpener opener) throws Exception {
     FileInputStream input = new FileInputStream(FileDescriptor.in);
     FileOutputStream output = new FileOutputStream(FileDescriptor.out);
     System.setOut(System.err);
-    new Driver(new In(input), new Out(output)).run(opener);
+    new Driver(new FrameReader(input), new AnswerWriter(output)).run(opener);
   }
 
   static Thread daemon(String name, Runnable task) {
@@ -80,63 +80,63 @@ public final class Driver {
     return thread;
   }
 
-  private void run(Opener opener) throws Exception {
+  private void run(StoreOpener opener) throws Exception {
     byte[] hello = in.next();
     if (hello == null) {
       return;
     }
-    Future<?> ready = settingUp.submit(() -> orExit(() -> greet(new Body(hello), opener)));
+    Future<?> ready = setupThread.submit(() -> orExit(() -> greet(new Body(hello), opener)));
     try {
       for (byte[] frame = in.next(); frame != null; frame = in.next()) {
         ready.get();
         Body body = new Body(frame);
         if (body.type == PREPARE) {
-          ready = settingUp.submit(() -> orExit(() -> prepare(body)));
+          ready = setupThread.submit(() -> orExit(() -> prepare(body)));
         } else {
           request(body, frame);
         }
       }
     } finally {
-      // A store that does not let go, or a client in the middle of an operation, must not keep the driver.
-      endBy(System.nanoTime() + (long) ((grace + PATIENCE) * 1e9));
+      // A store that hangs in close, or a client in the middle of an operation, must not keep the process alive.
+      endBy(System.nanoTime() + (long) ((grace + HALT_DELAY) * 1e9));
       if (isDone(ready)) {
         end();
       }
     }
   }
 
-  /** Whether the store is set up. Its answer leaves before that is noted; what waits for longer waits for the store. */
+  /** Returns whether the store is set up. Waits for a second, because the answer is sent before the task ends. */
   private static boolean isDone(Future<?> ready) throws Exception {
     try {
       ready.get(1, TimeUnit.SECONDS);
       return true;
-    } catch (TimeoutException waits) {
+    } catch (TimeoutException pending) {
       return false;
     }
   }
 
-  /** A step of setting up: false where there is nothing more to do. */
+  /** A step of the set-up. Returns false if the driver cannot continue. */
   private interface Step {
-    boolean go() throws Exception;
+    boolean call() throws Exception;
   }
 
-  /** Takes a step, and ends the process where it leads no further: nobody else would, as long as the input has no end. */
+  /** Performs a step. If it fails, exits, because the main thread waits for input that may not come. */
   private static void orExit(Step step) {
     try {
-      if (!step.go()) {
+      if (!step.call()) {
         System.exit(0);
       }
     } catch (Throwable error) {
-      System.err.println(Worker.words(error));
+      System.err.println(Worker.describe(error));
       System.exit(1);
     }
   }
 
-  /** Closes what is open. */
+  /** Closes all clients and the store. */
   private void end() throws Exception {
     apart.addAll(workers.values());
     for (Worker worker : apart) {
-      worker.tellEnd();
+      worker.requestEnd();
     }
     for (Worker worker : apart) {
       worker.awaitEnd();
@@ -146,23 +146,23 @@ public final class Driver {
     }
   }
 
-  /** Ends the process at an instant, if it is there still. */
+  /** Halts the process at an instant of System.nanoTime(). */
   private static void endBy(long instant) {
     Runnable end = () -> {
       try {
         Thread.sleep(Math.max(instant - System.nanoTime(), 0) / 1_000_000);
-      } catch (InterruptedException nobody) {
+      } catch (InterruptedException unexpected) {
         return;
       }
-      System.err.println("Serval has hung up, and the store does not let go: ended");
+      System.err.println("Serval has closed the connection, and the store does not close: exiting");
       Runtime.getRuntime().halt(1);
     };
     daemon("end", end).start();
   }
 
-  private boolean greet(Body body, Opener opener) throws IOException {
+  private boolean greet(Body body, StoreOpener opener) throws IOException {
     if (body.type != HELLO || body.u32() != MAGIC) {
-      throw new IOException("what came is not of the driver protocol");
+      throw new IOException("the input is not a greeting of the driver protocol");
     }
     Frame frame = new Frame();
     int version = body.u16();
@@ -172,7 +172,7 @@ public final class Driver {
       }
       Properties properties = new Properties();
       properties.putAll(body.pairs());
-      tellsFlushes = "told".equals(properties.getProperty("driver.flushes"));
+      reportsFlushes = "told".equals(properties.getProperty("driver.flushes"));
       grace = seconds(properties.getProperty("driver.grace"));
       store = opener.open(properties);
       frame.begin(WELCOME).u16(VERSION).text(store.name()).u32(store.capabilities() | APART);
@@ -180,7 +180,7 @@ public final class Driver {
       frame.u32(facts.size());
       facts.forEach((name, value) -> frame.text(name).text(value));
     } catch (Exception | LinkageError error) {
-      frame.begin(REFUSED).text(Worker.words(error));
+      frame.begin(REFUSED).text(Worker.describe(error));
     }
     frame.end();
     out.send(frame);
@@ -191,7 +191,7 @@ public final class Driver {
     try {
       double seconds = text == null ? GRACE : Double.parseDouble(text);
       return seconds >= 0 && seconds < 1e6 ? seconds : GRACE;
-    } catch (NumberFormatException other) {
+    } catch (NumberFormatException invalid) {
       return GRACE;
     }
   }
@@ -203,7 +203,7 @@ public final class Driver {
       client = body.u32();
       if (body.type == OPEN_APART) {
         apart.removeIf(Worker::hasEnded);
-        Worker worker = new Worker(store, client, tellsFlushes, out, id, body.text(), body.text());
+        Worker worker = new Worker(store, client, reportsFlushes, out, id, body.text(), body.text());
         apart.add(worker);
         worker.start();
         return;
@@ -214,7 +214,7 @@ public final class Driver {
     }
     Worker worker = workers.get(client);
     if (body.type == OPEN && (worker == null || worker.hasEnded())) {
-      worker = new Worker(store, client, tellsFlushes, out);
+      worker = new Worker(store, client, reportsFlushes, out);
       workers.put(client, worker);
       worker.start();
     }
@@ -233,7 +233,7 @@ public final class Driver {
       store.prepare(table, body.texts(), load);
       answer(id, Client.Status.OK, "");
     } catch (Exception | LinkageError error) {
-      answer(id, Client.Status.ERROR, Worker.words(error));
+      answer(id, Client.Status.ERROR, Worker.describe(error));
     }
     return true;
   }

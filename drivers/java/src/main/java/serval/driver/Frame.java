@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
-/** A frame in the making, its memory used again for the next. */
+/** Builder of frames. Its buffer is reused for the next frame. */
 final class Frame implements Client.Reply {
   static final int MAX = 256 << 20;
 
@@ -15,7 +15,7 @@ final class Frame implements Client.Reply {
   private int fields;
   private int fieldsAt;
 
-  /** The length of a frame that is to come, if it may have it. */
+  /** Returns the announced length of a frame, or throws if the protocol does not allow it. */
   static int checkedLength(int length) throws IOException {
     if (length <= 0 || length > MAX) {
       throw new IOException("a frame of " + Integer.toUnsignedString(length) + " bytes");
@@ -79,17 +79,10 @@ final class Frame implements Client.Reply {
     return data(text.getBytes(StandardCharsets.UTF_8));
   }
 
-  /** Where a list of records begins; they follow through the reply's methods. */
+  /** Begins a list of records, which the methods of {@link Client.Reply} append. */
   Frame records() {
     recordsAt = length;
     return u32(0);
-  }
-
-  /** Whether records of a failed operation must go again. */
-  void forgetRecords() {
-    length = recordsAt + 4;
-    records = 0;
-    fieldsAt = 0;
   }
 
   @Override
@@ -123,7 +116,7 @@ final class Frame implements Client.Reply {
     return length - 4 <= MAX;
   }
 
-  /** Overwrites four or eight bytes that were put before. */
+  /** Overwrites {@code size} bytes that were put before. */
   void patch(int at, long value, int size) {
     put(at, value, size);
   }

@@ -1,13 +1,13 @@
 package serval.driver;
 
-/** Serval starts it as {@code java -cp ... serval.driver.Main KIND}, with the store's settings as properties of the protocol. */
+/** Entry point of the driver, started by Serval as {@code java -cp ... serval.driver.Main KIND}. */
 public final class Main {
   private Main() {}
 
-  /** The one argument is the kind of store: {@code ycsb}. */
+  /** Takes the kind of store: {@code ycsb}. The protocol passes the settings. */
   public static void main(String[] arguments) throws Exception {
     String kind = arguments.length == 1 ? arguments[0] : "";
-    Driver.Opener opener = switch (kind) {
+    Driver.StoreOpener opener = switch (kind) {
       case "ycsb" -> properties -> {
         String name = properties.getProperty("java.class", "");
         if (name.isEmpty()) {

@@ -8,20 +8,20 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** What stores whose clients have servers do before the first operation. */
+/** Helpers for stores with servers, for use before the first operation. */
 public final class Setup {
-  /** Keys of YCSB's workloads with hashed keys lie between user1000 and user9999, as its instructions for splits have it. */
+  /** Range of the hashed keys of YCSB's workloads, as in its instructions for splits: user1000 to user9999. */
   private static final long SPLITS_FROM = 1000;
   private static final long SPLITS_TO = 9999;
 
   private Setup() {}
 
   /**
-   * Does something on a thread of its own and waits for it no longer than so many milliseconds: client libraries look for
-   * servers that are not there for minutes, or without an end. Throws what it throws.
+   * Calls a function on a thread of its own, with a time limit: client libraries search for unreachable servers for minutes or
+   * for ever. Throws the function's exceptions, and TimeoutException.
    */
-  public static <T> T within(long milliseconds, Callable<T> something) throws Exception {
-    FutureTask<T> task = new FutureTask<>(something);
+  public static <T> T within(long milliseconds, Callable<T> function) throws Exception {
+    FutureTask<T> task = new FutureTask<>(function);
     Thread thread = Driver.daemon("connect", task);
     thread.start();
     try {
@@ -34,7 +34,7 @@ public final class Setup {
     }
   }
 
-  /** The keys at which a table is split into so many parts; none for one part. */
+  /** Returns the keys that split a table into {@code parts} parts; none for one part. */
   public static List<String> splits(int parts) {
     List<String> splits = new ArrayList<>();
     for (int i = 1; i < parts; i++) {

@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.locks.LockSupport;
 
-/** A client's own thread: opens its handle, does its requests in turn, times them, answers. */
+/** Thread of a client: opens its handle, performs its requests in order, measures their times and answers them. */
 final class Worker extends Thread {
   static final int RESULT = 3;
   private static final int OPEN = 3;
@@ -21,20 +21,20 @@ final class Worker extends Thread {
   private static final int INSERT = 7;
   private static final int SCAN = 8;
   private static final int DELETE = 9;
-  /** The end of the input. */
+  /** Marker of the end of the input. */
   private static final byte[] END = {};
-  /** Where a result's status and time stand: after length, type and id. */
+  /** Offset of a result's status and time: after length, type and id. */
   private static final int STATUS_AT = 9;
 
   private final Store store;
   private final int number;
-  /** Whether Serval takes flushes. */
-  private final boolean tellsFlushes;
-  /** Where requests that come by the driver's own connection are answered. */
-  private final Way out;
-  /** The request that opens a client with a connection of its own. */
+  /** Whether Serval accepts reports of flushes. */
+  private final boolean reportsFlushes;
+  /** Destination of answers on the driver's shared connection. */
+  private final AnswerSink out;
+  /** Id of the request that opened a client with a connection of its own. */
   private final int openId;
-  /** The pipes of its own that its requests come by and its answers go by; null for clients of the driver's connection. */
+  /** Paths of the pipes of a client with a connection of its own; null for clients of the shared connection. */
   private final String requestsPath;
   private final String answersPath;
   private final ConcurrentLinkedQueue<byte[]> requests = new ConcurrentLinkedQueue<>();
@@ -42,17 +42,17 @@ final class Worker extends Thread {
   private volatile Client client;
   private volatile boolean ended;
 
-  Worker(Store store, int number, boolean tellsFlushes, Way out) {
-    this(store, number, tellsFlushes, out, 0, null, null);
+  Worker(Store store, int number, boolean reportsFlushes, AnswerSink out) {
+    this(store, number, reportsFlushes, out, 0, null, null);
   }
 
-  /** A client with pipes of its own; the answer to the request for it goes out by the other way. */
+  /** Makes the worker of a client with pipes of its own. It answers the request to open on the shared connection. */
   Worker(
-      Store store, int number, boolean tellsFlushes, Way out, int openId, String requestsPath, String answersPath) {
+      Store store, int number, boolean reportsFlushes, AnswerSink out, int openId, String requestsPath, String answersPath) {
     super("client-" + number);
     this.store = store;
     this.number = number;
-    this.tellsFlushes = tellsFlushes;
+    this.reportsFlushes = reportsFlushes;
     this.out = out;
     this.openId = openId;
     this.requestsPath = requestsPath;
@@ -64,7 +64,7 @@ final class Worker extends Thread {
     LockSupport.unpark(this);
   }
 
-  /** Parks at once when there is nothing: other queues spin first, which takes the processors from the stores' threads. */
+  /** Waits for the next request. Parks without spinning, because other queues spin and take CPU time from the stores' threads. */
   private byte[] take() {
     while (true) {
       byte[] request = requests.poll();
@@ -75,17 +75,17 @@ final class Worker extends Thread {
     }
   }
 
-  /** Whether the client was closed and its thread takes nothing more. */
+  /** Returns whether the client was closed and its thread accepts no more requests. */
   boolean hasEnded() {
     return ended;
   }
 
-  /** Has it close what the protocol has not closed. */
-  void tellEnd() {
+  /** Asks the thread to close the client, if the protocol has not closed it, and to end. */
+  void requestEnd() {
     give(END);
   }
 
-  /** Waits until that is so. One that has nothing open may wait for its pipes, or its store, for ever. */
+  /** Waits for the end of the thread, if it has an open client. Without one, it may wait for its pipes or store for ever. */
   void awaitEnd() throws InterruptedException {
     if (client != null) {
       join();
@@ -114,7 +114,7 @@ final class Worker extends Thread {
     }
   }
 
-  /** Reads its requests itself, so that no other thread has to hand them over. */
+  /** Reads requests from the client's own pipe, so that no other thread has to hand them over. */
   private void runApart() throws IOException {
     try (FileInputStream requests = new FileInputStream(requestsPath);
         FileOutputStream answers = new FileOutputStream(answersPath)) {
@@ -122,20 +122,20 @@ final class Worker extends Thread {
       try {
         client = store.open(number);
       } catch (Exception | LinkageError error) {
-        opened = Client.Outcome.of(Client.Status.ERROR, words(error));
+        opened = Client.Outcome.of(Client.Status.ERROR, describe(error));
       }
       answerOpen(opened);
       if (client == null) {
         return;
       }
-      In in = new In(requests);
-      Way way = answer -> answers.write(answer.array(), 0, answer.position());
-      // To the end, also after a CLOSE: it is Serval that hangs up.
+      FrameReader in = new FrameReader(requests);
+      AnswerSink sink = answer -> answers.write(answer.array(), 0, answer.position());
+      // Reads on after a CLOSE, because Serval closes the pipe.
       for (byte[] request = in.next(); request != null; request = in.next()) {
-        serve(new Body(request), way);
+        serve(new Body(request), sink);
       }
     } catch (FileNotFoundException noPipe) {
-      answerOpen(Client.Outcome.of(Client.Status.ERROR, words(noPipe)));
+      answerOpen(Client.Outcome.of(Client.Status.ERROR, describe(noPipe)));
     }
   }
 
@@ -155,18 +155,17 @@ final class Worker extends Thread {
         System.err.println("client " + number + " cannot be closed: " + outcome.message());
       }
     } catch (Exception | LinkageError error) {
-      System.err.println("client " + number + " cannot be closed: " + words(error));
+      System.err.println("client " + number + " cannot be closed: " + describe(error));
     }
   }
 
-  private void serve(Body body, Way way) throws IOException {
+  private void serve(Body body, AnswerSink sink) throws IOException {
     int id = body.u32();
     body.u32();
     Client.Outcome outcome;
     long took = 0;
     frame.begin(RESULT).u32(id).octet(0).u64(0);
-    // Read and scan put their records where they belong at once; the message,
-    // which stands before them, is empty then.
+    // Read and scan append their records directly to the frame, after an empty message.
     frame.text("").records();
     boolean closes = false;
     Client asked = client;
@@ -188,7 +187,7 @@ final class Worker extends Thread {
         default -> {
           Call call = call(body);
           long start = System.nanoTime();
-          outcome = call.go();
+          outcome = call.perform();
           took = Math.max(System.nanoTime() - start, 1);
         }
       }
@@ -197,8 +196,8 @@ final class Worker extends Thread {
     } catch (BadRequest bad) {
       outcome = Client.Outcome.of(Client.Status.BAD_REQUEST, bad.getMessage());
     } catch (Exception | LinkageError error) {
-      outcome = Client.Outcome.of(Client.Status.ERROR, words(error));
-      // A client that could not be opened takes no thread.
+      outcome = Client.Outcome.of(Client.Status.ERROR, describe(error));
+      // A client that could not be opened needs no thread.
       closes |= body.type == OPEN;
     }
     if (outcome.status() > Client.Status.BATCHED_OK.ordinal()) {
@@ -207,21 +206,21 @@ final class Worker extends Thread {
       frame.patch(STATUS_AT, outcome.status(), 1);
       frame.patch(STATUS_AT + 1, took, 8);
     }
-    if (asked != null && tellsFlushes) {
-      tellFlushes(asked);
+    if (asked != null && reportsFlushes) {
+      putFlushes(asked);
     }
     if (!frame.end()) {
-      String words = "the records are more than the driver protocol takes in one answer";
-      frame.begin(RESULT).u32(id).octet(Client.Status.ERROR.ordinal()).u64(took).text(words).u32(0);
+      String message = "the records are more than the driver protocol takes in one answer";
+      frame.begin(RESULT).u32(id).octet(Client.Status.ERROR.ordinal()).u64(took).text(message).u32(0);
       frame.end();
     }
-    // Before the answer, so that the next OPEN finds it so.
+    // Set before the answer leaves, so that the next OPEN sees it.
     ended |= closes;
-    way.send(frame);
+    sink.send(frame);
   }
 
-  /** Puts the flushes that nobody has been told of after the records, if there are any. */
-  private void tellFlushes(Client asked) {
+  /** Appends unreported flushes after the records, if there are any. */
+  private void putFlushes(Client asked) {
     Client.Flush flush = asked.flushed();
     if (flush == null) {
       return;
@@ -239,7 +238,7 @@ final class Worker extends Thread {
   }
 
   private interface Call {
-    Client.Outcome go() throws Exception;
+    Client.Outcome perform() throws Exception;
   }
 
   private static final class BadRequest extends Exception {
@@ -250,7 +249,7 @@ final class Worker extends Thread {
     }
   }
 
-  /** Reads what is asked, outside of the time that is measured. */
+  /** Decodes a request, outside of the measured time. */
   private Call call(Body body) throws BadRequest {
     Client client = this.client;
     if (client == null) {
@@ -268,9 +267,9 @@ final class Worker extends Thread {
         return () -> client.read(table, key, fields, frame);
       }
       case SCAN -> {
-        // Unsigned, and more than Java counts: all.
-        long given = body.u64();
-        long count = given < 0 ? Long.MAX_VALUE : given;
+        // An unsigned number above Long.MAX_VALUE is read as that.
+        long signed = body.u64();
+        long count = signed < 0 ? Long.MAX_VALUE : signed;
         List<String> fields = body.fields();
         return () -> client.scan(table, key, count, fields, frame);
       }
@@ -286,21 +285,21 @@ final class Worker extends Thread {
     }
   }
 
-  /** An error in words: its message with its cause's, or its name. */
-  static String words(Throwable error) {
-    StringBuilder words = new StringBuilder();
+  /** Returns the messages of an error and its causes, or their class names. */
+  static String describe(Throwable error) {
+    StringBuilder text = new StringBuilder();
     for (Throwable at = error; at != null; at = at.getCause()) {
       String message = at.getMessage() == null ? at.getClass().getName() : at.getMessage();
       if (at instanceof LinkageError || at instanceof ClassNotFoundException) {
         message = at.getClass().getSimpleName() + ": " + message;
       }
-      if (words.indexOf(message) < 0) {
-        words.append(words.isEmpty() ? "" : ": ").append(message);
+      if (text.indexOf(message) < 0) {
+        text.append(text.isEmpty() ? "" : ": ").append(message);
       }
       if (at.getCause() == at) {
         break;
       }
     }
-    return words.toString();
+    return text.toString();
   }
 }

@@ -12,7 +12,7 @@ import site.ycsb.ByteArrayByteIterator;
 import site.ycsb.ByteIterator;
 import site.ycsb.DB;
 
-/** Any binding of YCSB's: a class that extends site.ycsb.DB, called as YCSB calls it, one instance a client. */
+/** Any YCSB binding: a class that extends site.ycsb.DB. It is called as YCSB calls it, with one instance per client. */
 final class YcsbStore implements Store {
   private final Class<? extends DB> type;
   private final Properties properties;
@@ -24,11 +24,11 @@ final class YcsbStore implements Store {
       found = Class.forName(className);
     } catch (ExceptionInInitializerError error) {
       throw new IllegalArgumentException(
-          "the class " + className + " cannot be initialised: " + Worker.words(error.getCause()));
+          "the class " + className + " cannot be initialised: " + Worker.describe(error.getCause()));
     } catch (ClassNotFoundException | LinkageError error) {
       throw new IllegalArgumentException(
           "the class " + className + " is not on the class path (java.classpath), or needs one that is not: "
-              + Worker.words(error));
+              + Worker.describe(error));
     }
     if (!DB.class.isAssignableFrom(found)) {
       throw new IllegalArgumentException("the class " + className + " is no binding: it does not extend site.ycsb.DB");
@@ -52,7 +52,7 @@ final class YcsbStore implements Store {
 
   @Override
   public void prepare(String table, List<String> fields, boolean load) {
-    // YCSB's bindings have no such step: what they need they do in init.
+    // YCSB's bindings have no such step; they prepare themselves in init.
   }
 
   @Override
@@ -66,7 +66,7 @@ final class YcsbStore implements Store {
       throw new IllegalArgumentException(
           type.getName() + " cannot be made: a binding is a public class with a public constructor without arguments", error);
     }
-    // A copy a client: some bindings write into it.
+    // Each client gets a copy, because some bindings write into it.
     Properties own = new Properties();
     own.putAll(properties);
     db.setProperties(own);
@@ -92,7 +92,7 @@ final class YcsbStore implements Store {
           return Outcome.of(known, silent || status.getDescription() == null ? "" : status.getDescription());
         }
       }
-      // Bindings make statuses of their own.
+      // A status of the binding's own.
       return Outcome.of(Client.Status.ERROR, status.getName() + ": " + status.getDescription());
     }
 
@@ -133,7 +133,7 @@ final class YcsbStore implements Store {
       int most = (int) Math.min(count, Integer.MAX_VALUE);
       Outcome outcome = outcome(db.scan(table, start, most, set(fields), records));
       if (outcome == Outcome.OK) {
-        // A binding may bring more than was asked for, and the protocol takes no more.
+        // A binding may return more records than requested, which the protocol does not allow.
         records.stream().limit(count).forEach(values -> put(values, reply));
       }
       return outcome;

@@ -16,20 +16,20 @@ import org.apache.accumulo.core.client.admin.TimeType;
 import org.apache.accumulo.core.security.SystemPermission;
 import org.apache.hadoop.io.Text;
 import serval.driver.Client;
+import serval.driver.ErrorText;
 import serval.driver.Setup;
 import serval.driver.Store;
-import serval.driver.Words;
 
 /**
- * Accumulo, laid out as YCSB's binding accumulo1.9 lays it: a row a record under its key, one column family, a qualifier a
- * field. One connection is shared by all clients; each has a thread and a batch writer of its own.
+ * Store Accumulo, with the layout of YCSB's binding accumulo1.9: a record is the row of its key, in one column family, and a
+ * field is a qualifier. All clients share one connection; each has a thread and a batch writer of its own.
  */
 final class AccumuloStore implements Store {
   private final Settings settings;
   private AccumuloClient accumulo;
 
-  AccumuloStore(Properties given) throws Exception {
-    settings = new Settings(given);
+  AccumuloStore(Properties properties) throws Exception {
+    settings = new Settings(properties);
   }
 
   @Override
@@ -58,11 +58,11 @@ final class AccumuloStore implements Store {
     } catch (TimeoutException late) {
       throw new IllegalStateException("no answer from " + where() + " within " + settings.connectMilliseconds
           + " ms (accumulo.connecttimeout): does it run there, and are accumulo.zooKeepers and accumulo.instanceName right?");
-    } catch (IllegalArgumentException told) {
-      throw told;
+    } catch (IllegalArgumentException explained) {
+      throw explained;
     } catch (Exception error) {
       String hint = error instanceof AccumuloSecurityException ? " (accumulo.username, accumulo.password)" : "";
-      throw new IllegalStateException(where() + hint + ": " + Words.withCause(error), null);
+      throw new IllegalStateException(where() + hint + ": " + ErrorText.withCause(error), null);
     }
   }
 
@@ -76,11 +76,11 @@ final class AccumuloStore implements Store {
       try {
         accumulo = Accumulo.newClient().from(settings.client).build();
       } catch (RuntimeException error) {
-        // Of an instance that ZooKeeper does not know.
-        throw new IllegalStateException(Words.withCause(error), null);
+        // ZooKeeper does not know the instance.
+        throw new IllegalStateException(ErrorText.withCause(error), null);
       }
     }
-    // Nothing before the first operation asks who we are.
+    // Checks the login now; Accumulo's client would check it with the first operation.
     accumulo.securityOperations().hasSystemPermission(accumulo.whoami(), SystemPermission.CREATE_TABLE);
     if (accumulo.tableOperations().exists(table)) {
       return;
@@ -89,17 +89,17 @@ final class AccumuloStore implements Store {
       throw new IllegalArgumentException("there is no table '" + table + "' in " + where()
           + ": load makes it (unless accumulo.create=false), or in Accumulo's shell: createtable " + table);
     }
-    // By the clock, a delete hides what is written after it in the same millisecond.
-    NewTableConfiguration made = new NewTableConfiguration().setTimeType(TimeType.LOGICAL);
+    // With clock timestamps, a delete would hide writes that follow in the same millisecond.
+    NewTableConfiguration configuration = new NewTableConfiguration().setTimeType(TimeType.LOGICAL);
     SortedSet<Text> splits = new TreeSet<>();
     Setup.splits(settings.tablets).forEach(key -> splits.add(new Text(key)));
     if (!splits.isEmpty()) {
-      made.withSplits(splits);
+      configuration.withSplits(splits);
     }
     try {
-      accumulo.tableOperations().create(table, made);
+      accumulo.tableOperations().create(table, configuration);
     } catch (TableExistsException raced) {
-      // Another client of the same load was faster.
+      // Another process of the same load created it first.
     }
   }
 

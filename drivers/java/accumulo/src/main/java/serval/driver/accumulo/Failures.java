@@ -9,14 +9,14 @@ import org.apache.accumulo.core.client.TimedOutException;
 import org.apache.accumulo.core.client.TableDeletedException;
 import serval.driver.Client.Outcome;
 import serval.driver.Client.Status;
-import serval.driver.Words;
+import serval.driver.ErrorText;
 
-/** What Accumulo's exceptions mean to a run. */
+/** Maps Accumulo's exceptions to statuses of the protocol. */
 final class Failures {
   private Failures() {}
 
   static Outcome outcome(Throwable error) {
-    return Outcome.of(status(error), Words.withCause(error));
+    return Outcome.of(status(error), ErrorText.withCause(error));
   }
 
   static Status status(Throwable error) {

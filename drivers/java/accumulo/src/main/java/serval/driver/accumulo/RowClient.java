@@ -20,13 +20,13 @@ import org.apache.accumulo.core.iterators.user.WholeRowIterator;
 import org.apache.accumulo.core.security.Authorizations;
 import org.apache.hadoop.io.Text;
 import serval.driver.Client;
-import serval.driver.Words;
+import serval.driver.ErrorText;
 
-/** A client's own batch writer, and a scanner an operation, as Accumulo has them. */
+/** A client with a batch writer of its own, and a scanner per read operation. */
 final class RowClient implements Client {
-  /** Entries or rows brought by one call of a scanner. */
+  /** Most rows that a scanner fetches with one call. */
   private static final int BATCH = 1000;
-  /** Where the server's row gathering stands among a table's iterators: after all of its own. */
+  /** Priority of the iterator that gathers rows on the server: after all of the table's own iterators. */
   private static final int AFTER_ALL = 100;
 
   private final AccumuloClient accumulo;
@@ -35,10 +35,10 @@ final class RowClient implements Client {
   private final byte[] familyBytes;
   private String name;
   private BatchWriter writer;
-  /** Flushes that Serval has not been told of. */
+  /** Flushes that were not reported to Serval yet. */
   private final Queue<Flush> flushes = new ArrayDeque<>();
-  /** Writes given to the writer since it was last known to be empty. */
-  private long unsure;
+  /** Number of writes since the writer was last known to be empty. */
+  private long unacknowledged;
 
   RowClient(AccumuloClient accumulo, Settings settings) {
     this.accumulo = accumulo;
@@ -52,12 +52,12 @@ final class RowClient implements Client {
   }
 
   private interface Operation {
-    Outcome go() throws Exception;
+    Outcome call() throws Exception;
   }
 
   private static Outcome of(Operation operation) {
     try {
-      return operation.go();
+      return operation.call();
     } catch (Exception error) {
       return Failures.outcome(error);
     }
@@ -92,7 +92,7 @@ final class RowClient implements Client {
           }
           put(entry.getKey(), entry.getValue(), reply);
         }
-        if (!found && fields != null && isThere(table, key)) {
+        if (!found && fields != null && exists(table, key)) {
           reply.begin();
           found = true;
         }
@@ -101,8 +101,8 @@ final class RowClient implements Client {
     });
   }
 
-  /** Whether a record of which the fields asked for were not found has others. */
-  private boolean isThere(String table, String key) throws Exception {
+  /** Returns whether a record has any field. */
+  private boolean exists(String table, String key) throws Exception {
     try (Scanner scanner = scanner(table, null)) {
       scanner.setRange(new Range(new Text(key)));
       return scanner.iterator().hasNext();
@@ -112,7 +112,7 @@ final class RowClient implements Client {
   @Override
   public Outcome scan(String table, String start, long count, List<String> fields, Reply reply) {
     return of(() -> {
-      // All fields, since a row of which none is asked for is a record too.
+      // Fetches all fields, because a row without any of the requested ones is a record too.
       try (Scanner scanner = scanner(table, null)) {
         scanner.setRange(new Range(new Text(start), null));
         scanner.setBatchSize((int) Math.max(1, Math.min(count, BATCH)));
@@ -157,7 +157,7 @@ final class RowClient implements Client {
   @Override
   public Outcome delete(String table, String key) {
     return of(() -> {
-      // A delete marks each field, so it must know them; those still in the buffer too.
+      // A delete writes a marker for each field, so it must read them all, including buffered ones.
       Outcome flushed = flush();
       if (flushed != Outcome.OK) {
         return flushed;
@@ -178,7 +178,7 @@ final class RowClient implements Client {
       BatchWriter old = writer;
       writer = null;
       old.close();
-      unsure = 0;
+      unacknowledged = 0;
     }
     if (writer == null) {
       writer = accumulo.createBatchWriter(table, settings.writer);
@@ -189,43 +189,43 @@ final class RowClient implements Client {
   private Outcome write(String table, Mutation mutation) throws TableNotFoundException {
     try {
       use(table);
-      unsure++;
+      unacknowledged++;
       writer.addMutation(mutation);
       if (settings.buffering) {
         return Outcome.of(Status.BATCHED_OK, "");
       }
       writer.flush();
-      unsure = 0;
+      unacknowledged = 0;
       return Outcome.OK;
     } catch (MutationsRejectedException rejected) {
-      return lost(rejected);
+      return discardWriter(rejected);
     }
   }
 
-  /** Sends what is buffered. */
+  /** Sends the buffered writes. */
   private Outcome flush() {
-    if (writer == null || unsure == 0) {
+    if (writer == null || unacknowledged == 0) {
       return Outcome.OK;
     }
     long start = System.nanoTime();
-    long count = unsure;
+    long count = unacknowledged;
     Outcome outcome;
     try {
       writer.flush();
-      unsure = 0;
+      unacknowledged = 0;
       outcome = Outcome.OK;
     } catch (MutationsRejectedException rejected) {
-      outcome = lost(rejected);
+      outcome = discardWriter(rejected);
     }
-    return told(outcome, count, start);
+    return report(outcome, count, start);
   }
 
   /**
-   * Tells of a flush that the client has waited for, and leaves its failure to that. What Accumulo's writer sends in the
-   * background it tells nobody of.
+   * Queues the report of a flush that the client has waited for, and returns OK, because the report carries a failure. If
+   * flushes are not reported, returns the flush's outcome. Accumulo's writer does not report its background flushes.
    */
-  private Outcome told(Outcome outcome, long count, long start) {
-    if (!settings.tellsFlushes || count == 0) {
+  private Outcome report(Outcome outcome, long count, long start) {
+    if (!settings.reportsFlushes || count == 0) {
       return outcome;
     }
     long now = System.nanoTime();
@@ -239,26 +239,26 @@ final class RowClient implements Client {
   }
 
   /**
-   * What became of the writer's writes is not known any more, and it takes no others: the next write opens a new one. Accumulo
-   * does not say how many failed.
+   * Discards a writer after a rejection: it accepts no more writes, so the next write opens a new one. Accumulo does not
+   * report how many buffered writes failed.
    */
-  private Outcome lost(MutationsRejectedException rejected) {
-    long most = unsure;
+  private Outcome discardWriter(MutationsRejectedException rejected) {
+    long count = unacknowledged;
     BatchWriter old = writer;
     writer = null;
-    unsure = 0;
+    unacknowledged = 0;
     if (old != null) {
       try {
         old.close();
       } catch (MutationsRejectedException again) {
-        // It says again what is told here.
+        // It repeats the rejection that is reported here.
       }
     }
-    String words = Words.withCause(rejected);
+    String message = ErrorText.withCause(rejected);
     if (settings.buffering) {
-      words = "of " + most + " buffered writes some or all have failed: " + words;
+      message = "some or all of " + count + " buffered writes failed: " + message;
     }
-    return Outcome.of(Failures.status(rejected), words);
+    return Outcome.of(Failures.status(rejected), message);
   }
 
   @Override
@@ -270,17 +270,20 @@ final class RowClient implements Client {
       BatchWriter old = writer;
       writer = null;
       long start = System.nanoTime();
-      long count = unsure;
-      unsure = 0;
+      long count = unacknowledged;
+      unacknowledged = 0;
       Outcome outcome;
       try {
         old.close();
         outcome = Outcome.OK;
       } catch (MutationsRejectedException rejected) {
-        String words = "of " + count + " buffered writes some or all have failed: " + Words.withCause(rejected);
-        outcome = Outcome.of(Failures.status(rejected), settings.buffering ? words : Words.withCause(rejected));
+        String message = ErrorText.withCause(rejected);
+        if (settings.buffering) {
+          message = "some or all of " + count + " buffered writes failed: " + message;
+        }
+        outcome = Outcome.of(Failures.status(rejected), message);
       }
-      return told(outcome, count, start);
+      return report(outcome, count, start);
     });
   }
 }

@@ -8,28 +8,28 @@ import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import org.apache.accumulo.core.client.BatchWriterConfig;
 import org.apache.accumulo.core.client.Durability;
-import serval.driver.Given;
+import serval.driver.StoreProperties;
 
-/** The store's properties. Serval has checked them and filled in the defaults, which live there ({@code serval stores accumulo}). */
+/** Settings of the store. Serval has checked the properties and set their defaults ({@code serval stores accumulo}). */
 final class Settings {
-  /** Those of Accumulo's own client: where the instance is and who asks. */
+  /** Properties of Accumulo's own client: the instance and the login. */
   final Properties client;
   final String family;
   final boolean buffering;
   final BatchWriterConfig writer;
-  /** Whether flushes are told of as such; if not, their failures are those of operations. */
-  final boolean tellsFlushes;
+  /** Whether flushes are reported separately; if not, an operation reports their failures. */
+  final boolean reportsFlushes;
   final boolean create;
   final int tablets;
   final long timeoutMilliseconds;
   final long connectMilliseconds;
 
   Settings(Properties properties) throws IOException {
-    Given given = new Given(properties, "accumulo");
+    StoreProperties given = new StoreProperties(properties, "accumulo");
     client = client(given);
     family = given.text("accumulo.columnFamily");
     buffering = given.flag("accumulo.clientbuffering");
-    tellsFlushes = buffering && given.tellsFlushes();
+    reportsFlushes = buffering && given.reportsFlushes();
     create = given.flag("accumulo.create");
     tablets = given.count("accumulo.tablets");
     timeoutMilliseconds = given.number("accumulo.timeout");
@@ -39,12 +39,12 @@ final class Settings {
         .setMaxLatency(given.number("accumulo.batchWriterMaxLatency"), TimeUnit.MILLISECONDS)
         .setTimeout(timeoutMilliseconds, TimeUnit.MILLISECONDS)
         .setDurability(given.choice(Durability.class, "accumulo.durability"));
-    // As YCSB: half of the processors, at least one.
+    // Default as in YCSB: half of the processors, at least one.
     int threads = given.count("accumulo.batchWriterThreads");
     writer.setMaxWriteThreads(threads > 0 ? threads : Math.max(1, Runtime.getRuntime().availableProcessors() / 2));
   }
 
-  private static Properties client(Given given) throws IOException {
+  private static Properties client(StoreProperties given) throws IOException {
     Properties client = new Properties();
     String file = given.optional("accumulo.clientProperties", "");
     if (!file.isEmpty()) {

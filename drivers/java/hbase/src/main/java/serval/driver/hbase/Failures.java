@@ -9,26 +9,26 @@ import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.security.AccessDeniedException;
 import serval.driver.Client.Outcome;
 import serval.driver.Client.Status;
-import serval.driver.Words;
+import serval.driver.ErrorText;
 
-/** What HBase's exceptions mean to a run. */
+/** Maps HBase's exceptions to statuses of the protocol. */
 final class Failures {
   private Failures() {}
 
   static Outcome outcome(Throwable error) {
     Throwable cause = cause(error);
-    return Outcome.of(status(cause), Words.of(cause));
+    return Outcome.of(status(cause), ErrorText.of(cause));
   }
 
-  /** What made the tries fail that HBase's client has given up. */
+  /** Returns the cause of the failed attempts after which HBase's client gave up. */
   private static Throwable cause(Throwable error) {
     Throwable cause = error;
     while (true) {
       Throwable deeper = cause instanceof RetriesExhaustedWithDetailsException details && details.getNumExceptions() > 0
           ? details.getCause(0)
           : cause.getCause();
-      boolean says = cause instanceof DoNotRetryIOException || cause instanceof IllegalArgumentException;
-      if (says || deeper == null || deeper == cause) {
+      boolean isSpecific = cause instanceof DoNotRetryIOException || cause instanceof IllegalArgumentException;
+      if (isSpecific || deeper == null || deeper == cause) {
         return cause;
       }
       cause = deeper;
@@ -39,7 +39,7 @@ final class Failures {
     if (error instanceof AccessDeniedException) {
       return Status.FORBIDDEN;
     }
-    // Keys and values too long, records without fields.
+    // Keys or values that are too long, or records without fields.
     if (error instanceof IllegalArgumentException || error instanceof NoSuchColumnFamilyException
         || error instanceof TableNotFoundException) {
       return Status.BAD_REQUEST;
@@ -47,11 +47,11 @@ final class Failures {
     if (error instanceof DoNotRetryIOException && !(error instanceof RetriesExhaustedException)) {
       return isOfZooKeeper(error) ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
     }
-    // Servers that are gone, do not answer, or are too busy.
+    // Servers that are down, do not answer or are overloaded.
     return error instanceof IOException ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
   }
 
-  /** HBase's client has no type for a ZooKeeper that it cannot reach, only these words. */
+  /** Reads the message, because HBase's client has no exception type for an unreachable ZooKeeper. */
   private static boolean isOfZooKeeper(Throwable error) {
     return String.valueOf(error.getMessage()).contains("Zookeeper");
   }

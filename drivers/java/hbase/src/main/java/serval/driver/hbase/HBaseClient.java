@@ -30,27 +30,27 @@ import org.apache.hadoop.hbase.filter.PageFilter;
 import org.apache.hadoop.hbase.util.Bytes;
 import serval.driver.Client;
 
-/** One client: a table's handle, and with buffering a write buffer of its own. */
+/** A client with a table handle and, if writes are buffered, a write buffer of its own. */
 final class HBaseClient implements Client {
   private final Connection connection;
   private final Settings settings;
   private final Function<String, TableName> names;
-  /** The table of the last operation; a workload has one. */
+  /** Name of the open table. A workload has one table. */
   private String tableName = "";
   private Table table;
   private BufferedMutator buffer;
-  private final Lost lost = new Lost();
-  /** What the buffer holds, by HBase's own count. */
-  private final Buffered buffered = new Buffered();
-  /** Those that Serval has not been told of. */
+  private final FailedWrites failedWrites = new FailedWrites();
+  /** Content of the write buffer, counted as HBase's client counts it. */
+  private final BufferState buffered = new BufferState();
+  /** Flushes that were not reported to Serval yet. */
   private final Queue<Flush> flushes = new ConcurrentLinkedQueue<>();
   private final ScheduledExecutorService timer;
 
-  /** Writes and bytes since the buffer was last sent, and how often it was sent. */
-  private static final class Buffered {
+  /** Writes and bytes since the last flush, and the number of flushes. */
+  private static final class BufferState {
     long writes;
     long bytes;
-    long number;
+    long flushes;
   }
 
   HBaseClient(
@@ -61,9 +61,9 @@ final class HBaseClient implements Client {
     this.names = names;
   }
 
-  /** Buffered writes that were not done and that nobody has been told of. */
-  private static final class Lost implements BufferedMutator.ExceptionListener {
-    /** How many, and why the first was not. */
+  /** Buffered writes that failed and were not reported yet. */
+  private static final class FailedWrites implements BufferedMutator.ExceptionListener {
+    /** Number of failed writes, and the outcome of the first. */
     record Writes(long count, Outcome why) {}
 
     private long count;
@@ -77,15 +77,15 @@ final class HBaseClient implements Client {
       }
     }
 
-    /** So many were not done, for a reason that the listener was not told. */
-    synchronized void failed(long writes, Throwable error) {
+    /** Adds writes of a flush that failed without a call of the listener. */
+    synchronized void add(long writes, Throwable error) {
       count += writes;
       if (first == null) {
         first = error;
       }
     }
 
-    /** Those to tell of now, or null. */
+    /** Returns the unreported failures and forgets them; null if there are none. */
     synchronized Writes take() {
       if (count == 0) {
         return null;
@@ -96,7 +96,7 @@ final class HBaseClient implements Client {
       return writes;
     }
 
-    /** The same, as the failure of an operation. */
+    /** Returns the unreported failures as the outcome of an operation; null if there are none. */
     Outcome failure() {
       Writes writes = take();
       return writes == null
@@ -108,22 +108,25 @@ final class HBaseClient implements Client {
   }
 
   private interface Operation {
-    Outcome go() throws IOException;
+    Outcome call() throws IOException;
   }
 
-  /** Does an operation on a table. What buffered writes have come to comes before how it ended itself. */
+  /**
+   * Performs an operation on a table. If flushes are not reported separately, a failure of buffered writes replaces the
+   * operation's own outcome.
+   */
   private Outcome on(String name, Operation operation) {
     Outcome outcome;
     try {
       if (!tableName.equals(name)) {
         use(name);
       }
-      outcome = operation.go();
+      outcome = operation.call();
     } catch (IOException | IllegalArgumentException error) {
       outcome = Failures.outcome(error);
     }
-    Outcome buffered = settings.buffering && !settings.tellsFlushes ? lost.failure() : null;
-    return buffered == null ? outcome : buffered;
+    Outcome failure = settings.buffering && !settings.reportsFlushes ? failedWrites.failure() : null;
+    return failure == null ? outcome : failure;
   }
 
   private void use(String name) throws IOException {
@@ -132,7 +135,7 @@ final class HBaseClient implements Client {
     table = connection.getTable(full);
     if (settings.buffering) {
       BufferedMutatorParams parameters =
-          new BufferedMutatorParams(full).writeBufferSize(settings.bufferBytes).listener(lost);
+          new BufferedMutatorParams(full).writeBufferSize(settings.bufferBytes).listener(failedWrites);
       buffer = connection.getBufferedMutator(parameters);
     }
     tableName = name;
@@ -143,11 +146,11 @@ final class HBaseClient implements Client {
     try {
       if (buffer != null) {
         long start = System.nanoTime();
-        long count = taken();
+        long count = takeCount();
         try {
           buffer.close();
         } finally {
-          tell(count, start);
+          report(count, start);
         }
       }
     } finally {
@@ -161,7 +164,7 @@ final class HBaseClient implements Client {
 
   @Override
   public Outcome read(String table, String key, List<String> fields, Reply reply) {
-    // HBase has no empty keys, so no record has one.
+    // HBase rejects empty keys, so no record has one.
     return key.isEmpty() ? Outcome.NOT_FOUND : on(table, () -> read(key, fields, reply));
   }
 
@@ -197,7 +200,7 @@ final class HBaseClient implements Client {
     if (most == 0) {
       return Outcome.OK;
     }
-    // In one answer if its size allows, as YCSB's binding asks.
+    // Requests all rows in one answer, if its size allows, as YCSB's binding does.
     Scan scan = new Scan().withStartRow(Bytes.toBytes(start)).setCaching(most).setLimit(most);
     if (fields == null) {
       scan.addFamily(settings.family);
@@ -208,10 +211,10 @@ final class HBaseClient implements Client {
     if (filter != null) {
       scan.setFilter(filter);
     }
-    // All of it first: half a scan that then fails is no answer.
+    // Collects all rows before they go into the reply: a scan that fails must not return a part of them.
     List<Result> results = new ArrayList<>();
     try (ResultScanner scanner = table.getScanner(scan)) {
-      // A PageFilter counts a region at a time.
+      // A PageFilter counts per region, so the scan may return more rows.
       for (Result result = scanner.next(); result != null; result = scanner.next()) {
         results.add(result);
         if (results.size() == most) {
@@ -223,7 +226,7 @@ final class HBaseClient implements Client {
     return Outcome.OK;
   }
 
-  /** As YCSB's binding has them; null for none. */
+  /** Returns the filters of YCSB's binding; null for none. */
   private Filter filter(int most) {
     FilterList filters = new FilterList(FilterList.Operator.MUST_PASS_ALL);
     if (settings.pageFilter) {
@@ -266,72 +269,72 @@ final class HBaseClient implements Client {
     return Outcome.OK;
   }
 
-  /** HBase's client sends its buffer, and waits, when a write makes it more than its size. */
+  /** Adds a write to the buffer. If the buffer then exceeds its size, HBase's client sends it and waits for the answers. */
   private void writeBuffered(Mutation mutation) throws IOException {
     long count;
     synchronized (buffered) {
       if (buffered.writes == 0 && settings.bufferMilliseconds > 0) {
-        arm(buffer);
+        scheduleFlush(buffer);
       }
       buffered.writes++;
       buffered.bytes += mutation.heapSize();
       if (buffered.bytes <= settings.bufferBytes) {
-        // Here, so that a flush has in it what it counts.
+        // Under the lock, so that a concurrent flush contains the writes that it counts.
         buffer.mutate(mutation);
         return;
       }
-      count = taken();
+      count = takeCount();
     }
     long start = System.nanoTime();
     try {
       buffer.mutate(mutation);
     } finally {
-      tell(count, start);
+      report(count, start);
     }
   }
 
-  /** Has the buffer sent when its first write is old. HBase's own timer would not say that it did. */
-  private void arm(BufferedMutator mutator) {
-    long number = buffered.number;
-    timer.schedule(() -> flushOld(mutator, number), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
+  /** Schedules a flush for the age limit of the first write. HBase's own timer would not report its flushes. */
+  private void scheduleFlush(BufferedMutator mutator) {
+    long flushes = buffered.flushes;
+    timer.schedule(() -> flushOld(mutator, flushes), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
   }
 
-  /** Sends a buffer that nobody has sent since its first write. What comes meanwhile is counted anew. */
-  private void flushOld(BufferedMutator mutator, long number) {
+  /** Sends the buffer, unless it was sent since the flush was scheduled. Writes during the flush count for the next one. */
+  private void flushOld(BufferedMutator mutator, long flushesBefore) {
     long count;
     synchronized (buffered) {
-      if (buffered.number != number) {
+      if (buffered.flushes != flushesBefore) {
         return;
       }
-      count = taken();
+      count = takeCount();
     }
     long start = System.nanoTime();
     try {
       mutator.flush();
     } catch (IOException error) {
-      lost.failed(count, error);
+      failedWrites.add(count, error);
     }
-    tell(count, start);
+    report(count, start);
   }
 
-  /** How many writes the buffer holds, which are now sent. */
-  private long taken() {
+  /** Returns the number of buffered writes, which the caller now sends, and resets it. */
+  private long takeCount() {
     synchronized (buffered) {
       long count = buffered.writes;
       buffered.writes = 0;
       buffered.bytes = 0;
-      buffered.number++;
+      buffered.flushes++;
       return count;
     }
   }
 
-  /** Notes a flush that has ended. */
-  private void tell(long count, long start) {
-    if (count == 0 || !settings.tellsFlushes) {
+  /** Queues the report of a flush that has ended. */
+  private void report(long count, long start) {
+    if (count == 0 || !settings.reportsFlushes) {
       return;
     }
     long now = System.nanoTime();
-    Lost.Writes failed = lost.take();
+    FailedWrites.Writes failed = failedWrites.take();
     flushes.add(
         failed == null
             ? new Flush(Outcome.OK, now - start, now, count, 0)
@@ -343,7 +346,7 @@ final class HBaseClient implements Client {
     return flushes.poll();
   }
 
-  /** Sends what is buffered. */
+  /** Sends the buffered writes and closes the table. */
   @Override
   public Outcome close() {
     Outcome outcome = Outcome.OK;
@@ -352,7 +355,7 @@ final class HBaseClient implements Client {
     } catch (IOException error) {
       outcome = Failures.outcome(error);
     }
-    Outcome buffered = lost.failure();
-    return buffered == null ? outcome : buffered;
+    Outcome failure = failedWrites.failure();
+    return failure == null ? outcome : failure;
   }
 }

@@ -31,18 +31,18 @@ import serval.driver.Client;
 import serval.driver.Setup;
 import serval.driver.Store;
 
-/** HBase by its own client, laid out as YCSB does: the key is the row, a field a qualifier of one family. */
+/** Store HBase through its own client, with YCSB's layout: the key is the row, a field is a qualifier of one family. */
 final class HBaseStore implements Store {
   private static final String REGISTRY = "hbase.client.registry.impl";
-  /** How long a server's port is given to take a connection. */
+  /** Time limit for a connection to a server's port. */
   private static final int PORT_MILLISECONDS = 2000;
-  /** Buffers that are sent at the same time because they are old. */
+  /** Most buffers that the timer flushes concurrently. */
   private static final int TIMER_THREADS = 8;
 
   private final Settings settings;
-  /** Shared by all clients, as YCSB's binding shares it: HBase's client has one connection a server. */
+  /** Connection of all clients, as in YCSB's binding. It has one TCP connection per server. */
   private volatile Connection connection;
-  /** Sends buffers that are old. Each flush waits for its answers, so there are several threads. */
+  /** Flushes buffers by age. It has several threads, because each flush waits for its answers. */
   private final ScheduledExecutorService timer = Executors.newScheduledThreadPool(TIMER_THREADS, task -> {
     Thread thread = new Thread(task, "flush");
     thread.setDaemon(true);
@@ -67,7 +67,7 @@ final class HBaseStore implements Store {
     return facts;
   }
 
-  /** Where HBase is looked for. */
+  /** Returns the address of HBase in ZooKeeper. */
   private String address() {
     Configuration configuration = settings.configuration;
     return configuration.get(HConstants.ZOOKEEPER_QUORUM, "127.0.0.1") + ":"
@@ -78,9 +78,9 @@ final class HBaseStore implements Store {
   @Override
   public void prepare(String table, List<String> fields, boolean load) throws Exception {
     TableName name = name(table);
-    boolean there;
+    boolean exists;
     try {
-      there = Setup.within(settings.connectMilliseconds, () -> {
+      exists = Setup.within(settings.connectMilliseconds, () -> {
         connect();
         try (Admin admin = connection.getAdmin()) {
           return admin.tableExists(name);
@@ -91,9 +91,9 @@ final class HBaseStore implements Store {
           + " ms (hbase.connecttimeout): do its master and region servers run, and is zookeeper.znode.parent theirs?");
     }
     try (Admin admin = connection.getAdmin()) {
-      if (!there && load && settings.create) {
+      if (!exists && load && settings.create) {
         create(admin, name);
-      } else if (!there) {
+      } else if (!exists) {
         String made = load ? "hbase.create=false keeps the load from making it" : "a load makes it";
         throw new IOException("there is no table '" + name + "' at " + address() + ": " + made);
       }
@@ -115,7 +115,7 @@ final class HBaseStore implements Store {
         : TableName.valueOf(settings.namespace, table);
   }
 
-  /** Connects, once. */
+  /** Connects, unless the store is connected. */
   private void connect() throws IOException {
     if (connection == null) {
       logIn();
@@ -137,7 +137,7 @@ final class HBaseStore implements Store {
     }
   }
 
-  /** Says at once what HBase's client says after minutes: that nobody listens there. */
+  /** Checks whether a ZooKeeper server listens. HBase's client would report an unreachable ZooKeeper only after minutes. */
   private void findZooKeeper() throws IOException {
     int usual = settings.configuration.getInt(HConstants.ZOOKEEPER_CLIENT_PORT, 2181);
     StringJoiner problems = new StringJoiner(", ");
@@ -165,7 +165,7 @@ final class HBaseStore implements Store {
       try {
         admin.createNamespace(NamespaceDescriptor.create(namespace).build());
       } catch (NamespaceExistException there) {
-        // What is wanted.
+        // Another load created it first.
       }
     }
     ColumnFamilyDescriptor family = ColumnFamilyDescriptorBuilder.newBuilder(settings.family)
@@ -175,11 +175,11 @@ final class HBaseStore implements Store {
     try {
       admin.createTable(descriptor, splits(settings.regions));
     } catch (TableExistsException there) {
-      // Another load was faster.
+      // Another load created it first.
     }
   }
 
-  /** The keys between regions; null for one region. */
+  /** Returns the split keys of a table; null for one region. */
   private static byte[][] splits(int regions) {
     return regions > 1 ? Setup.splits(regions).stream().map(Bytes::toBytes).toArray(byte[][]::new) : null;
   }

@@ -2,11 +2,11 @@ package serval.driver.hbase;
 
 import serval.driver.Driver;
 
-/** Serval starts it for its store {@code hbase}, with all settings as properties of the protocol. */
+/** Entry point of the driver, started by Serval for its store {@code hbase}. */
 public final class Main {
   private Main() {}
 
-  /** No arguments. */
+  /** Takes no arguments; the protocol passes the settings. */
   public static void main(String[] arguments) throws Exception {
     if (arguments.length > 0) {
       throw new IllegalArgumentException("usage: serval.driver.hbase.Main, without arguments");

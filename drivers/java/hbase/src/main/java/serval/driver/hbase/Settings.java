@@ -12,11 +12,11 @@ import org.apache.hadoop.hbase.client.Durability;
 import org.apache.hadoop.hbase.filter.BinaryComparator;
 import org.apache.hadoop.hbase.filter.ValueFilter;
 import org.apache.hadoop.hbase.util.Bytes;
-import serval.driver.Given;
+import serval.driver.StoreProperties;
 
-/** The store's properties. Serval has checked them and filled in the defaults, which live there ({@code serval stores hbase}). */
+/** Settings of the store. Serval has checked the properties and set their defaults ({@code serval stores hbase}). */
 final class Settings {
-  /** Properties with these beginnings are HBase's own settings. */
+  /** Prefixes of properties that are HBase's own settings. */
   private static final List<String> PASSED_ON = List.of("hbase.", "zookeeper.", "hadoop.");
 
   final Configuration configuration;
@@ -24,31 +24,31 @@ final class Settings {
   final byte[] family;
   final boolean buffering;
   final long bufferBytes;
-  /** 0 for none. */
+  /** Age at which a buffer is flushed; 0 for no limit. */
   final long bufferMilliseconds;
-  /** Whether flushes are told of as such; if not, their failures are those of operations. */
-  final boolean tellsFlushes;
+  /** Whether flushes are reported separately; if not, an operation reports their failures. */
+  final boolean reportsFlushes;
   final Durability durability;
   final boolean create;
   final int regions;
   final boolean newVersionBehavior;
   final long connectMilliseconds;
   final boolean pageFilter;
-  /** Null for none. */
+  /** Filter of scans; null for none. */
   final ValueFilter valueFilter;
-  /** Null without a login. */
+  /** Kerberos principal; null for no login. */
   final String principal;
   final String keytab;
 
   Settings(Properties properties) throws IOException {
-    Given given = new Given(properties, "hbase");
+    StoreProperties given = new StoreProperties(properties, "hbase");
     configuration = configuration(properties, given);
     namespace = given.optional("hbase.namespace", "");
     family = Bytes.toBytes(given.text("columnfamily"));
     buffering = given.flag("clientbuffering");
     bufferBytes = given.number("writebuffersize");
     bufferMilliseconds = given.number("hbase.writebufferlatency");
-    tellsFlushes = given.tellsFlushes();
+    reportsFlushes = given.reportsFlushes();
     durability = given.choice(Durability.class, "durability");
     create = given.flag("hbase.create");
     regions = given.count("hbase.regions");
@@ -60,7 +60,7 @@ final class Settings {
     keytab = given.optional("keytab", null);
   }
 
-  private static Configuration configuration(Properties properties, Given given) throws IOException {
+  private static Configuration configuration(Properties properties, StoreProperties given) throws IOException {
     Configuration configuration = HBaseConfiguration.create();
     String site = given.optional("hbase.site", "");
     if (!site.isEmpty()) {
@@ -85,7 +85,7 @@ final class Settings {
     return configuration;
   }
 
-  private static ValueFilter valueFilter(Given given) {
+  private static ValueFilter valueFilter(StoreProperties given) {
     CompareOperator operator = given.choice(CompareOperator.class, "hbase.scanfilteroperator");
     return new ValueFilter(operator, new BinaryComparator(Bytes.fromHex(given.text("hbase.scanfiltervalue"))));
   }

@@ -3,23 +3,23 @@ package serval.driver;
 import java.util.Locale;
 import java.util.Properties;
 
-/** The properties of a store. Serval has checked them and filled in the defaults, which live there. */
-public final class Given {
+/** Properties of a store. Serval has checked them and set their defaults. */
+public final class StoreProperties {
   private final Properties properties;
   private final String store;
 
-  /** The properties of the greeting, for the store of this name in Serval. */
-  public Given(Properties properties, String store) {
+  /** Takes the properties of the greeting, and Serval's name of the store. */
+  public StoreProperties(Properties properties, String store) {
     this.properties = properties;
     this.store = store;
   }
 
-  /** A property that may be missing. */
+  /** Returns a property that may be missing. */
   public String optional(String name, String otherwise) {
     return properties.getProperty(name, otherwise);
   }
 
-  /** A property that Serval always sets. */
+  /** Returns a property that Serval always sets. */
   public String text(String name) {
     String text = properties.getProperty(name);
     if (text == null) {
@@ -29,7 +29,7 @@ public final class Given {
     return text;
   }
 
-  /** A choice among an enum's names, in capital letters or not. */
+  /** Returns the constant of an enum that a property names, in upper or lower case. */
   public <E extends Enum<E>> E choice(Class<E> type, String name) {
     return Enum.valueOf(type, text(name).toUpperCase(Locale.ROOT));
   }
@@ -46,8 +46,8 @@ public final class Given {
     return Integer.parseInt(text(name));
   }
 
-  /** Whether Serval takes flushes as such; if not, their failures are those of operations. */
-  public boolean tellsFlushes() {
+  /** Returns whether Serval accepts reports of flushes; if not, an operation reports their failures. */
+  public boolean reportsFlushes() {
     return "told".equals(properties.getProperty("driver.flushes"));
   }
 }

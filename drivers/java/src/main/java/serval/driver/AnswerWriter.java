@@ -5,17 +5,17 @@ import java.io.IOException;
 import java.util.Arrays;
 
 /**
- * The way to Serval. Clients' threads append whole frames; whoever finds nobody writing writes all that has come together,
- * so that the answers of several clients leave in one system call.
+ * Writer of answers to Serval. Clients' threads append frames to a buffer. A thread that finds no other thread writing writes
+ * the whole buffer, so that answers of several clients leave in one system call.
  */
-final class Out implements Way {
+final class AnswerWriter implements AnswerSink {
   private final FileOutputStream stream;
   private byte[] waiting = new byte[1 << 16];
   private int length;
   private byte[] spare = new byte[1 << 16];
   private boolean writing;
 
-  Out(FileOutputStream stream) {
+  AnswerWriter(FileOutputStream stream) {
     this.stream = stream;
   }
 

@@ -2,7 +2,7 @@ package serval.driver;
 
 import java.io.IOException;
 
-/** Where a client's answers go. */
-interface Way {
+/** Destination of a client's answers. */
+interface AnswerSink {
   void send(Frame frame) throws IOException;
 }

@@ -4,19 +4,19 @@ import java.io.EOFException;
 import java.io.FileInputStream;
 import java.io.IOException;
 
-/** The frames that come by a way. */
-final class In {
+/** Reader of the frames of a stream. */
+final class FrameReader {
   private final FileInputStream stream;
-  /** What has come and was not taken yet lies between two places. Small, for the system copies larger ones twice. */
+  /** Buffer; unread bytes are from {@code from} to {@code to}. It is small, because Java copies longer reads twice. */
   private final byte[] bytes = new byte[1 << 13];
   private int from;
   private int to;
 
-  In(FileInputStream stream) {
+  FrameReader(FileInputStream stream) {
     this.stream = stream;
   }
 
-  /** The next frame, or null at the end. */
+  /** Returns the next frame, type first, or null at the end of the stream. */
   byte[] next() throws IOException {
     while (to - from < 4) {
       System.arraycopy(bytes, from, bytes, 0, to - from);
@@ -34,15 +34,15 @@ final class In {
     int length = bytes[from] & 255 | (bytes[from + 1] & 255) << 8 | (bytes[from + 2] & 255) << 16 | bytes[from + 3] << 24;
     byte[] frame = new byte[Frame.checkedLength(length)];
     from += 4;
-    int there = Math.min(length, to - from);
-    System.arraycopy(bytes, from, frame, 0, there);
-    from += there;
-    while (there < length) {
-      int count = stream.read(frame, there, length - there);
+    int filled = Math.min(length, to - from);
+    System.arraycopy(bytes, from, frame, 0, filled);
+    from += filled;
+    while (filled < length) {
+      int count = stream.read(frame, filled, length - filled);
       if (count < 0) {
         throw new EOFException("the input ends in the middle of a frame");
       }
-      there += count;
+      filled += count;
     }
     return frame;
   }
