@@ -2,7 +2,7 @@
 
 use crate::{
     Store,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 
 /// Description of a store for help texts and planning.
@@ -30,7 +30,7 @@ pub struct StoreInfo {
     /// Whether a driver serves it. A driver gets all properties of a run.
     pub behind_driver: bool,
     /// Its properties.
-    pub properties: Table,
+    pub properties: PropertyTable,
 }
 
 impl StoreInfo {

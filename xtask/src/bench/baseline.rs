@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::{self, Measured, TextTable, alternate};
+use super::measure::{self, Measured, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 
@@ -13,7 +13,7 @@ const NOISE_SCRIPT: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
 /// Compares a program with itself.
 pub(super) fn noise(bench: &BenchContext) -> Result<()> {
-    let mut table = TextTable::new(["of two equal sides", "seconds a run", "ratio"]);
+    let mut table = ResultTable::new(["of two equal sides", "seconds a run", "ratio"]);
     let script = |seconds: fn(&Measured) -> f64| {
         let mut command = Command::new("sh");
         command.args(["-c", NOISE_SCRIPT]);
@@ -70,7 +70,7 @@ pub(super) fn redis_ceiling(bench: &BenchContext) -> Result<()> {
         requests_a_second(&measured.stdout)
     };
     let pairs = alternate(bench.pairs, || rate("50"), || rate("1"))?;
-    let mut table = TextTable::new(["connections", "reads a second"]);
+    let mut table = ResultTable::new(["connections", "reads a second"]);
     table.row(["1".to_owned(), format!("{:.0}", pairs.b())]);
     table.row(["50".to_owned(), format!("{:.0}", pairs.a())]);
     print!("{table}");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::BenchContext;
 use super::figures::{json_number, workload_c};
-use super::measure::{self, TextTable, alternate};
+use super::measure::{self, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{self, ServerOptions};
 use crate::setup::{self, Missing};
@@ -45,7 +45,7 @@ pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
     build(&["--package", "serval", "--features", "full"])?;
     build(&["--package", "serval-stores", "--examples", "--features", FEATURES])?;
     let serval = BenchContext::built("serval")?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "reads, 32 clients",
         "serval: CPU us/operation",
         "bare loop",

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::children::Running;
 use crate::servers::zookeeper::ZookeeperServer;
@@ -300,7 +300,7 @@ fn timed(seconds: u32, more: &[String]) -> Vec<String> {
 }
 
 /// Adds the row of start skew.
-fn skew_rows(table: &mut TextTable<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
+fn skew_rows(table: &mut ResultTable<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
     let mut sorted: Vec<f64> = skews.iter().map(|(skew, _)| *skew).collect();
     sorted.sort_by(f64::total_cmp);
     let error = skews.iter().map(|(_, error)| *error).fold(0.0, f64::max);
@@ -353,7 +353,7 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
     }
     drop(agents);
 
-    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
+    let mut table = ResultTable::new(["32 clients on Redis", "value", "wanted"]);
     let rate = PairedDifference::of(&rates);
     let of = format!("rate at {OFFERED}/s, four agents beside one process");
     table.row([of, rate.percent(), "within 0.5 %".to_owned()]);
@@ -396,7 +396,7 @@ pub(super) fn saturated(bench: &BenchContext) -> Result<()> {
         skews.extend(group.skew);
     }
     drop(agents);
-    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
+    let mut table = ResultTable::new(["32 clients on Redis", "value", "wanted"]);
     table.row([
         "throughput, with coordination beside without".to_owned(),
         PairedDifference::of(&differences).percent(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::BenchContext;
 use super::figures::{json_number, line_value, workload_c};
-use super::measure::{self, MedianRange, TextTable, alternate};
+use super::measure::{self, MedianRange, ResultTable, alternate};
 use crate::Result;
 use crate::setup::{self, Missing, ProgramPurpose};
 
@@ -139,7 +139,7 @@ fn hop(result: &str) -> Result<f64> {
 pub(super) fn driver(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let own = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
-    let mut table = TextTable::new(["driver protocol", "value", "wanted"]);
+    let mut table = ResultTable::new(["driver protocol", "value", "wanted"]);
     for pinned in [false, true] {
         let bare = || {
             let mut command = command(&own, pinned);

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::{self, Measured, MedianRange, TextTable, alternate};
+use super::measure::{self, Measured, MedianRange, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, ProgramPurpose};
@@ -82,7 +82,7 @@ pub(super) fn noop(bench: &BenchContext) -> Result<()> {
                 line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")
             };
             let pairs = alternate(bench.pairs, ours, java)?;
-            let mut table = TextTable::new(["workload C, 2 clients", "operations/s"]);
+            let mut table = ResultTable::new(["workload C, 2 clients", "operations/s"]);
             table.row(["serval, noop".into(), format!("{:.0}", pairs.a())]);
             table.row(["YCSB 0.17.0, BasicDB".into(), format!("{:.0}", pairs.b())]);
             print!("{table}");
@@ -118,7 +118,7 @@ pub(super) fn load(bench: &BenchContext) -> Result<()> {
 /// Measures the start of every distribution over 10^12 records.
 pub(super) fn key_space(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
-    let mut table = TextTable::new(["10^12 records", "ms from start to end", "MiB"]);
+    let mut table = ResultTable::new(["10^12 records", "ms from start to end", "MiB"]);
     for distribution in
         ["uniform", "zipfian", "exactzipfian", "latest", "hotspot", "sequential", "exponential"]
     {
@@ -201,7 +201,7 @@ pub(super) fn redis(bench: &BenchContext) -> Result<()> {
     let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=2"]), theirs)?;
     let cpu = cpu.into_inner();
     let median = |row: usize| MedianRange::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "HGETALL, 32 clients",
         "operations/s",
         "CPU us/operation",
@@ -313,7 +313,7 @@ pub(super) fn pacing(bench: &BenchContext) -> Result<()> {
     let pairs = alternate(bench.pairs, unpaced, paced)?;
     let results = results.into_inner();
     let spread = |index: usize| MedianRange::of(&results[index]).ok_or("nothing measured");
-    let mut table = TextTable::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
+    let mut table = ResultTable::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| table.row([name.into(), value, wanted.into()]);
     row("target, operations/s", format!("{:.0}", spread(0)?), "");
     row("achieved beside the target, %", format!("{:.3}", spread(1)?), "within 0.5");

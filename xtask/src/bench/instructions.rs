@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 
@@ -61,7 +61,7 @@ pub(super) fn instructions(bench: &BenchContext) -> Result<()> {
             operations: [10_000, 60_000],
         },
     ];
-    let mut table = TextTable::new(["instructions an operation", "now", "baseline", "ratio"]);
+    let mut table = ResultTable::new(["instructions an operation", "now", "baseline", "ratio"]);
     for case in &cases {
         let now = of_one(bench, &serval, case)?;
         let before = baseline.as_deref().map(|program| of_one(bench, program, case)).transpose()?;

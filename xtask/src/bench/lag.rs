@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::BenchContext;
-use super::measure::{self, TextTable};
+use super::measure::{self, ResultTable};
 use crate::servers::{self, ServerHandle, ServerOptions};
 use crate::setup::{self, Missing, ProgramPurpose};
 use crate::{Result, ycsb};
@@ -330,7 +330,7 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
     let seconds = if bench.quick { 2 } else { 10 };
     let benchmark = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
 
-    let mut table = TextTable::new(HEADS);
+    let mut table = ResultTable::new(HEADS);
     let mut problems = Vec::new();
     let mut number = 0;
     for server_cases in SERVERS {
@@ -386,9 +386,9 @@ fn start(kind: &str, bench: &BenchContext) -> Result<Box<dyn ServerHandle>> {
 }
 
 /// Measures known delays on a Redis.
-fn known(benchmark: &LagBenchmark) -> Result<TextTable<7>> {
+fn known(benchmark: &LagBenchmark) -> Result<ResultTable<7>> {
     let server = start("redis", benchmark.bench)?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "redis, seen late by",
         "keys",
         "delay in its bracket",

@@ -176,11 +176,11 @@ fn positive(value: f64) -> Result<f64> {
 
 /// A text table: the first column and text are left-aligned, numbers right-aligned.
 #[derive(Clone, Debug)]
-pub(crate) struct TextTable<const COLUMNS: usize> {
+pub(crate) struct ResultTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> TextTable<COLUMNS> {
+impl<const COLUMNS: usize> ResultTable<COLUMNS> {
     /// Creates a table with these column heads and no rows.
     pub(crate) fn new(heads: [&str; COLUMNS]) -> Self {
         Self { rows: vec![heads.map(str::to_owned)] }
@@ -203,7 +203,7 @@ impl<const COLUMNS: usize> TextTable<COLUMNS> {
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for TextTable<COLUMNS> {
+impl<const COLUMNS: usize> fmt::Display for ResultTable<COLUMNS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             let mut text = String::new();
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn numbers_are_right_aligned() {
-        let mut table = TextTable::new(["side", "seconds"]);
+        let mut table = ResultTable::new(["side", "seconds"]);
         table.row(["a".to_owned(), "1.50".to_owned()]);
         table.row(["longer".to_owned(), "12.25".to_owned()]);
         assert_eq!(

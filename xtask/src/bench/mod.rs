@@ -247,7 +247,7 @@ pub(crate) fn bench(arguments: &BenchArguments, children: &Children) -> Result<(
 }
 
 fn listing() -> String {
-    let mut table = measure::TextTable::new(["benchmark", "measures"]);
+    let mut table = measure::ResultTable::new(["benchmark", "measures"]);
     for benchmark in BENCHMARKS {
         table.row([benchmark.name.to_owned(), benchmark.measures.to_owned()]);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, ProgramPurpose};
@@ -36,7 +36,7 @@ pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let seconds = |name: &str| times.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
     let all: f64 = times.keys().map(|name| seconds(name)).sum();
     let wanted: f64 = WANTED.iter().map(|name| seconds(name)).sum();
-    let mut table = TextTable::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
+    let mut table = ResultTable::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
     for name in times.keys() {
         let share = format!("{:.1} %", 100.0 * seconds(name) / all);
         table.row([name.clone(), format!("{:.1}", seconds(name)), share]);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use self::half_load::{Load, half_load};
 use self::side::{LoadResult, SystemUnderTest, folder, free_port, options, wait_for};
 use super::BenchContext;
-use super::measure::{MedianRange, PairedMeasurements, TextTable, alternate};
+use super::measure::{MedianRange, PairedMeasurements, ResultTable, alternate};
 use crate::Result;
 use crate::setup;
 
@@ -92,10 +92,10 @@ fn median(seen: &[LoadResult], of: fn(&LoadResult) -> f64) -> f64 {
     MedianRange::of(&seen.iter().map(of).collect::<Vec<_>>()).map_or(f64::NAN, |spread| spread.median)
 }
 
-type Figures = TextTable<7>;
+type Figures = ResultTable<7>;
 
 fn heads() -> Figures {
-    TextTable::new([
+    ResultTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         "Redis/s",
@@ -173,7 +173,8 @@ fn pipelined(bench: &BenchContext, load: &Path, redis: &SystemUnderTest) -> Resu
 
 /// Insert-mono: every insert has the largest key so far, so that all go to one leaf.
 fn increasing(bench: &BenchContext, load: &Path, yesquel: &SystemUnderTest) -> Result<()> {
-    let mut table = TextTable::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
+    let mut table =
+        ResultTable::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
     let mut best = f64::NAN;
     for threads in [1, 2, 4, 8, 16, 32] {
         let seen = yesquel.load_by(bench, load, "insert-mono", &closed_loop(threads), 1)?;

@@ -10,7 +10,7 @@ mod table;
 pub mod units;
 
 pub use reader::Reader;
-pub use table::{Catalog, Kind, Property, PropertySource, Table, YcsbWord};
+pub use table::{Catalog, Kind, Property, PropertySource, PropertyTable, YcsbWord};
 
 use std::{
     collections::BTreeMap,

@@ -176,7 +176,7 @@ impl Property {
 
 /// The properties of one part of the program, under one heading.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct PropertyTable {
     /// The part: "client", "core workload", "redis", ...
     pub heading: &'static str,
     /// The properties, in the order of help texts.
@@ -186,17 +186,17 @@ pub struct Table {
 /// All property tables of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    tables: Vec<Table>,
+    tables: Vec<PropertyTable>,
 }
 
 impl Catalog {
     /// Returns a catalog of tables. Several tables may contain the same property.
-    pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
+    pub fn new(tables: impl IntoIterator<Item = PropertyTable>) -> Self {
         Catalog { tables: tables.into_iter().collect() }
     }
 
     /// The tables.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[PropertyTable] {
         &self.tables
     }
 

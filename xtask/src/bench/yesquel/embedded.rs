@@ -6,7 +6,7 @@
 use super::{folder, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 use std::path::Path;
 use std::process::Command;
 
@@ -59,7 +59,7 @@ pub(in crate::bench) fn embedded(bench: &BenchContext) -> Result<()> {
             rounds.push(seen);
         }
     }
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "in one process",
         "Yesquel/s",
         "redb/s",

@@ -14,7 +14,7 @@ use super::{LoadResult, PROCESSES, SystemUnderTest, THREADS, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
-use crate::bench::measure::{TextTable, alternate};
+use crate::bench::measure::{ResultTable, alternate};
 
 /// Operations of the offered load.
 pub(super) struct Load {
@@ -37,7 +37,7 @@ pub(super) fn half_load(
     wanted: &str,
 ) -> Result<()> {
     let peers = |head: &str| format!("{head} ({name}'s)");
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "at half load, open loop",
         "offered/s",
         &peers("p99 us"),

@@ -4,7 +4,7 @@
 use super::{KEYS, LoadResult, Programs, SystemUnderTest, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::TextTable;
+use crate::bench::measure::ResultTable;
 
 /// Clients, each with one thread, connection and cache, as in the paper.
 const CLIENTS: u64 = 32;
@@ -58,7 +58,7 @@ pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
 }
 
 fn print(what: &str, seen: &[Vec<LoadResult>]) {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "without",
         "inserts/s",
         "of all",

@@ -4,7 +4,7 @@
 use super::{LoadResult, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use std::process::Command;
 use std::thread;
 
@@ -53,7 +53,7 @@ fn measure(
 pub(in crate::bench) fn loads(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let seconds = if bench.quick { 3 } else { 10 };
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "splits",
         "second",
         "leaves asked for",

@@ -3,7 +3,7 @@
 use super::{Programs, SystemUnderTest, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use crate::setup;
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(in crate::bench) fn memory_per_key(bench: &BenchContext) -> Result<()> {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "bytes a key of 8 with a value of 100",
         "keys",
         "Yesquel",

@@ -6,7 +6,7 @@ use super::memory::memory;
 use super::{Programs, folder, free_port, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 use crate::children::Running;
 use crate::setup;
 use std::path::Path;
@@ -143,7 +143,7 @@ pub(in crate::bench) fn restart(bench: &BenchContext) -> Result<()> {
         }
     }
     let spread = |values: &[f64]| MedianRange::of(values).ok_or("nothing was measured");
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "start with 1 GB",
         "seconds",
         "Yesquel's over it",

@@ -3,7 +3,7 @@
 use super::{KEYS, Programs, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use std::process::Command;
 
 const CLIENTS: u64 = 50;
@@ -25,7 +25,7 @@ pub(in crate::bench) fn roots(bench: &BenchContext) -> Result<()> {
     let json = measure::run(bench.children, &mut command)?.stdout;
     let value: serde_json::Value =
         serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "50 clients",
         "operations",
         "root fetches",

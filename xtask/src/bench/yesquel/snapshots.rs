@@ -3,7 +3,7 @@
 use super::{LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{MedianRange, TextTable};
+use crate::bench::measure::{MedianRange, ResultTable};
 use std::path::Path;
 use std::thread;
 
@@ -87,7 +87,7 @@ pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
 }
 
 fn print(pairs: &[UpdatesBesideScan], alone: &LoadResult, keys: u64) {
-    let mut table = TextTable::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
+    let mut table = ResultTable::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| {
         table.row([name.to_owned(), value, wanted.to_owned()]);
     };

@@ -17,7 +17,7 @@ use super::side::{LoadResult, ServerStorage, SystemUnderTest};
 use super::{Programs, THREADS, compare, median, options, turns};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{PairedMeasurements, TextTable};
+use crate::bench::measure::{PairedMeasurements, ResultTable};
 use crate::setup;
 
 pub(in crate::bench) mod bulk;
@@ -82,7 +82,7 @@ fn section(
         ("seconds", seconds(bench).to_string()),
         ("keys", rows(bench).to_string()),
     ]);
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         &format!("{name}/s"),
@@ -143,10 +143,10 @@ pub(in crate::bench) fn sql(bench: &BenchContext) -> Result<()> {
 }
 
 /// Creates a table of measurements compared with SQLite's own file.
-type BesideSqlite = TextTable<9>;
+type BesideSqlite = ResultTable<9>;
 
 fn beside_sqlite(what: &str) -> BesideSqlite {
-    TextTable::new([
+    ResultTable::new([
         what,
         "Yesquel/s",
         "SQLite/s",

@@ -3,7 +3,7 @@
 use super::{KEYS, Programs, SystemUnderTest, THREADS, compare, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::TextTable;
+use crate::bench::measure::ResultTable;
 use crate::setup;
 
 /// The paper's names of the loads, and the number of keys that a transaction scans.
@@ -22,7 +22,7 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
     for side in [&yesquel, &redis] {
         side.fill(bench, load, KEYS)?;
     }
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "scan and update, 2 x 32 threads",
         "Yesquel/s",
         "Redis (MGET, SET)/s",

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Programs, ServerStorage, SystemUnderTest, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 
 /// Rows of the tables. The first connection to a folder reads the folder, which takes time
 /// proportional to its size.
@@ -107,7 +107,7 @@ pub(in crate::bench) fn open(bench: &BenchContext) -> Result<()> {
 }
 
 fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "opening, ms",
         "first of a process",
         "without another: p50",
@@ -147,7 +147,7 @@ fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
 }
 
 fn print_sizes(places: &[OpenTarget], sizes: &[Vec<Value>]) -> Result<()> {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "memory, MB",
         "the first",
         "without the program",
