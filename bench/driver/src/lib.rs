@@ -22,7 +22,7 @@ use pipes::PipeFolder;
 use process::{DriverProcess, Streams};
 use serval_model::{
     Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units::counted},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units::counted},
 };
 use std::{
     cell::Cell,
@@ -91,7 +91,10 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: true,
-    properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
+    properties: PropertyTable {
+        heading: "driver",
+        properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE],
+    },
 };
 
 /// Property of the greeting that allows the driver to report flushes.

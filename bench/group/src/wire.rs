@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serval_measure::{
-    histogram::{Cells, DecodeError, Histogram},
+    histogram::{DecodeError, Histogram, SparseHistogram},
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
@@ -29,8 +29,8 @@ pub(crate) enum WireError {
 struct PairWire {
     metric: usize,
     status: String,
-    service: Cells,
-    response: Cells,
+    service: SparseHistogram,
+    response: SparseHistogram,
     /// Number of inserts, if these are batches.
     #[serde(default)]
     batched: u64,
@@ -94,7 +94,7 @@ pub(crate) struct IntervalWire {
     warm_up: bool,
     paced: bool,
     due: Option<f64>,
-    lateness: Cells,
+    lateness: SparseHistogram,
     pairs: Vec<PairWire>,
     /// Units finished since the warm-up, and how many of them failed.
     pub(crate) units: u64,
@@ -159,7 +159,7 @@ pub(crate) struct RecordWire {
     pub(crate) ended_by: EndedBy,
     warm_up: Vec<PairWire>,
     measured: Vec<PairWire>,
-    lateness: Cells,
+    lateness: SparseHistogram,
     overslept: u64,
     pub(crate) units: u64,
     pub(crate) units_failed: u64,
@@ -167,8 +167,8 @@ pub(crate) struct RecordWire {
     buffered: (u64, u64, u64),
     paced: bool,
     messages: Vec<(usize, String, String, u64)>,
-    in_flight: Cells,
-    not_started: Cells,
+    in_flight: SparseHistogram,
+    not_started: SparseHistogram,
     pub(crate) cpu_ns: u64,
     pub(crate) client_time_ns: u64,
     pub(crate) clients: usize,
