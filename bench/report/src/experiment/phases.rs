@@ -17,9 +17,9 @@ use crate::{
         Line, Plot, Upright,
         timeline::{TimePlots, Timeline},
     },
-    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
+    times::quantile,
     units::{count, known, rate, time},
 };
 use serval_result::{
