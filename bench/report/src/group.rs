@@ -11,7 +11,8 @@ use crate::{
     },
     terminal::{Styles, TextTable, line, wrapped},
     text::{escape, printable},
-    units::{count, known, quantile, rate, time},
+    times::quantile,
+    units::{count, known, rate, time},
 };
 use serval_result::{
     document::IntervalSummary,

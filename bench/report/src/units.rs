@@ -1,7 +1,5 @@
 //! Formats numbers for people.
 
-use serval_result::document::Latency;
-
 /// Formats a time with three significant digits in the unit that fits: `999 ns`, `1.50 µs`,
 /// `12.3 ms`, `3.20 s`; whole seconds above 1000 s, powers of ten from 10,000,000 s: `3.2e9 s`.
 pub fn time(ns: f64) -> String {
@@ -24,11 +22,6 @@ pub fn time(ns: f64) -> String {
 /// Formats a value with `words`; a dash if it is unknown.
 pub fn known<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), words)
-}
-
-/// Formats a percentile of times; a dash if it is unknown.
-pub(crate) fn quantile(latency: Option<&Latency>, percentile: f64) -> String {
-    known(latency.and_then(|latency| latency.percentile(percentile)), |ns| time(ns as f64))
 }
 
 /// Value from which numbers are shown as powers of ten.

@@ -19,7 +19,8 @@ use crate::{
     },
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, known, quantile, rate, time},
+    times::quantile,
+    units::{count, known, rate, time},
 };
 use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
